@@ -29,6 +29,7 @@ from tf_gc_build import Flags, find_tensorflow, flags, requirement  # noqa: E402
 SOURCES = [
     "custom_ops/kernels/message.cc",
     "custom_ops/kernels/residual_lock.cc",
+    "custom_ops/kernels/shard_kernels.cc",
     "custom_ops/kernels/two_bit_kernels.cc",
     "custom_ops/lib/c_api.cc",
     "custom_ops/lib/two_bit.cc",
@@ -39,9 +40,11 @@ SOURCES = [
 ]
 HEADERS = [
     "custom_ops/kernels/bucket.h",
+    "custom_ops/kernels/cpu.h",
     "custom_ops/kernels/message.h",
     "custom_ops/kernels/residual_lock.h",
     "custom_ops/lib/c_api.h",
+    "custom_ops/lib/counts_block.h",
     "custom_ops/lib/float_mode.h",
     "custom_ops/lib/simd_avx2.h",
     "custom_ops/lib/simd_avx512.h",

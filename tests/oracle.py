@@ -82,10 +82,12 @@ def tree_sum(blocks: Array) -> Array:
     return tree
 
 
-def _add(gradient: Array, residual: Array) -> tuple[Array, Array]:
-    """p = gradient + residual, and which elements are finite."""
+def _add(gradient: Array, *others: Array) -> tuple[Array, Array]:
+    """p = gradient + others, in their order, and which elements are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
-        p = gradient.astype(np.float32) + residual
+        p = gradient.astype(np.float32)
+        for other in others:
+            p = p + other
         return p, np.abs(p) < MAX_MAGNITUDE
 
 
@@ -101,10 +103,10 @@ def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Ar
     return pack(codes), new.astype(np.float32)
 
 
-def encode_auto(gradient: Array, residual: Array) -> tuple[Array, Array, Array]:
+def encode_auto(gradient: Array, residual: Array, *addends: Array) -> tuple[Array, Array, Array]:
     """Returns the codes, the scales and the new residual."""
     size = gradient.size
-    p, finite = _add(gradient, residual)
+    p, finite = _add(gradient, residual, *addends)
     p_blocks = to_blocks(np.where(finite, p, np.float32(0)))
     magnitude = np.abs(p_blocks)
 
@@ -168,3 +170,52 @@ def decode_sum_auto(
         for message in range(1, len(codes)):
             sums = sums + decode_auto(codes[message], scales[message], size)
     return _rounded(sums, dtype)
+
+
+# ---- Shards: the sum of several messages as one message ----------------------------
+
+
+def reencode_auto(
+    codes: Sequence[Array], scales: Sequence[Array], gradient: Array, residual: Array
+) -> tuple[Array, Array, Array]:
+    """Adds messages to a gradient. Returns the codes, the scales and the new residual."""
+    total = np.zeros(gradient.size, np.float32)
+    if codes:
+        total = decode_sum_auto(codes, scales, gradient.size, np.float32)
+    return encode_auto(gradient, residual, total)
+
+
+def count_bits(replicas: int) -> int:
+    """The bits of a count: [-replicas, replicas] and one more value for "not finite"."""
+    return next(bits for bits in (4, 8, 16) if 2 * replicas + 2 <= 2**bits)
+
+
+def count_fixed(codes: Sequence[Array], bits: int) -> Array:
+    """The bytes of the counts of whole blocks."""
+    size = codes[0].size * 4
+    counts = np.zeros(size, np.int64)
+    finite = np.ones(size, np.bool_)
+    for packed in codes:
+        code = unpack(packed, size)
+        counts += np.select([code == PLUS, code == MINUS], [1, -1], 0)
+        finite &= code != NOT_FINITE
+    counts = np.where(finite, counts, -(2 ** (bits - 1)))
+    if bits == 4:
+        nibbles = (counts % 16).astype(np.uint8).reshape(-1, 2)
+        return np.asarray(nibbles[:, 0] * 16 + nibbles[:, 1], np.uint8)
+    return counts.astype(f"<i{bits // 8}").view(np.uint8)
+
+
+def decode_counts(
+    packed: Array, bits: int, size: int, threshold: float, dtype: npt.DTypeLike
+) -> Array:
+    """The values of the first `size` counts."""
+    if bits == 4:
+        nibbles = np.stack([packed // 16, packed % 16], axis=-1).reshape(-1).astype(np.int64)
+        counts = np.where(nibbles < 8, nibbles, nibbles - 16)
+    else:
+        counts = packed.view(f"<i{bits // 8}").astype(np.int64)
+    counts = counts[:size]
+    with np.errstate(over="ignore"):
+        values = counts.astype(np.float32) * np.float32(threshold)
+    return _rounded(np.where(counts == -(2 ** (bits - 1)), NAN, values), dtype)

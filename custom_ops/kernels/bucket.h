@@ -1,4 +1,5 @@
-// A bucket as a sequence of blocks: which tensor a block belongs to.
+// A bucket as a sequence of blocks: which tensor and which shard a block
+// belongs to.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_BUCKET_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_BUCKET_H_
@@ -28,6 +29,21 @@ class Bucket {
 
   int64_t blocks() const { return starts_.back(); }
 
+  // The blocks of a shard. The last shards of a bucket may have fewer than the
+  // others, or none.
+  struct Shard {
+    int64_t first;
+    int64_t last;
+
+    int64_t blocks() const { return last - first; }
+  };
+
+  Shard ShardOf(int64_t shard, int64_t shards) const {
+    const int64_t size = ShardBlocks(blocks(), shards);
+    const int64_t first = std::min(blocks(), shard * size);
+    return {first, std::min(blocks(), first + size)};
+  }
+
   // Calls visit(Run) for each tensor that has blocks in [first, last).
   template <typename Visit>
   void ForEachRun(int64_t first, int64_t last, Visit visit) const {
@@ -41,6 +57,23 @@ class Bucket {
       const int64_t end_element =
           std::min(sizes_[i], (end - starts_[i]) * kBlockSize);
       visit(Run{i, first, begin_element, end_element - begin_element});
+      first = end;
+    }
+  }
+
+  // The same for each tensor and shard: calls visit(Run, number of the shard,
+  // first block of the run in the shard).
+  template <typename Visit>
+  void ForEachShardRun(int64_t first, int64_t last, int64_t shards,
+                       Visit visit) const {
+    const int64_t size = ShardBlocks(blocks(), shards);
+    while (first < last) {
+      const int64_t shard = first / size;
+      const int64_t start = shard * size;
+      const int64_t end = std::min(last, start + size);
+      ForEachRun(first, end, [&](const Run& run) {
+        visit(run, shard, run.first_block - start);
+      });
       first = end;
     }
   }

@@ -42,32 +42,49 @@ absl::Status CheckHeader(const MessageHeader& found,
 
 }  // namespace
 
-void MessageFormat::WriteFrame(const MessageLayout& layout,
+void MessageFormat::WriteFrame(const MessageLayout& layout, int64_t used,
                                uint8_t* message) const {
   const MessageHeader header = HeaderOf(*this, layout.blocks);
   std::memcpy(message, &header, sizeof(header));
+  const int64_t unused = layout.blocks - used;
+  std::memset(layout.Codes(message, used), 0, unused * layout.code_bytes);
+  if (codec == Codec::kTwoBitAuto) {
+    std::memset(layout.Scales(message, used), 0, unused * kScaleBytes);
+  }
   std::memset(message + layout.padding_offset, 0,
               layout.size - layout.padding_offset);
 }
 
-absl::Status MessageFormat::AppendRows(
-    const tensorflow::Tensor& messages, const MessageLayout& layout,
-    std::vector<const uint8_t*>* rows) const {
-  if (messages.dims() != 2 || messages.dim_size(1) != layout.words()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("messages must have the shape [rows, ", layout.words(),
-                     "] for a bucket of ", layout.blocks, " blocks, got ",
-                     messages.shape().DebugString()));
-  }
+absl::Status MessageFormat::ReadRows(const tensorflow::OpInputList& messages,
+                                     const MessageLayout& layout,
+                                     int64_t unchecked,
+                                     std::vector<const uint8_t*>* rows) const {
   const MessageHeader expected = HeaderOf(*this, layout.blocks);
-  const uint8_t* row = static_cast<const uint8_t*>(messages.data());
-  for (int64_t i = 0; i < messages.dim_size(0); ++i, row += layout.size) {
-    MessageHeader found;
-    std::memcpy(&found, row, sizeof(found));
-    TF_RETURN_IF_ERROR(CheckHeader(found, expected));
-    rows->push_back(row);
+  for (const tensorflow::Tensor& message : messages) {
+    if (message.dims() != 2 || message.dim_size(1) != layout.words()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "messages must have the shape [rows, ", layout.words(), "] for ",
+          layout.blocks, " blocks, got ", message.shape().DebugString()));
+    }
+    const uint8_t* row = static_cast<const uint8_t*>(message.data());
+    for (int64_t i = 0; i < message.dim_size(0); ++i, row += layout.size) {
+      if (static_cast<int64_t>(rows->size()) != unchecked) {
+        MessageHeader found;
+        std::memcpy(&found, row, sizeof(found));
+        TF_RETURN_IF_ERROR(CheckHeader(found, expected));
+      }
+      rows->push_back(row);
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
+                       const char* name, int64_t expected) {
+  if (static_cast<int64_t>(rows.size()) == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("`messages` must hold ",
+                                                 expected, " rows, which is `",
+                                                 name, "`, got ", rows.size()));
 }
 
 absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
@@ -84,6 +101,25 @@ absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
                      ", ", kMaxMagnitude, "), got ", threshold));
   }
   format->threshold = threshold;
+  return absl::OkStatus();
+}
+
+absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
+                              const MessageFormat& fixed,
+                              MessageFormat* counts) {
+  int64_t replicas;
+  TF_RETURN_IF_ERROR(context->GetAttr("replicas", &replicas));
+  if (fixed.codec != Codec::kTwoBitFixed) {
+    return absl::InvalidArgumentError(
+        "only messages with a fixed threshold can be counted, got threshold 0 "
+        "(automatic)");
+  }
+  if (replicas < 1 || replicas > kMaxReplicas) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicas must be in [1, ", kMaxReplicas,
+                     "] for a fixed threshold, got ", replicas));
+  }
+  *counts = {CountsCodec(CountBits(replicas)), fixed.threshold};
   return absl::OkStatus();
 }
 

@@ -18,21 +18,34 @@ struct MessageFormat {
 
   MessageLayout Layout(int64_t blocks) const { return LayoutOf(codec, blocks); }
 
-  // Writes the header and everything that is no code and no scale.
-  void WriteFrame(const MessageLayout& layout, uint8_t* message) const;
+  // Writes the header and everything that is no code and no scale of the first
+  // `used` blocks.
+  void WriteFrame(const MessageLayout& layout, int64_t used,
+                  uint8_t* message) const;
 
-  // Appends the start of each row of `messages` to `rows`. InvalidArgument if
-  // its shape is not [rows, layout.words()] or a header is not the one that
-  // WriteFrame() writes.
-  absl::Status AppendRows(const tensorflow::Tensor& messages,
-                          const MessageLayout& layout,
-                          std::vector<const uint8_t*>* rows) const;
+  // Puts the start of each row of the input list `messages` into `rows`.
+  // InvalidArgument if a tensor's shape is not [rows, layout.words()] or a
+  // header is not the one that WriteFrame() writes. The row number `unchecked`
+  // may hold anything.
+  absl::Status ReadRows(const tensorflow::OpInputList& messages,
+                        const MessageLayout& layout, int64_t unchecked,
+                        std::vector<const uint8_t*>* rows) const;
 };
+
+// InvalidArgument if there are not as many rows as the attribute `name` says.
+absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
+                       const char* name, int64_t expected);
 
 // Reads the attribute `threshold`. InvalidArgument if it is neither 0 nor a
 // number that the fixed codec takes.
 absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
                         MessageFormat* format);
+
+// Reads the attribute `replicas` and gives the format of their counts.
+// InvalidArgument if `fixed` is not of the fixed codec, or they are too many.
+absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
+                              const MessageFormat& fixed,
+                              MessageFormat* counts);
 
 }  // namespace tf_gc
 

@@ -13,15 +13,15 @@ using ::tensorflow::Var;
 
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
                                    const OpInputList& gradients) {
-  OpInputList handles;
-  TF_RETURN_IF_ERROR(context->input_list("residuals", &handles));
-  const int first_handle = gradients.size();
+  int first_handle;
+  int end_handle;
+  TF_RETURN_IF_ERROR(
+      context->op_kernel().InputRange("residuals", &first_handle, &end_handle));
   std::vector<Var*> ordered;
-  for (int i = 0; i < handles.size(); ++i) {
+  for (int i = first_handle; i < end_handle; ++i) {
     tensorflow::core::RefCountPtr<Var> variable;
     TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-        context, tensorflow::HandleFromInput(context, first_handle + i),
-        &variable));
+        context, tensorflow::HandleFromInput(context, i), &variable));
     ordered.push_back(variable.get());
     variables_.push_back(std::move(variable));
   }
@@ -58,6 +58,15 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
     buffers_.push_back({before, after});
   }
   return absl::OkStatus();
+}
+
+void ResidualLock::Keep(const Bucket& bucket, int64_t first, int64_t last) {
+  bucket.ForEachRun(first, last, [&](const Bucket::Run& run) {
+    const Buffers& residual = buffers(run.tensor);
+    if (residual.after == residual.before) return;
+    std::copy_n(residual.before + run.first_element, run.size,
+                residual.after + run.first_element);
+  });
 }
 
 void ResidualLock::Commit() {

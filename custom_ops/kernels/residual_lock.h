@@ -3,8 +3,10 @@
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_RESIDUAL_LOCK_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_RESIDUAL_LOCK_H_
 
+#include <cstdint>
 #include <vector>
 
+#include "custom_ops/kernels/bucket.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -28,6 +30,10 @@ class ResidualLock {
                        const tensorflow::OpInputList& gradients);
 
   const Buffers& buffers(int index) const { return buffers_[index]; }
+
+  // Takes over the residuals of the blocks [first, last), which are not
+  // encoded.
+  void Keep(const Bucket& bucket, int64_t first, int64_t last);
 
   void Commit();
 

@@ -10,38 +10,31 @@
 
 namespace {
 
-template <typename T>
-int Encode(int codec, const void* gradient, const float* residual_in,
-           float* residual_out, int64_t size, float threshold, uint8_t* codes,
-           uint16_t* scales) {
-  const T* typed = static_cast<const T*>(gradient);
-  switch (static_cast<tf_gc::Codec>(codec)) {
-    case tf_gc::Codec::kTwoBitFixed:
-      tf_gc::EncodeFixed(typed, residual_in, residual_out, size, threshold,
-                         codes);
-      return 1;
-    case tf_gc::Codec::kTwoBitAuto:
-      tf_gc::EncodeAuto(typed, residual_in, residual_out, size, codes, scales);
-      return 1;
+// call(T*) with the type of the number `dtype`.
+template <typename Call>
+int ForType(int dtype, Call call) {
+  switch (dtype) {
+    case TF_GC_FLOAT:
+      return call(static_cast<float*>(nullptr));
+    case TF_GC_HALF:
+      return call(static_cast<tf_gc::Half*>(nullptr));
+    case TF_GC_BFLOAT16:
+      return call(static_cast<tf_gc::BFloat16*>(nullptr));
   }
   return 0;
 }
 
 template <typename T>
-int DecodeSum(int codec, const uint8_t* const* codes,
-              const uint16_t* const* scales, int64_t replicas, int64_t size,
-              float threshold, void* sum) {
-  T* typed = static_cast<T*>(sum);
-  switch (static_cast<tf_gc::Codec>(codec)) {
-    case tf_gc::Codec::kTwoBitFixed:
-      tf_gc::DecodeSumFixed(codes, replicas, size, threshold, typed);
-      return 1;
-    case tf_gc::Codec::kTwoBitAuto:
-      tf_gc::DecodeSumAuto(codes, scales, replicas, size, typed);
-      return 1;
-  }
-  return 0;
+const T* Typed(const void* data, T*) {
+  return static_cast<const T*>(data);
 }
+
+template <typename T>
+T* Typed(void* data, T*) {
+  return static_cast<T*>(data);
+}
+
+bool IsCountBits(int bits) { return bits == 4 || bits == 8 || bits == 16; }
 
 // Seconds of `repetitions` calls, negative if one returns 0.
 template <typename Call>
@@ -59,38 +52,85 @@ double Time(int repetitions, Call call) {
 int tf_gc_encode(int codec, int dtype, const void* gradient,
                  const float* residual_in, float* residual_out, int64_t size,
                  float threshold, uint8_t* codes, uint16_t* scales) {
-  switch (dtype) {
-    case TF_GC_FLOAT:
-      return Encode<float>(codec, gradient, residual_in, residual_out, size,
-                           threshold, codes, scales);
-    case TF_GC_HALF:
-      return Encode<tf_gc::Half>(codec, gradient, residual_in, residual_out,
-                                 size, threshold, codes, scales);
-    case TF_GC_BFLOAT16:
-      return Encode<tf_gc::BFloat16>(codec, gradient, residual_in, residual_out,
-                                     size, threshold, codes, scales);
-  }
-  return 0;
+  return ForType(dtype, [=](auto* type) {
+    switch (static_cast<tf_gc::Codec>(codec)) {
+      case tf_gc::Codec::kTwoBitFixed:
+        tf_gc::EncodeFixed(Typed(gradient, type), residual_in, residual_out,
+                           size, threshold, codes);
+        return 1;
+      case tf_gc::Codec::kTwoBitAuto:
+        tf_gc::EncodeAuto(Typed(gradient, type), residual_in, residual_out,
+                          size, codes, scales);
+        return 1;
+      default:
+        return 0;
+    }
+  });
 }
 
 int tf_gc_decode_sum(int codec, int dtype, const uint8_t* const* codes,
                      const uint16_t* const* scales, int64_t replicas,
                      int64_t size, float threshold, void* sum) {
-  switch (dtype) {
-    case TF_GC_FLOAT:
-      return DecodeSum<float>(codec, codes, scales, replicas, size, threshold,
-                              sum);
-    case TF_GC_HALF:
-      return DecodeSum<tf_gc::Half>(codec, codes, scales, replicas, size,
-                                    threshold, sum);
-    case TF_GC_BFLOAT16:
-      return DecodeSum<tf_gc::BFloat16>(codec, codes, scales, replicas, size,
-                                        threshold, sum);
-  }
-  return 0;
+  return ForType(dtype, [=](auto* type) {
+    switch (static_cast<tf_gc::Codec>(codec)) {
+      case tf_gc::Codec::kTwoBitFixed:
+        tf_gc::DecodeSumFixed(codes, replicas, size, threshold,
+                              Typed(sum, type));
+        return 1;
+      case tf_gc::Codec::kTwoBitAuto:
+        tf_gc::DecodeSumAuto(codes, scales, replicas, size, Typed(sum, type));
+        return 1;
+      default:
+        return 0;
+    }
+  });
+}
+
+int tf_gc_reencode_auto(int dtype, const uint8_t* const* codes,
+                        const uint16_t* const* scales, int64_t messages,
+                        const void* gradient, const float* residual_in,
+                        float* residual_out, int64_t size, uint8_t* codes_out,
+                        uint16_t* scales_out) {
+  return ForType(dtype, [=](auto* type) {
+    tf_gc::ReencodeAuto(codes, scales, messages, Typed(gradient, type),
+                        residual_in, residual_out, size, codes_out, scales_out);
+    return 1;
+  });
+}
+
+int tf_gc_count_fixed(const uint8_t* const* codes, int64_t replicas,
+                      int64_t blocks, int bits, uint8_t* counts) {
+  if (!IsCountBits(bits)) return 0;
+  tf_gc::CountFixed(codes, replicas, blocks, bits, counts);
+  return 1;
+}
+
+int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
+                        int64_t size, float threshold, void* sum) {
+  if (!IsCountBits(bits)) return 0;
+  return ForType(dtype, [=](auto* type) {
+    tf_gc::DecodeCounts(counts, bits, size, threshold, Typed(sum, type));
+    return 1;
+  });
 }
 
 int tf_gc_wire_version(void) { return tf_gc::kWireVersion; }
+
+int tf_gc_block_bytes(int codec, int64_t replicas) {
+  if (replicas < 1) return 0;
+  switch (static_cast<tf_gc::Codec>(codec)) {
+    case tf_gc::Codec::kTwoBitFixed:
+      if (replicas > tf_gc::kMaxReplicas) return 0;
+      return static_cast<int>(tf_gc::CodeBytes(
+          replicas == 1 ? tf_gc::Codec::kTwoBitFixed
+                        : tf_gc::CountsCodec(tf_gc::CountBits(replicas))));
+    case tf_gc::Codec::kTwoBitAuto:
+      return static_cast<int>(tf_gc::CodeBytes(tf_gc::Codec::kTwoBitAuto) +
+                              tf_gc::kScaleBytes);
+    default:
+      return 0;
+  }
+}
 
 int tf_gc_best_target(void) { return static_cast<int>(tf_gc::BestTarget()); }
 

@@ -20,6 +20,10 @@ struct Mask {
 };
 // The values of the four codes, in each 128-bit part.
 using Table = __m256;
+struct Ints {
+  __m256i lo;
+  __m256i hi;
+};
 
 constexpr int kLanes = 16;
 // Sums of this many Vec fit into the registers.
@@ -209,6 +213,40 @@ inline Vec Lookup(Table table, const uint8_t* codes) {
   const __m256i high = _mm256_setr_epi32(22, 20, 18, 16, 30, 28, 26, 24);
   return {_mm256_permutevar_ps(table, _mm256_srlv_epi32(words, low)),
           _mm256_permutevar_ps(table, _mm256_srlv_epi32(words, high))};
+}
+
+// The kLanes counts of kBits bits that start at `counts`.
+template <int kBits>
+inline Ints LoadCounts(const uint8_t* counts) {
+  if constexpr (kBits == 16) {
+    return {_mm256_cvtepi16_epi32(Load8(counts)),
+            _mm256_cvtepi16_epi32(Load8(counts + 16))};
+  } else if constexpr (kBits == 8) {
+    const __m128i bytes = Load8(counts);
+    return {_mm256_cvtepi8_epi32(bytes),
+            _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+  } else {
+    const __m128i bytes =
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(counts));
+    const __m128i pairs = _mm_unpacklo_epi8(bytes, bytes);
+    const __m256i shifts = _mm256_setr_epi32(24, 28, 24, 28, 24, 28, 24, 28);
+    const __m256i lo = _mm256_cvtepu8_epi32(pairs);
+    const __m256i hi = _mm256_cvtepu8_epi32(_mm_srli_si128(pairs, 8));
+    return {_mm256_srai_epi32(_mm256_sllv_epi32(lo, shifts), 28),
+            _mm256_srai_epi32(_mm256_sllv_epi32(hi, shifts), 28)};
+  }
+}
+
+// count * factor, NaN where the count is `not_finite`.
+inline __m256 CountValues(__m256i counts, int not_finite, __m256 factor) {
+  const __m256i marked =
+      _mm256_cmpeq_epi32(counts, _mm256_set1_epi32(not_finite));
+  return _mm256_blendv_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(counts), factor),
+                          Floats(_mm256_set1_epi32(kNaNBits)), Floats(marked));
+}
+inline Vec CountValues(Ints counts, int not_finite, Vec factor) {
+  return {CountValues(counts.lo, not_finite, factor.lo),
+          CountValues(counts.hi, not_finite, factor.hi)};
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ using Vec = __m512;
 using Mask = __mmask16;
 // The values of the four codes, in each 128-bit part.
 using Table = __m512;
+using Ints = __m512i;
 
 constexpr int kLanes = 16;
 // Sums of this many Vec fit into the registers.
@@ -168,6 +169,32 @@ inline Vec Lookup(Table table, const uint8_t* codes) {
                                            18, 16, 30, 28, 26, 24);
   return _mm512_permutevar_ps(
       table, _mm512_srlv_epi32(_mm512_set1_epi32(word), shifts));
+}
+
+// The kLanes counts of kBits bits that start at `counts`.
+template <int kBits>
+inline Ints LoadCounts(const uint8_t* counts) {
+  const __m128i* from = reinterpret_cast<const __m128i*>(counts);
+  if constexpr (kBits == 16) {
+    return _mm512_cvtepi16_epi32(
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  } else if constexpr (kBits == 8) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(from));
+  } else {
+    const __m128i bytes = _mm_loadl_epi64(from);
+    const __m512i pairs = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, bytes));
+    const __m512i shifts =
+        _mm512_broadcast_i32x4(_mm_setr_epi32(24, 28, 24, 28));
+    return _mm512_srai_epi32(_mm512_sllv_epi32(pairs, shifts), 28);
+  }
+}
+
+// count * factor, NaN where the count is `not_finite`.
+inline Vec CountValues(Ints counts, int not_finite, Vec factor) {
+  const Mask marked =
+      _mm512_cmpeq_epi32_mask(counts, _mm512_set1_epi32(not_finite));
+  const Vec values = Mul(_mm512_cvtepi32_ps(counts), factor);
+  return Floats(_mm512_mask_set1_epi32(Bits(values), marked, kNaNBits));
 }
 
 }  // namespace

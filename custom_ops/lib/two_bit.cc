@@ -3,11 +3,14 @@
 
 #include "custom_ops/lib/two_bit.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "custom_ops/lib/float_mode.h"
 #include "custom_ops/lib/two_bit_kernels.h"
+#include "custom_ops/lib/wire.h"
 
 #if TF_GC_X86_64
 #include <cpuid.h>
@@ -89,8 +92,47 @@ void EncodeAuto(const T* gradient, const float* residual_in,
                 float* residual_out, int64_t size, uint8_t* codes,
                 uint16_t* scales) {
   const ScopedExactFloatMode mode;
-  ActiveKernels<T>().encode_auto(gradient, residual_in, residual_out, size,
-                                 codes, scales);
+  ActiveKernels<T>().encode_auto(gradient, residual_in, nullptr, residual_out,
+                                 size, codes, scales);
+}
+
+template <typename T>
+void ReencodeAuto(const uint8_t* const* codes, const uint16_t* const* scales,
+                  int64_t messages, const T* gradient, const float* residual_in,
+                  float* residual_out, int64_t size, uint8_t* codes_out,
+                  uint16_t* scales_out) {
+  // Sums in parts that stay in the first cache until they are encoded.
+  constexpr int64_t kPartBlocks = 16;
+  float sum[kPartBlocks * kBlockSize] = {};
+  const ScopedExactFloatMode mode;
+  std::vector<const uint8_t*> part_codes(codes, codes + messages);
+  std::vector<const uint16_t*> part_scales(scales, scales + messages);
+  for (int64_t first = 0; first < size; first += kPartBlocks * kBlockSize) {
+    const int64_t count = std::min(size - first, kPartBlocks * kBlockSize);
+    if (messages > 0) {
+      ActiveKernels<float>().decode_sum_auto(
+          part_codes.data(), part_scales.data(), messages, count, sum);
+    }
+    ActiveKernels<T>().encode_auto(
+        gradient + first, residual_in + first, sum, residual_out + first, count,
+        codes_out + first / kCodesPerByte, scales_out + first / kBlockSize);
+    for (const uint8_t*& part : part_codes) {
+      part += kPartBlocks * kBlockCodeBytes;
+    }
+    for (const uint16_t*& part : part_scales) part += kPartBlocks;
+  }
+}
+
+void CountFixed(const uint8_t* const* codes, int64_t replicas, int64_t blocks,
+                int bits, uint8_t* counts) {
+  ActiveKernels<float>().count_fixed(codes, replicas, blocks, bits, counts);
+}
+
+template <typename T>
+void DecodeCounts(const uint8_t* counts, int bits, int64_t size,
+                  float threshold, T* sum) {
+  const ScopedExactFloatMode mode;
+  ActiveKernels<T>().decode_counts(counts, bits, size, threshold, sum);
 }
 
 template <typename T>
@@ -114,8 +156,12 @@ void DecodeSumAuto(const uint8_t* const* codes, const uint16_t* const* scales,
                               uint8_t*, uint16_t*);                            \
   template void DecodeSumFixed<T>(const uint8_t* const*, int64_t, int64_t,     \
                                   float, T*);                                  \
-  template void DecodeSumAuto<T>(const uint8_t* const*,                        \
-                                 const uint16_t* const*, int64_t, int64_t, T*)
+  template void DecodeSumAuto<T>(                                              \
+      const uint8_t* const*, const uint16_t* const*, int64_t, int64_t, T*);    \
+  template void ReencodeAuto<T>(const uint8_t* const*, const uint16_t* const*, \
+                                int64_t, const T*, const float*, float*,       \
+                                int64_t, uint8_t*, uint16_t*);                 \
+  template void DecodeCounts<T>(const uint8_t*, int, int64_t, float, T*)
 
 TF_GC_INSTANTIATE(float);
 TF_GC_INSTANTIATE(Half);

@@ -69,6 +69,28 @@ template <typename T>
 void DecodeSumAuto(const uint8_t* const* codes, const uint16_t* const* scales,
                    int64_t replicas, int64_t size, T* sum);
 
+// Encodes as EncodeAuto does, with p = (gradient + residual) + sum, where `sum`
+// is that of DecodeSumAuto over `messages` >= 0 messages, in float32. An
+// element that is not finite in a message is not finite here.
+template <typename T>
+void ReencodeAuto(const uint8_t* const* codes, const uint16_t* const* scales,
+                  int64_t messages, const T* gradient, const float* residual_in,
+                  float* residual_out, int64_t size, uint8_t* codes_out,
+                  uint16_t* scales_out);
+
+// Writes `blocks` blocks of counts of `bits` bits, which is 4, 8 or 16: the
+// number of plus codes less that of minus codes over `replicas` messages,
+// CountNotFinite() if any code is kCodeNotFinite. 1 <= `replicas` <=
+// kMaxReplicas, and `bits` >= CountBits(replicas).
+void CountFixed(const uint8_t* const* codes, int64_t replicas, int64_t blocks,
+                int bits, uint8_t* counts);
+
+// Writes count * threshold, or NaN: the bits of DecodeSumFixed over the
+// messages that CountFixed counted. Reads NumBlocks(size) blocks.
+template <typename T>
+void DecodeCounts(const uint8_t* counts, int bits, int64_t size,
+                  float threshold, T* sum);
+
 }  // namespace tf_gc
 
 #endif  // TF_GC_CUSTOM_OPS_LIB_TWO_BIT_H_

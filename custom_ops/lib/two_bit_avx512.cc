@@ -14,7 +14,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include "custom_ops/lib/counts_block.h"
 #include "custom_ops/lib/simd_target.h"
 #include "custom_ops/lib/two_bit_block.h"
 #include "custom_ops/lib/wire.h"

@@ -193,11 +193,16 @@ TF_GC_HOST_DEVICE inline float TreeSum(float* values) {
 
 // The functions below take the first `size` <= kBlockSize elements of a block.
 
+// `addend` is null, or what is added after the residual.
 template <typename T>
 TF_GC_HOST_DEVICE inline void LoadBlock(const T* gradient,
-                                        const float* residual, int size,
+                                        const float* residual,
+                                        const float* addend, int size,
                                         float* p) {
   for (int i = 0; i < size; ++i) p[i] = ToFloat(gradient[i]) + residual[i];
+  if (addend != nullptr) {
+    for (int i = 0; i < size; ++i) p[i] += addend[i];
+  }
   for (int i = size; i < kBlockSize; ++i) p[i] = 0;
 }
 
@@ -230,7 +235,7 @@ TF_GC_HOST_DEVICE inline void EncodeFixedBlock(const T* gradient,
                                                float threshold,
                                                uint8_t* codes) {
   float p[kBlockSize];
-  LoadBlock(gradient, residual_in, size, p);
+  LoadBlock(gradient, residual_in, nullptr, size, p);
   EncodeBlock(p, residual_in, residual_out, size, codes,
               [=](float value, float residual) {
                 return EncodeFixedElement(value, residual, threshold);
@@ -240,11 +245,12 @@ TF_GC_HOST_DEVICE inline void EncodeFixedBlock(const T* gradient,
 template <typename T>
 TF_GC_HOST_DEVICE inline void EncodeAutoBlock(const T* gradient,
                                               const float* residual_in,
+                                              const float* addend,
                                               float* residual_out, int size,
                                               uint8_t* codes, uint16_t* scale) {
   float p[kBlockSize];
   float magnitudes[kBlockSize];
-  LoadBlock(gradient, residual_in, size, p);
+  LoadBlock(gradient, residual_in, addend, size, p);
   int finite = size - kBlockSize;  // The zeros after the end do not count.
   for (int i = 0; i < kBlockSize; ++i) {
     magnitudes[i] = IsFinite(p[i]) ? Abs(p[i]) : 0.0f;

@@ -19,20 +19,25 @@
 
 namespace tf_gc {
 
-// The parameters are those of the functions of the same names.
+// The parameters are those of the functions of the same names. `addend` is
+// null, or a float32 for each element that is added to gradient + residual.
 template <typename T>
 struct Kernels {
   void (*encode_fixed)(const T* gradient, const float* residual_in,
                        float* residual_out, int64_t size, float threshold,
                        uint8_t* codes);
   void (*encode_auto)(const T* gradient, const float* residual_in,
-                      float* residual_out, int64_t size, uint8_t* codes,
-                      uint16_t* scales);
+                      const float* addend, float* residual_out, int64_t size,
+                      uint8_t* codes, uint16_t* scales);
   void (*decode_sum_fixed)(const uint8_t* const* codes, int64_t replicas,
                            int64_t size, float threshold, T* sum);
   void (*decode_sum_auto)(const uint8_t* const* codes,
                           const uint16_t* const* scales, int64_t replicas,
                           int64_t size, T* sum);
+  void (*count_fixed)(const uint8_t* const* codes, int64_t replicas,
+                      int64_t blocks, int bits, uint8_t* counts);
+  void (*decode_counts)(const uint8_t* counts, int bits, int64_t size,
+                        float threshold, T* sum);
 };
 
 template <typename T>

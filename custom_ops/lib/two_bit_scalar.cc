@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "custom_ops/lib/counts_block.h"
 #include "custom_ops/lib/two_bit_block.h"
 #include "custom_ops/lib/two_bit_kernels.h"
 #include "custom_ops/lib/wire.h"
@@ -32,11 +33,13 @@ void EncodeFixedScalar(const T* gradient, const float* residual_in,
 
 template <typename T>
 void EncodeAutoScalar(const T* gradient, const float* residual_in,
-                      float* residual_out, int64_t size, uint8_t* codes,
-                      uint16_t* scales) {
+                      const float* addend, float* residual_out, int64_t size,
+                      uint8_t* codes, uint16_t* scales) {
   ForEachBlock(size, [=](int64_t block, int64_t first, int count) {
-    EncodeAutoBlock(gradient + first, residual_in + first, residual_out + first,
-                    count, codes + block * kBlockCodeBytes, scales + block);
+    EncodeAutoBlock(gradient + first, residual_in + first,
+                    addend == nullptr ? nullptr : addend + first,
+                    residual_out + first, count,
+                    codes + block * kBlockCodeBytes, scales + block);
   });
 }
 
@@ -61,10 +64,38 @@ void DecodeSumAutoScalar(const uint8_t* const* codes,
   });
 }
 
+void CountFixedScalar(const uint8_t* const* codes, int64_t replicas,
+                      int64_t blocks, int bits, uint8_t* counts) {
+  for (int64_t i = 0; i < blocks * kBlockCodeBytes; ++i) {
+    CountByte(codes, replicas, i, bits, counts);
+  }
+}
+
+template <int kBits, typename T>
+void DecodeCountsOf(const uint8_t* counts, int64_t size, float threshold,
+                    T* sum) {
+  for (int64_t i = 0; i < size; ++i) {
+    RoundTo(CountValue<kBits>(CountAt<kBits>(counts, i), threshold), sum + i);
+  }
+}
+
+template <typename T>
+void DecodeCountsScalar(const uint8_t* counts, int bits, int64_t size,
+                        float threshold, T* sum) {
+  switch (bits) {
+    case 4:
+      return DecodeCountsOf<4>(counts, size, threshold, sum);
+    case 8:
+      return DecodeCountsOf<8>(counts, size, threshold, sum);
+    case 16:
+      return DecodeCountsOf<16>(counts, size, threshold, sum);
+  }
+}
+
 template <typename T>
 constexpr Kernels<T> kScalarKernels = {
-    EncodeFixedScalar<T>, EncodeAutoScalar<T>, DecodeSumFixedScalar<T>,
-    DecodeSumAutoScalar<T>};
+    EncodeFixedScalar<T>,   EncodeAutoScalar<T>, DecodeSumFixedScalar<T>,
+    DecodeSumAutoScalar<T>, CountFixedScalar,    DecodeCountsScalar<T>};
 
 }  // namespace
 

@@ -96,6 +96,21 @@ class Library:
         decode: list[Any] = [integer, integer, pointer, pointer, size, size, real, pointer]
         self._c.tf_gc_encode.argtypes = encode
         self._c.tf_gc_decode_sum.argtypes = decode
+        self._c.tf_gc_reencode_auto.argtypes = [
+            integer,
+            pointer,
+            pointer,
+            size,
+            pointer,
+            pointer,
+            pointer,
+            size,
+            pointer,
+            pointer,
+        ]
+        self._c.tf_gc_count_fixed.argtypes = [pointer, size, size, integer, pointer]
+        self._c.tf_gc_decode_counts.argtypes = [integer, pointer, integer, size, real, pointer]
+        self._c.tf_gc_block_bytes.argtypes = [integer, size]
         self._c.tf_gc_time_encode.argtypes = [integer, *encode]
         self._c.tf_gc_time_encode.restype = ctypes.c_double
         self._c.tf_gc_time_decode_sum.argtypes = [integer, *decode]
@@ -175,6 +190,54 @@ class Library:
             return float(self._c.tf_gc_time_decode_sum(repetitions, *arguments))
         assert self._c.tf_gc_decode_sum(*arguments)
         return 0.0
+
+    def reencode_auto(
+        self,
+        codes: Sequence[Array],
+        scales: Sequence[Array],
+        gradient: Array,
+        residual_in: Array,
+        residual_out: Array,
+        codes_out: Array,
+        scales_out: Array,
+    ) -> None:
+        assert self._c.tf_gc_reencode_auto(
+            DTYPES[gradient.dtype],
+            _addresses(codes),
+            _addresses(scales),
+            len(codes),
+            _address(gradient),
+            _address(residual_in),
+            _address(residual_out),
+            gradient.size,
+            _address(codes_out),
+            _address(scales_out),
+        )
+
+    def count_fixed(self, codes: Sequence[Array], bits: int, counts: Array) -> bool:
+        """False if no counts have so many bits."""
+        blocks = codes[0].size // BLOCK_CODE_BYTES
+        addresses = _addresses(codes)
+        return bool(
+            self._c.tf_gc_count_fixed(addresses, len(codes), blocks, bits, _address(counts))
+        )
+
+    def decode_counts(self, counts: Array, bits: int, result: Array, threshold: float) -> bool:
+        """False if no counts have so many bits."""
+        return bool(
+            self._c.tf_gc_decode_counts(
+                DTYPES[result.dtype],
+                _address(counts),
+                bits,
+                result.size,
+                threshold,
+                _address(result),
+            )
+        )
+
+    def block_bytes(self, codec: int, replicas: int) -> int:
+        """Bytes of a block in a message with the sum of `replicas` messages, 0 if there is none."""
+        return int(self._c.tf_gc_block_bytes(codec, replicas))
 
     def memcpy(self, to: Array, source: Array, repetitions: int) -> float:
         """Copies `repetitions` times and returns the seconds that took."""

@@ -8,18 +8,38 @@ import tensorflow as tf
 import tf_gc
 
 
+def cpus(count: int) -> list[str]:
+    return [f"CPU:{i}" for i in range(count)]
+
+
+def variables_of(strategy: tf.distribute.Strategy, *shapes: tuple[int, ...]) -> list[tf.Variable]:
+    with strategy.scope():
+        return [tf.Variable(tf.zeros(shape)) for shape in shapes]
+
+
 def reducer(
-    strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable], eager: bool = False
+    strategy: tf.distribute.Strategy,
+    variables: Sequence[tf.Variable],
+    eager: bool = False,
+    bucket_bytes: int = 0,
 ) -> Callable[[Sequence[np.ndarray]], list[list[np.ndarray]]]:
     """Returns a function from [replicas, ...] gradients, one for each variable, to sums.
 
     The sums are a list for each replica, with an array for each variable.
     """
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bucket_bytes)
+
+    def reduce(strategy: tf.distribute.Strategy, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return strategy.extended.batch_reduce_to(
+            tf.distribute.ReduceOp.SUM, list(zip(gradients, variables, strict=True)), options
+        )
 
     def step(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         def replica_step() -> list[tf.Tensor]:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             mine = [gradient[replica] for gradient in gradients]
+            if bucket_bytes:  # which all_reduce_gradients leaves to the strategy
+                return tf.distribute.get_replica_context().merge_call(reduce, args=(mine,))
             return tf_gc.all_reduce_gradients(list(zip(mine, variables, strict=True)))
 
         return strategy.run(replica_step)

@@ -7,21 +7,12 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.distribute.helpers import reducer
+from tests.distribute.helpers import cpus, reducer, variables_of
 from tests.keras.stock import stock_strategy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
 CASES = ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"]
 EVERY_TENSOR = [tf_gc.TwoBit(0.5), tf_gc.TwoBit(0.01), tf_gc.TwoBit(bypass_size=0)]
-
-
-def cpus(count: int) -> list[str]:
-    return [f"CPU:{i}" for i in range(count)]
-
-
-def variables_of(strategy: tf.distribute.Strategy, *shapes: tuple[int, ...]) -> list[tf.Variable]:
-    with strategy.scope():
-        return [tf.Variable(tf.zeros(shape)) for shape in shapes]
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])

@@ -11,6 +11,11 @@ import tensorflow as tf
 import tf_gc
 
 
+def for_each(scenario: str, all_params: list[Any], *arguments: Any) -> list[Any]:
+    """Runs a scenario of this module for each of several parameters, in one cluster."""
+    return [globals()[scenario](params, *arguments) for params in all_params]
+
+
 def gradient_sums(params: Any, steps: np.ndarray) -> list[np.ndarray]:
     """Returns the sums that this worker's first replica gets.
 
@@ -36,6 +41,53 @@ def gradient_sums(params: Any, steps: np.ndarray) -> list[np.ndarray]:
             np.testing.assert_array_equal(other, local[0])
         sums.append(local[0].numpy())
     return sums
+
+
+def ledger(params: Any) -> dict[str, Any]:
+    """Reduces random gradients, and returns what was given, what was sent and what is left."""
+    shapes = [(7, 100), (1,), (129,), (2000,)]
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=2000)
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(None, options, params)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+
+    @tf.function
+    def step(gradients: list[tf.Tensor]) -> Any:
+        def replica_step() -> list[tf.Tensor]:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            mine = [gradient[replica] for gradient in gradients]
+            return tf_gc.all_reduce_gradients(list(zip(mine, variables, strict=True)))
+
+        return strategy.run(replica_step)
+
+    random = np.random.default_rng(1)  # the same on all workers
+    given = [np.zeros(shape) for shape in shapes]
+    sent = [np.zeros(shape) for shape in shapes]
+    sums: list[np.ndarray] = []
+    for _ in range(15):
+        gradients = [
+            random.normal(scale=0.1, size=(strategy.num_replicas_in_sync, *shape)).astype("f")
+            for shape in shapes
+        ]
+        totals = step([tf.constant(gradient) for gradient in gradients])
+        local = [strategy.experimental_local_results(total) for total in totals]
+        for values in local:
+            for other in values[1:]:
+                np.testing.assert_array_equal(other, values[0])
+        sums = [values[0].numpy() for values in local]
+        for i in range(len(shapes)):
+            given[i] += gradients[i].sum(axis=0, dtype=np.float64)
+            sent[i] += sums[i]
+    left = {residual.shape: residual for residual in strategy.compression_state.variables}
+    # Reading a residual sums it over all replicas: in one order on all workers.
+    residuals = [left[shape].numpy() for shape in shapes]
+    return {
+        "plan": strategy.traffic.plan,
+        "given": given,
+        "sent": sent,
+        "residuals": residuals,
+        "last_sums": sums,
+    }
 
 
 def construct(params_of_workers: list[Any]) -> str:

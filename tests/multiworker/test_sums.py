@@ -13,17 +13,55 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
 
 
 @pytest.mark.parametrize(
-    ("case", "workers", "devices"),
-    [("normal_100x100", 2, 1), ("uniform_2x3", 4, 1), ("ramp_4x4", 2, 2), ("normal_37", 1, 2)],
+    ("case", "workers", "devices", "plans"),
+    [
+        ("normal_100x100", 2, 1, ["auto", "all_gather", "scatter_gather", "hierarchical"]),
+        ("uniform_2x3", 4, 1, ["auto", "all_gather"]),
+        ("ramp_4x4", 2, 2, ["all_gather", "scatter_gather"]),
+        ("normal_37", 1, 2, ["auto"]),
+    ],
 )
-def test_all_workers_get_the_sums_of_mxnet(case: str, workers: int, devices: int) -> None:
+def test_all_workers_get_the_sums_of_mxnet(
+    case: str, workers: int, devices: int, plans: list[str]
+) -> None:
     with np.load(GOLDEN) as golden:
         gradients, expected = golden[f"{case}__grads"], golden[f"{case}__sums"]
-    params = {"type": "2bit", "threshold": 0.5}
-    for sums in cluster.values(
-        "scenarios:gradient_sums", params, gradients, workers=workers, devices=devices
+    params = [{"type": "2bit", "threshold": 0.5, "plan": plan} for plan in plans]
+    for outcomes in cluster.values(
+        "scenarios:for_each", "gradient_sums", params, gradients, workers=workers, devices=devices
     ):
-        np.testing.assert_array_equal(sums, expected)
+        for sums in outcomes:
+            np.testing.assert_array_equal(sums, expected)
+
+
+@pytest.mark.parametrize(
+    ("workers", "devices", "plans", "chosen"),
+    [
+        (3, 1, ["auto", "hierarchical"], ["scatter_gather", "all_gather", *["hierarchical"] * 2]),
+        (2, 2, ["auto", "scatter_gather"], [*["hierarchical"] * 2, *["scatter_gather"] * 2]),
+        (3, 2, ["auto"], ["hierarchical"] * 2),
+    ],
+)
+def test_sent_plus_residuals_is_the_sum_of_the_gradients(
+    workers: int, devices: int, plans: list[str], chosen: list[str]
+) -> None:
+    params = [
+        {"type": "2bit", "threshold": threshold, "bypass_size": 0, "plan": plan}
+        for plan in plans
+        for threshold in ("auto", 0.01)
+    ]
+    of_workers = cluster.values(
+        "scenarios:for_each", "ledger", params, workers=workers, devices=devices
+    )
+    for outcomes in of_workers:
+        assert [outcome["plan"] for outcome in outcomes] == chosen
+        for outcome, first in zip(outcomes, of_workers[0], strict=True):
+            for sent, residual, given in zip(
+                outcome["sent"], outcome["residuals"], outcome["given"], strict=True
+            ):
+                np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
+            for mine, theirs in zip(outcome["last_sums"], first["last_sums"], strict=True):
+                np.testing.assert_array_equal(mine, theirs)
 
 
 def test_workers_that_differ_all_say_so() -> None:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.distribute.helpers import reducer
-from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
+from tf_gc.reduction.traffic import Traffic, all_reduce_bytes
 
 
 @pytest.mark.parametrize(("replicas", "sent"), [(1, 0), (2, 1200), (3, 1600), (4, 1800)])
@@ -14,34 +14,47 @@ def test_a_ring_all_reduce_sends_each_byte_not_quite_twice(replicas: int, sent: 
     assert all_reduce_bytes(1200, replicas) == sent
 
 
-@pytest.mark.parametrize(("replicas", "sent"), [(1, 0), (2, 100), (4, 300)])
-def test_an_all_gather_sends_a_message_to_each_other_replica(replicas: int, sent: int) -> None:
-    assert all_gather_bytes(100, replicas) == sent
-
-
 def test_nothing_sent_is_no_gain() -> None:
-    assert Traffic(1, 0, 1, sent_bytes=0, stock_bytes=0).ratio == 1
+    assert Traffic("all_gather", 1, 0, 0, 1, sent_bytes=0, stock_bytes=0).ratio == 1
 
 
 @pytest.mark.parametrize(
-    ("codec", "message"),
+    ("codec", "sent"),
     [
-        # 16 bytes of header, and for each block of 128: 32 bytes of codes, 2 of scale.
-        (tf_gc.TwoBit(0.5), 16 + 100 * 32),
-        (tf_gc.TwoBit(), 16 + 100 * 34 + 8),
+        # A message: 16 bytes of header, for each block of 128 elements 32 bytes of codes and,
+        # with automatic scales, 2 of scale, up to a multiple of 16.
+        (tf_gc.TwoBit(0.5), 3 * (16 + 100 * 32)),
+        (tf_gc.TwoBit(), 3 * (16 + 100 * 34 + 8)),
+        # Shards of 25 blocks; sums over 4 replicas have 4 bits an element.
+        (tf_gc.TwoBit(0.5, plan="scatter_gather"), 3 * (16 + 25 * 32 + 16 + 25 * 64)),
+        (tf_gc.TwoBit(plan="scatter_gather"), 3 * 2 * (16 + 25 * 34 + 14)),
     ],
     ids=str,
 )
-def test_a_strategy_knows_what_it_sends(codec: tf_gc.TwoBit, message: int) -> None:
+def test_a_strategy_knows_what_it_sends(codec: tf_gc.TwoBit, sent: int) -> None:
     strategy = tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(4)], codec)
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(12_800)), tf.Variable(tf.zeros(10, tf.float64))]
     assert strategy.traffic is None
     reducer(strategy, variables)([np.zeros((4, 12_800), np.float32), np.zeros((4, 10))])
     assert strategy.traffic == Traffic(
+        plan="scatter_gather" if codec.plan == "scatter_gather" else "all_gather",
         replicas=4,
+        buckets=1,
         compressed_tensors=1,
         bypassed_tensors=1,
-        sent_bytes=3 * message + 120,
+        sent_bytes=sent + 120,
         stock_bytes=3 * (51_200 + 80) // 2,
     )
+
+
+def test_what_is_chosen_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"], tf_gc.TwoBit(0.5))
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(12_800)), tf.Variable(tf.zeros(10, tf.float64))]
+    with caplog.at_level("INFO", logger="absl"):
+        for _ in range(2):
+            reducer(strategy, variables)([np.zeros((2, 12_800), np.float32), np.zeros((2, 10))])
+    (message,) = [r.getMessage() for r in caplog.records if "tf_gc" in r.getMessage()]
+    assert "all_gather among 2 replicas, 1 buckets with 1 tensors, 1 tensors bypassed" in message
+    assert "sends 3,296 bytes a step instead of 51,280" in message

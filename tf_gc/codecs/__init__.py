@@ -1,8 +1,8 @@
 """Codecs: what a bucket of gradients becomes on the wire."""
 
-from tf_gc.codecs.base import Codec
+from tf_gc.codecs.base import Codec, MessageCodec
 from tf_gc.codecs.no_compression import NoCompression
 from tf_gc.codecs.params import from_params
 from tf_gc.codecs.two_bit import TwoBit
 
-__all__ = ["Codec", "NoCompression", "TwoBit", "from_params"]
+__all__ = ["Codec", "MessageCodec", "NoCompression", "TwoBit", "from_params"]

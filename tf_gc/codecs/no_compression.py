@@ -1,7 +1,6 @@
 """The codec that leaves every gradient to the stock all-reduce."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -15,9 +14,3 @@ class NoCompression(Codec):
     def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
         del dtype, num_elements
         return False
-
-    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
-        raise TypeError("NoCompression has no messages: no tensor reaches it")
-
-    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        raise TypeError("NoCompression has no messages: no tensor reaches it")

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.codecs.base import Codec
+from tf_gc.codecs.base import PLANS, MessageCodec
 
 # On one host two bits take less time than the stock sum at any size (benchmarks/bypass.py), but
 # below this one the few bytes saved are not worth the rounding of biases and scales.
@@ -22,7 +22,7 @@ _DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoBit(Codec):
+class TwoBit(MessageCodec):
     """Sends each gradient element as +s, -s or 0 and keeps the rest in a residual.
 
     Attributes:
@@ -34,6 +34,13 @@ class TwoBit(Codec):
       bypass_size: tensors with fewer elements are reduced in full precision. `None` chooses
         the size from which compression saves time with `"auto"`, and 0 for a number as
         threshold, since MXNet compresses every tensor.
+      plan: who sends what to whom. "all_gather": everyone sends its message to everyone.
+        "scatter_gather": everyone adds up one shard, and sends the sum to everyone; what a
+        replica sends does not grow with their number. With automatic scales the sums are
+        rounded to two bits again, and their residuals kept; with a fixed threshold the result is
+        that of "all_gather", bit for bit. "hierarchical": the replicas of a host are summed in
+        full precision, and only what crosses hosts is compressed. "auto" (the default): the one
+        that sends least.
 
     Raises:
       ValueError: if a value is not one of those.
@@ -41,6 +48,7 @@ class TwoBit(Codec):
 
     threshold: float | str = "auto"
     bypass_size: int | None = None
+    plan: str = "auto"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", _checked_threshold(self.threshold))
@@ -56,16 +64,51 @@ class TwoBit(Codec):
                 f"bypass_size must be None or a number of elements from 0, got {bypass_size!r}"
             )
         object.__setattr__(self, "bypass_size", int(bypass_size))
+        if self.plan not in PLANS:
+            raise ValueError(f"plan must be one of {list(PLANS)}, got {self.plan!r}")
 
     def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
         assert self.bypass_size is not None
         return dtype in _DTYPES and num_elements >= max(self.bypass_size, 1)
+
+    def bits(self, replicas: int) -> float:
+        return ops.two_bit_message_bits(replicas, self.threshold)
 
     def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
         return ops.two_bit_encode(gradients, residuals, self.threshold)
 
     def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return ops.two_bit_decode(messages, like, self.threshold)
+
+    def encode_shards(
+        self,
+        gradients: Sequence[tf.Tensor],
+        residuals: Sequence[tf.Variable],
+        shards: int,
+        own: int,
+    ) -> tf.Tensor:
+        # A fixed threshold has one result, whatever the plan: all that is sent is rounded.
+        skip = own if self.threshold == "auto" else None
+        return ops.two_bit_encode(gradients, residuals, self.threshold, shards, skip)
+
+    def sum_shard(
+        self,
+        messages: Sequence[tf.Tensor],
+        gradients: Sequence[tf.Tensor],
+        residuals: Sequence[tf.Variable],
+        shards: int,
+        own: int,
+    ) -> tf.Tensor:
+        if self.threshold == "auto":
+            return ops.two_bit_reencode(messages, gradients, residuals, own, shards)
+        return ops.two_bit_count(messages, shards, self.threshold)
+
+    def decode_shards(
+        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
+    ) -> list[tf.Tensor]:
+        return ops.two_bit_decode_shards(
+            messages, like, self.threshold, shards=replicas, replicas=replicas
+        )
 
 
 def _checked_threshold(threshold: object) -> float | str:

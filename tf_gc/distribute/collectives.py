@@ -1,12 +1,18 @@
-"""TensorFlow's collectives, made to work inside control flow."""
+"""TensorFlow's collectives: in control flow, side by side, and all-to-all."""
 
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.reduction.exchange import Group, is_cpu
+
+# How many buckets may be on their way at the same time. Each has an ordering token: TensorFlow
+# runs collectives that share one after each other.
+_LANES = 4
 
 _key_bases = itertools.count(1 << 20, 1 << 10)
 
@@ -23,7 +29,7 @@ def new_key_base() -> int:
 
 
 class CollectiveAllReduce(_compat.CollectiveAllReduce):
-    """The stock collective cross-device ops, also for steps that run inside a loop.
+    """The stock collective cross-device ops, and the exchange of messages.
 
     A collective's instance key is an input that the caller of a `tf.function` provides anew at
     each call. If a function is called from the body of a `tf.while_loop` or a branch of a
@@ -35,38 +41,112 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
 
     def __init__(self, devices: Any, group_size: int, options: Any, collective_keys: Any) -> None:
         super().__init__(devices, group_size, options, collective_keys)
-        self._launchers: list[Any] = [
-            _Launcher(self._launchers[0]._group_key, group_size, collective_keys, device, options)
-            for device in self._devices
+        group_key = self._launchers[0]._group_key
+
+        def new_launchers() -> list[_Launcher]:
+            return [
+                _Launcher(group_key, group_size, collective_keys, device, options)
+                for device in self._devices
+            ]
+
+        self._launchers: list[Any] = new_launchers()
+        # The stock reductions have a lane of their own, but NCCL wants one order for all.
+        on_cpu = all(is_cpu(device) for device in self._devices)
+        self._lanes = [
+            _Lane(new_launchers() if on_cpu else self._launchers, self._lock)
+            for _ in range(_LANES if on_cpu else 1)
         ]
-        self._gather_in_function = tf.function(self._gather)
 
-    def exchange(self, messages: Sequence[tf.Tensor], options: Any) -> list[list[tf.Tensor]]:
-        """Gives each local replica the messages of all replicas on all hosts.
+    def group(self) -> Group:
+        """Returns the replicas of all hosts as a group that exchanges messages.
 
-        Args:
-          messages: int64 [1, words], one for each local replica, equally long everywhere.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
+        All workers have to call it. They find their ranks, which the order of the messages
+        follows, by a trial.
 
-        Returns:
-          For each local replica one tensor, [replicas, words], in the order of the ranks.
+        Raises:
+          RuntimeError: if the all-to-all is in another order than the all-gather.
         """
-        # Eagerly, the first of several local collectives would wait for the others for ever.
-        gather = self._gather if len(messages) == 1 else self._gather_in_function
-        if not tf.executing_eagerly():
-            gather = self._gather
-        with self._lock:
-            return [[gathered] for gathered in gather(list(messages), options)]
+        size = self._group_size
+        exchange = self.exchange(0, self._options)
+        ids = np.random.default_rng().integers(1 << 62, size=(len(self._devices), 1, 1))
+        gathered = exchange.all_gather([tf.constant(mine) for mine in ids])
+        everyone = [rows.numpy() for (rows,) in gathered]
+        ranks = [
+            int(np.flatnonzero(rows == mine)[0]) for mine, rows in zip(ids, everyone, strict=True)
+        ]
+        sent = [tf.constant(rank * size + np.arange(size)[:, None]) for rank in ranks]
+        for rank, (received,) in zip(ranks, exchange.all_to_all(sent), strict=True):
+            if not np.array_equal(received[:, 0], np.arange(size) * size + rank):
+                raise RuntimeError(
+                    f"TensorFlow's all-to-all gave replica {rank} what was meant for another: "
+                    f"{received[:, 0].numpy().tolist()}"
+                )
+        return Group(self._devices, tuple(ranks), size, self.exchange)
 
-    def _gather(self, messages: list[tf.Tensor], options: Any) -> list[tf.Tensor]:
+    def exchange(self, bucket: int, options: Any) -> "CollectiveExchange":
+        """Returns what moves the messages of a bucket, beside those of other buckets."""
+        return CollectiveExchange(self._lanes[bucket % len(self._lanes)], options)
+
+
+class CollectiveExchange:
+    """An `Exchange` by collectives."""
+
+    def __init__(self, lane: "_Lane", options: Any) -> None:
+        self._lane = lane
+        self._options = options
+
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Gives each local replica the messages of all: [replicas, words] in order of ranks."""
+        return self._lane.launch("all_gather_rows", messages, self._options)
+
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Gives the replica of rank i the rows i of all: [replicas, words] in order of ranks."""
+        return self._lane.launch("all_to_all_rows", rows, self._options)
+
+
+class _Lane:
+    """Collectives that run one after the other, on each of the local replicas."""
+
+    def __init__(self, launchers: Sequence["_Launcher"], lock: Any) -> None:
+        self._launchers = launchers
+        self._lock = lock
+        self._launch_in_function = tf.function(self._launch)
+
+    def launch(
+        self, collective: str, values: Sequence[tf.Tensor], options: Any
+    ) -> list[list[tf.Tensor]]:
+        launch = self._launch
+        if tf.executing_eagerly() and len(values) > 1:
+            # Eagerly, the first of several local collectives would wait for the others for ever.
+            launch = self._launch_in_function
+        with self._lock:
+            return [[received] for received in launch(collective, list(values), options)]
+
+    def _launch(self, collective: str, values: list[tf.Tensor], options: Any) -> list[tf.Tensor]:
         return [
-            launcher._all_gather(message, options)
-            for launcher, message in zip(self._launchers, messages, strict=True)
+            getattr(launcher, collective)(value, options)
+            for launcher, value in zip(self._launchers, values, strict=True)
         ]
 
 
 class _Launcher(_compat.CollectiveReplicaLauncher):
     """Launches the collectives of one replica."""
+
+    def all_gather_rows(self, message: tf.Tensor, options: Any) -> tf.Tensor:
+        return self._all_gather(message, options)
+
+    def all_to_all_rows(self, rows: tf.Tensor, options: Any) -> tf.Tensor:
+        options = self._options.merge(options)
+        with tf.device(self._device):
+            return tf.raw_ops.CollectiveAllToAllV2(
+                input=rows,
+                group_size=self._group_size,
+                group_key=self._group_key,
+                instance_key=self._next_instance_key(),
+                ordering_token=[self._get_ordering_token()],
+                communication_hint=options.implementation.value.lower(),
+                timeout_seconds=options.timeout_seconds or 0,
+            )
 
     def _next_instance_key(self) -> tf.Tensor:
         key = super()._next_instance_key()

@@ -1,14 +1,16 @@
 """What the compressed strategies have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.codecs import Codec
+from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.distribute.all_reduce_gradients import Gradient, all_reduce_gradients
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
 from tf_gc.ops.two_bit import device_types
+from tf_gc.reduction.exchange import Group
+from tf_gc.reduction.plans import Plan, choose_plan
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.residuals import CompressionState
 
@@ -40,6 +42,27 @@ class CompressedStrategy:
     @property
     def _all_reduce(self) -> CompressedAllReduce:
         return self.extended.compressed_all_reduce
+
+
+def make_plan(
+    codec: Codec, hosts: int, devices: Sequence[str], group: Callable[[Sequence[str]], Group]
+) -> Plan | None:
+    """Returns the plan of a strategy, `None` if its codec has no messages.
+
+    Args:
+      codec: the codec.
+      hosts: the number of hosts.
+      devices: the devices of this host's replicas.
+      group: makes the group of the given devices of each host.
+
+    Raises:
+      ValueError: if the codec asks for a plan that is none for these hosts and devices.
+    """
+    if not isinstance(codec, MessageCodec):
+        return None
+    name = choose_plan(codec, hosts, devices)
+    members = [[device] for device in devices] if name == "hierarchical" else [devices]
+    return Plan(name, tuple(devices), tuple(group(devices) for devices in members))
 
 
 def check_devices(devices: Sequence[str]) -> None:

@@ -1,17 +1,16 @@
 """CompressedAllReduce: compresses gradients, leaves every other reduction alone."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
-from tf_gc.codecs import Codec
-from tf_gc.reduction.all_gather import all_gather_sum, exchange_locally
+from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.reduction.buckets import Grouping, group
-from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
+from tf_gc.reduction.plans import Plan
+from tf_gc.reduction.traffic import Traffic, all_reduce_bytes
 from tf_gc.residuals import CompressionState
 
 Pairs = Sequence[tuple[Any, Any]]
@@ -28,6 +27,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
     Attributes:
       codec: what gradients are sent as.
+      plan: who sends what to whom; `None` if the codec has no messages.
       compression_state: the residuals.
       traffic: the `Traffic` of the most recently built reduction, or `None` before the first.
     """
@@ -37,7 +37,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         stock: tf.distribute.CrossDeviceOps,
         codec: Codec,
         replicas: int,
-        exchange: Callable[..., Any] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         """Initializes the object.
 
@@ -45,14 +45,13 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
           stock: the cross-device ops that reduce everything but compressed gradients.
           codec: the codec.
           replicas: the number of replicas that take part, on all hosts.
-          exchange: how messages get to other hosts: `CollectiveAllReduce.exchange`. Not needed
-            if all replicas are on this one.
+          plan: how messages get to the other replicas; needed if the codec is a `MessageCodec`.
         """
         super().__init__()
         self._stock = stock
         self._replicas = replicas
-        self._exchange = exchange
         self.codec = codec
+        self.plan = plan
         self.compression_state = CompressionState()
         self.traffic: Traffic | None = None
 
@@ -86,11 +85,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         grouping = group(self.codec, [_size(*pair) for pair in pairs], options.bytes_per_pack)
         reduced: list[Any] = [None] * len(pairs)
-        message_bytes = 0
-        for bucket in grouping.buckets:
-            chosen = [pairs[i] for i in bucket.indices]
-            sums, size = self._sum_bucket(chosen, options)
-            message_bytes += size
+        sent = 0
+        for number, bucket in enumerate(grouping.buckets):
+            sums, size = self._sum_bucket(number, [pairs[i] for i in bucket.indices], options)
+            sent += size
             for i, value in zip(bucket.indices, sums, strict=True):
                 reduced[i] = value
         # The stock ops concatenate what they get, and so take one dtype at a time.
@@ -104,48 +102,44 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             for i, value in zip(indices, stock, strict=True):
                 reduced[i] = value
         if grouping.buckets:
-            self._account(pairs, grouping, message_bytes)
+            self._account(pairs, grouping, sent)
         return reduced
 
-    def _sum_bucket(self, pairs: Pairs, options: Any) -> tuple[list[Any], int]:
-        """Returns the Mirrored sums of a bucket, and the bytes of one message."""
-        exchange = exchange_locally
-        if self._exchange is not None:
-            exchange = functools.partial(self._exchange, options=options)
+    def _sum_bucket(self, number: int, pairs: Pairs, options: Any) -> tuple[list[Any], int]:
+        """Returns the Mirrored sums of a bucket, and the bytes that a replica sends for it."""
+        assert isinstance(self.codec, MessageCodec)
+        assert self.plan is not None
         replicas = range(len(pairs[0][0].values))
         residuals = [self.compression_state.residuals_of(variable) for _, variable in pairs]
-        sums, message_bytes = all_gather_sum(
+        sums, sent = self.plan.sum_bucket(
             self.codec,
+            number,
             [[value.values[r] for value, _ in pairs] for r in replicas],
             [[residual[r] for residual in residuals] for r in replicas],
-            [variable.device for variable in residuals[0]],
-            exchange,
+            options,
         )
         mirrored = [
             _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
             for components in zip(*sums, strict=True)
         ]
-        return mirrored, message_bytes
+        return mirrored, sent
 
-    def _account(self, pairs: Pairs, grouping: Grouping, message_bytes: int) -> None:
+    def _account(self, pairs: Pairs, grouping: Grouping, sent: int) -> None:
+        assert self.plan is not None
         replicas = self._replicas
         dense = [_dense_bytes(value, variable) for value, variable in pairs]
         bypassed = sum(dense[i] for i in grouping.bypass)
         traffic = Traffic(
+            plan=self.plan.name,
             replicas=replicas,
+            buckets=len(grouping.buckets),
             compressed_tensors=len(pairs) - len(grouping.bypass),
             bypassed_tensors=len(grouping.bypass),
-            sent_bytes=all_gather_bytes(message_bytes, replicas)
-            + all_reduce_bytes(bypassed, replicas),
+            sent_bytes=sent + all_reduce_bytes(bypassed, replicas),
             stock_bytes=all_reduce_bytes(sum(dense), replicas),
         )
         if traffic != self.traffic:
-            logging.info(
-                "tf_gc: %s, all-gather among %d replicas, %d buckets, %d tensors compressed and "
-                "%d bypassed, %d bytes a step and replica instead of %d",
-                *(self.codec, replicas, len(grouping.buckets), traffic.compressed_tensors),
-                *(traffic.bypassed_tensors, traffic.sent_bytes, traffic.stock_bytes),
-            )
+            logging.info("tf_gc: %s: %s", self.codec, traffic)
         self.traffic = traffic
 
 

@@ -8,9 +8,10 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.codecs import Codec, from_params
 from tf_gc.distribute.collectives import CollectiveAllReduce, new_key_base
-from tf_gc.distribute.compressed_strategy import CompressedStrategy, check_devices
+from tf_gc.distribute.compressed_strategy import CompressedStrategy, check_devices, make_plan
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
 from tf_gc.keras import optimizer_hook
+from tf_gc.reduction.exchange import local_group
 
 
 class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrategy):
@@ -64,7 +65,10 @@ class _CompressedMirroredExtended(_compat.MirroredExtended):
         super().__init__(strategy, devices=devices)
         self._cross_device_ops: tf.distribute.CrossDeviceOps
         self.compressed_all_reduce = CompressedAllReduce(
-            self._cross_device_ops, codec, replicas=len(self.worker_devices)
+            self._cross_device_ops,
+            codec,
+            replicas=len(self.worker_devices),
+            plan=make_plan(codec, 1, self.worker_devices, lambda devices: local_group(devices)),
         )
         self._cross_device_ops = self.compressed_all_reduce
 

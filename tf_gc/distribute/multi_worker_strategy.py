@@ -1,6 +1,6 @@
 """CompressedMultiWorkerMirroredStrategy: several hosts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,9 +10,10 @@ from tf_gc.codecs import Codec, from_params
 from tf_gc.distribute.agreement import check_agreement
 from tf_gc.distribute.cluster import joining, limit_registration
 from tf_gc.distribute.collectives import CollectiveAllReduce, new_key_base
-from tf_gc.distribute.compressed_strategy import CompressedStrategy, check_devices
+from tf_gc.distribute.compressed_strategy import CompressedStrategy, check_devices, make_plan
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
 from tf_gc.keras import epoch_length, one_writer, optimizer_hook
+from tf_gc.reduction.exchange import Group, local_group
 
 
 class CompressedMultiWorkerMirroredStrategy(
@@ -58,11 +59,9 @@ class CompressedMultiWorkerMirroredStrategy(
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
         with joining(cluster_resolver, options.timeout_seconds):
-            extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options, codec)
+            extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options)
         tf.distribute.Strategy.__init__(self, extended)
-        check_devices(self.extended.worker_devices)
-        if self.extended.several_hosts:
-            check_agreement(codec, self.extended.gather_from_hosts)
+        self.extended.compress(codec)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         """Distributes a dataset, as `tf.distribute.Strategy.experimental_distribute_dataset`.
@@ -139,23 +138,44 @@ class _CompressedMultiWorkerExtended(_compat.MultiWorkerExtended):
         strategy: CompressedMultiWorkerMirroredStrategy,
         cluster_resolver: Any,
         options: Any,
-        codec: Codec,
     ) -> None:
         super().__init__(strategy, cluster_resolver, options)
-        collective = CollectiveAllReduce(
-            self.worker_devices, self._num_replicas_in_sync, options, self._collective_keys
-        )
         self.several_hosts = self._num_workers > 1
+        self._collectives_of: dict[tuple[str, ...], CollectiveAllReduce] = {}
+        self._host_cross_device_ops = self._collectives((self._worker_device,))
+
+    def compress(self, codec: Codec) -> None:
+        """Puts CompressedAllReduce in front of the cross-device ops; all workers have to.
+
+        Raises:
+          ValueError: if the native ops were not built for the devices, another worker's codec or
+            wire version differs, or the codec's plan is none for this cluster.
+        """
+        check_devices(self.worker_devices)
+        if self.several_hosts:
+            check_agreement(codec, self.gather_from_hosts)
+
+        def group(devices: Sequence[str]) -> Group:
+            if not self.several_hosts:
+                return local_group(devices)
+            return self._collectives(tuple(devices)).group()
+
         self.compressed_all_reduce = CompressedAllReduce(
-            collective,
+            self._collectives(tuple(self.worker_devices)),
             codec,
             replicas=self._num_replicas_in_sync,
-            exchange=collective.exchange if self.several_hosts else None,
+            plan=make_plan(codec, self._num_workers, self.worker_devices, group),
         )
         self._cross_device_ops = self.compressed_all_reduce
-        self._host_cross_device_ops = CollectiveAllReduce(
-            [self._worker_device], self._num_workers, options, self._collective_keys
-        )
+
+    def _collectives(self, devices: tuple[str, ...]) -> CollectiveAllReduce:
+        """Returns the collectives of these devices and their like on the other workers."""
+        if devices not in self._collectives_of:
+            members = self._num_workers * len(devices)
+            self._collectives_of[devices] = CollectiveAllReduce(
+                devices, members, self._communication_options, self._collective_keys
+            )
+        return self._collectives_of[devices]
 
     def _update_config_proto(self, config_proto: Any) -> Any:
         config = super()._update_config_proto(config_proto)
@@ -179,9 +199,8 @@ class _CompressedMultiWorkerExtended(_compat.MultiWorkerExtended):
 
     def gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
         """Returns the int64 messages [1, words] of all hosts as [hosts, words]."""
-        ((gathered,),) = self._host_cross_device_ops.exchange(
-            [message], self._communication_options
-        )
+        exchange = self._host_cross_device_ops.exchange(0, self._communication_options)
+        ((gathered,),) = exchange.all_gather([message])
         return gathered
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:

@@ -2,8 +2,21 @@
 
 from tf_gc.ops import _library
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
+from tf_gc.ops.two_bit_shards import (
+    two_bit_count,
+    two_bit_decode_shards,
+    two_bit_message_bits,
+    two_bit_reencode,
+)
 
 # A library that does not fit shows when tf_gc is imported, not in the first step.
 _library.load()
 
-__all__ = ["two_bit_decode", "two_bit_encode"]
+__all__ = [
+    "two_bit_count",
+    "two_bit_decode",
+    "two_bit_decode_shards",
+    "two_bit_encode",
+    "two_bit_message_bits",
+    "two_bit_reencode",
+]

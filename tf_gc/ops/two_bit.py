@@ -8,14 +8,17 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.ops import _library
 
-# The value of the ops' attribute `threshold` that stands for "auto".
+# The value of the ops' attribute `threshold` that stands for "auto", and of `skip` for none.
 _AUTO = 0.0
+_NO_SHARD = -1
 
 
 def two_bit_encode(
     gradients: Sequence[tf.Tensor],
     residuals: Sequence[tf.Variable],
     threshold: float | str = "auto",
+    shards: int = 1,
+    skip: int | None = None,
 ) -> tf.Tensor:
     """Encodes a bucket of gradients in two bits an element and updates its residuals.
 
@@ -33,22 +36,25 @@ def two_bit_encode(
       residuals: one initialized float32 `tf.Variable` (or its handle) for each gradient, of
         its shape, on its device.
       threshold: `"auto"`, or a number in [2^-126, 2^120).
+      shards: how many shards of whole blocks the bucket is cut into, each with a message of its
+        own. All have the same length: the bucket's blocks divided by `shards`, rounded up.
+      skip: a shard that is not encoded, with `"auto"` only: its message says zero, and its
+        residuals stay as they are.
 
     Returns:
-      The message: int64, shape [1, words].
+      The messages: int64, shape [shards, words].
 
     Raises:
       ValueError: if the lists are empty or differ in length.
       tf.errors.InvalidArgumentError: if a residual does not fit its gradient or occurs twice,
-        or the threshold is out of range.
+        or the threshold or a number is out of range.
     """
-    if len(gradients) != len(residuals):
-        raise ValueError(f"{len(gradients)} gradients need as many residuals, got {len(residuals)}")
-    handles = [getattr(residual, "handle", residual) for residual in residuals]
     return _library.load().tf_gc_two_bit_encode(
-        gradients=_non_empty(gradients, "gradients"),
-        residuals=handles,
-        threshold=_attribute(threshold),
+        gradients=non_empty(gradients, "gradients"),
+        residuals=handles(residuals, gradients),
+        threshold=attribute(threshold),
+        shards=shards,
+        skip=_NO_SHARD if skip is None else skip,
     )
 
 
@@ -75,12 +81,10 @@ def two_bit_decode(
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec,
         threshold or number of blocks.
     """
-    if not isinstance(messages, list | tuple):
-        messages = [messages]
     return _library.load().tf_gc_two_bit_decode(
-        messages=_non_empty(messages, "messages"),
-        like=_non_empty(like, "like"),
-        threshold=_attribute(threshold),
+        messages=as_list(messages),
+        like=non_empty(like, "like"),
+        threshold=attribute(threshold),
     )
 
 
@@ -96,7 +100,8 @@ def device_types() -> frozenset[str]:
     return frozenset(kernel.device_type for kernel in kernels)
 
 
-def _attribute(threshold: float | str) -> float:
+def attribute(threshold: float | str) -> float:
+    """Returns the ops' attribute for a threshold. ValueError if it only looks like one."""
     if threshold == "auto":
         return _AUTO
     if isinstance(threshold, str) or threshold == _AUTO:
@@ -104,7 +109,20 @@ def _attribute(threshold: float | str) -> float:
     return threshold
 
 
-def _non_empty(tensors: Sequence[tf.Tensor], name: str) -> Sequence[tf.Tensor]:
+def handles(residuals: Sequence[tf.Variable], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the handles of residuals. ValueError if there are not as many as gradients."""
+    if len(gradients) != len(residuals):
+        raise ValueError(f"{len(gradients)} gradients need as many residuals, got {len(residuals)}")
+    return [getattr(residual, "handle", residual) for residual in residuals]
+
+
+def as_list(messages: tf.Tensor | Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Returns a list of tensors with messages. ValueError if it is empty."""
+    return non_empty(messages if isinstance(messages, list | tuple) else [messages], "messages")
+
+
+def non_empty(tensors: Sequence[tf.Tensor], name: str) -> Sequence[tf.Tensor]:
+    """Returns `tensors`. ValueError if there are none."""
     if not tensors:
         raise ValueError(f"`{name}` is empty; a bucket has at least one tensor")
     return tensors

@@ -1,63 +1,39 @@
 """The all-gather plan: every replica gets the messages of all, and adds them up itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_gc.codecs import Codec
-
-# From the messages of the local replicas to what each of them receives: tensors whose rows are
-# the messages of all replicas, in one order everywhere.
-Exchange = Callable[[Sequence[tf.Tensor]], Sequence[Sequence[tf.Tensor]]]
-
-
-def exchange_locally(messages: Sequence[tf.Tensor]) -> Sequence[Sequence[tf.Tensor]]:
-    """The exchange if all replicas are local: TensorFlow copies to where a tensor is used."""
-    return [messages] * len(messages)
+from tf_gc.codecs import MessageCodec
+from tf_gc.reduction.exchange import Exchange, Group, decode_once_per_host, message_bytes
 
 
 def all_gather_sum(
-    codec: Codec,
+    codec: MessageCodec,
     gradients: Sequence[Sequence[tf.Tensor]],
     residuals: Sequence[Sequence[tf.Variable]],
-    devices: Sequence[str],
-    exchange: Exchange = exchange_locally,
+    group: Group,
+    exchange: Exchange,
 ) -> tuple[list[list[tf.Tensor]], int]:
-    """Sums a bucket over replicas: each encodes, all get all messages, each decodes.
+    """Sums a bucket over a group: each encodes, all get all messages, each decodes.
 
-    Every replica adds the same messages in the same order, so the sums are the same bits
-    everywhere. Devices that share the host's memory share one decoded sum.
+    Every member adds the same messages in the same order, so the sums are the same bits
+    everywhere.
 
     Args:
       codec: the codec.
-      gradients: for each local replica, the bucket's tensors.
-      residuals: for each local replica, their residuals, on its device.
-      devices: the local replicas' devices.
-      exchange: how messages get to the other replicas.
+      gradients: for each local member, the bucket's tensors.
+      residuals: for each local member, their residuals, on its device.
+      group: the members.
+      exchange: how messages get to the other members.
 
     Returns:
-      For each local replica the bucket's sums on its device, and the bytes of one message.
+      For each local member the bucket's sums on its device, and the bytes that a member sends.
     """
     messages = []
-    for device, tensors, state in zip(devices, gradients, residuals, strict=True):
+    for device, tensors, state in zip(group.devices, gradients, residuals, strict=True):
         with tf.device(device):
             messages.append(codec.encode(tensors, state))
-    message_bytes = messages[0].shape.num_elements() * messages[0].dtype.size
-
-    sums: list[list[tf.Tensor]] = []
-    on_host: list[tf.Tensor] | None = None
-    for device, tensors, received in zip(devices, gradients, exchange(messages), strict=True):
-        with tf.device(device):
-            if not _is_cpu(device):
-                sums.append(codec.decode(received, like=tensors))
-            elif on_host is None:
-                on_host = codec.decode(received, like=tensors)
-                sums.append(on_host)
-            else:
-                # TensorFlow passes a tensor between CPU devices without a copy.
-                sums.append([tf.identity(value) for value in on_host])
-    return sums, message_bytes
-
-
-def _is_cpu(device: str) -> bool:
-    return tf.DeviceSpec.from_string(device).device_type == "CPU"
+    received = exchange.all_gather(messages)
+    sums = decode_once_per_host(group.devices, received, gradients, codec.decode)
+    return sums, (group.size - 1) * message_bytes(messages[0])

@@ -1,0 +1,296 @@
+"""Every implementation of the sums of shards gives the oracle's bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import oracle
+from tests.custom_ops import native
+from tests.custom_ops.cases import (
+    DTYPES,
+    THRESHOLD,
+    Array,
+    Guarded,
+    Message,
+    assert_same_bits,
+    decode_sum,
+    each_dtype,
+    each_target,
+    encode,
+    hostile_messages,
+    oracle_encode,
+    random_gradient,
+    random_residual,
+)
+from tests.custom_ops.native import Codec, Library, Target
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "two_bit_shards_golden.npz"
+SIZES = [0, 1, 127, 128, 129, 16 * 128, 16 * 128 + 1, 7919]
+# Around the ends of the widths, and around 127 messages, of which a byte holds the sum.
+REPLICAS = [1, 2, 3, 7, 8, 9, 127, 128, 130, 255]
+
+each_size = pytest.mark.parametrize("size", SIZES)
+searched = settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def reencode(
+    library: Library,
+    messages: list[Message],
+    gradient: Array,
+    residual: Array,
+    in_place: bool = True,
+    shift: int = 0,
+) -> Message:
+    blocks = native.num_blocks(gradient.size)
+    out = Guarded(gradient.size, np.float32, shift)
+    out.array[:] = residual if in_place else np.nan
+    codes = Guarded(blocks * native.BLOCK_CODE_BYTES, np.uint8, shift)
+    scales = Guarded(blocks, np.uint16, shift)
+    library.reencode_auto(
+        [message.codes for message in messages],
+        [message.scales for message in messages],
+        gradient,
+        out.array if in_place else residual,
+        out.array,
+        codes.array,
+        scales.array,
+    )
+    return Message(codes.check(), scales.check(), out.check())
+
+
+def oracle_reencode(messages: list[Message], gradient: Array, residual: Array) -> Message:
+    codes = [message.codes for message in messages]
+    scales = [message.scales for message in messages]
+    return Message(*oracle.reencode_auto(codes, scales, gradient, residual))
+
+
+def count(library: Library, codes: list[Array], bits: int, shift: int = 0) -> Array:
+    counts = Guarded(codes[0].size * 4 * bits // 8, np.uint8, shift)
+    assert library.count_fixed(codes, bits, counts.array)
+    return counts.check()
+
+
+def decode_counts(
+    library: Library,
+    counts: Array,
+    bits: int,
+    size: int,
+    dtype: np.dtype[Any],
+    threshold: float = THRESHOLD,
+    shift: int = 0,
+) -> Array:
+    result = Guarded(size, dtype, shift)
+    assert library.decode_counts(counts, bits, result.array, threshold)
+    return result.check()
+
+
+def random_codes(rng: np.random.Generator, replicas: int, blocks: int) -> list[Array]:
+    """Random codes, of which few are "not finite", and some agree on every replica."""
+    codes = rng.choice(np.array([0, 2, 3], np.uint8), (replicas, blocks * native.BLOCK_SIZE))
+    codes[:, ::5], codes[:, 1::5] = oracle.PLUS, oracle.MINUS
+    codes[rng.random(codes.shape) < 0.1 / replicas] = oracle.NOT_FINITE
+    return [oracle.pack(row) for row in codes]
+
+
+# ---- Automatic scales --------------------------------------------------------------
+
+
+@each_target
+@each_dtype
+@each_size
+@pytest.mark.parametrize("messages", [0, 1, 2, 5])
+def test_reencoding_equals_the_oracle(
+    forced: Library, dtype: np.dtype[Any], size: int, messages: int
+) -> None:
+    rng = np.random.default_rng(size + messages)
+    others = [
+        oracle_encode(Codec.AUTO, random_gradient(rng, size, dtype), random_residual(rng, size))
+        for _ in range(messages)
+    ]
+    gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
+    expected = oracle_reencode(others, gradient, residual)
+    for shift in (0, 1):
+        reencode(forced, others, gradient, residual, True, shift).assert_equals(expected)
+        reencode(forced, others, gradient, residual, False, shift).assert_equals(expected)
+
+
+@each_target
+@pytest.mark.parametrize("messages", [1, 4])
+def test_hostile_messages_reencode_as_the_oracle_says(forced: Library, messages: int) -> None:
+    size = 200 * native.BLOCK_SIZE + 77
+    rng = np.random.default_rng(messages)
+    others = hostile_messages(rng, Codec.AUTO, messages, size)
+    gradient, residual = (random_residual(rng, size) for _ in range(2))
+    expected = oracle_reencode(others, gradient, residual)
+    reencode(forced, others, gradient, residual).assert_equals(expected)
+
+
+@each_target
+@searched
+@given(
+    size=st.integers(1, 300),
+    scale=st.sampled_from([1e-40, 1e-3, 1.0, 2.0**118, 2.0**121]),
+    bad=st.sampled_from([0.0, np.nan, np.inf, 2.0**120]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_what_is_sent_and_kept_is_what_was_given(
+    forced: Library, size: int, scale: float, bad: float, seed: int
+) -> None:
+    """The sum that all decode, plus what the owner keeps, is the sum of what went in."""
+    rng = np.random.default_rng(seed)
+    inputs = [(rng.standard_normal(size) * scale).astype(np.float32) for _ in range(3)]
+    inputs[rng.integers(3)][rng.integers(size)] += np.float32(bad)
+    zero = np.zeros(size, np.float32)
+    others = [encode(forced, Codec.AUTO, values, zero) for values in inputs[:2]]
+    residual = random_residual(rng, size)
+    message = reencode(forced, others, inputs[2], residual)
+    message.assert_equals(oracle_reencode(others, inputs[2], residual))
+
+    dtype = np.dtype(np.float32)
+    sent = decode_sum(forced, Codec.AUTO, [message], size, dtype).astype(np.float64)
+    finite = np.isfinite(sent)
+    kept = [*(other.residual for other in others), message.residual]
+    given_sum = sum(values.astype(np.float64) for values in [*inputs, residual])
+    ledger = sent + sum(values.astype(np.float64) for values in kept)
+    largest = max(scale, float(np.abs(residual).max()))
+    np.testing.assert_allclose(ledger[finite], given_sum[finite], atol=1e-5 * largest)
+    assert_same_bits(message.residual[~finite], residual[~finite])
+
+
+# ---- Counts ------------------------------------------------------------------------
+
+
+@each_target
+@each_dtype
+@pytest.mark.parametrize("replicas", REPLICAS)
+@pytest.mark.parametrize("wider", [False, True])
+def test_counts_equal_the_oracle_and_the_sum_of_the_messages(
+    forced: Library, dtype: np.dtype[Any], replicas: int, wider: bool
+) -> None:
+    bits = 16 if wider else oracle.count_bits(replicas)
+    rng = np.random.default_rng(replicas)
+    for blocks in (1, 2, 37):
+        codes = random_codes(rng, replicas, blocks)
+        for shift in (0, 1, 3):
+            counts = count(forced, codes, bits, shift)
+            assert_same_bits(counts, oracle.count_fixed(codes, bits))
+        none = np.zeros(0)
+        messages = [Message(code, none, none) for code in codes]
+        for size in (blocks * 128, blocks * 128 - 1, blocks * 128 - 127):
+            for shift in (0, 1):
+                actual = decode_counts(forced, counts, bits, size, dtype, 0.3, shift)
+                expected = decode_sum(forced, Codec.FIXED, messages, size, dtype, 0.3)
+                assert_same_bits(actual, expected)
+
+
+@each_target
+@each_dtype
+@pytest.mark.parametrize("bits", [4, 8, 16])
+@pytest.mark.parametrize("threshold", [0.5, 0.3, 2.0**-126, 1e-40, 3.0e36])
+def test_every_count_decodes_as_the_oracle_says(
+    forced: Library, dtype: np.dtype[Any], bits: int, threshold: float
+) -> None:
+    counts = np.arange(65_536, dtype=np.uint16).view(np.uint8)
+    size = counts.size * 8 // bits - 5
+    assert_same_bits(
+        decode_counts(forced, counts, bits, size, dtype, threshold),
+        oracle.decode_counts(counts, bits, size, threshold, dtype),
+    )
+
+
+@each_target
+@pytest.mark.parametrize("value", [oracle.PLUS, oracle.MINUS, oracle.NOT_FINITE])
+@pytest.mark.parametrize("replicas", [7, 127, 32767])
+def test_the_largest_counts_of_a_width_fit(forced: Library, replicas: int, value: int) -> None:
+    bits = oracle.count_bits(replicas)
+    codes = oracle.pack(np.full(native.BLOCK_SIZE, value))
+    counts = count(forced, [codes] * replicas, bits)
+    expected = {oracle.PLUS: replicas, oracle.MINUS: -replicas, oracle.NOT_FINITE: np.nan}[value]
+    decoded = decode_counts(forced, counts, bits, 128, np.dtype(np.float32), 1.0)
+    np.testing.assert_array_equal(decoded, np.full(128, expected, np.float32))
+
+
+@each_target
+def test_no_blocks_have_no_counts(forced: Library) -> None:
+    assert count(forced, [np.zeros(0, np.uint8)] * 2, 4).size == 0
+    assert decode_counts(forced, np.zeros(0, np.uint8), 4, 0, DTYPES[0]).size == 0
+
+
+@pytest.mark.parametrize("target", [Target.AVX2, Target.AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize("bits", [4, 16])
+def test_a_result_larger_than_the_caches_equals_the_scalar_one(
+    library: Library, target: Target, bits: int
+) -> None:
+    dtype = np.dtype(np.float32)
+    size = (48 << 20) // dtype.itemsize + 77
+    random = np.random.default_rng(8)
+    counts = random.integers(0, 256, native.num_blocks(size) * 128 * bits // 8, np.uint8)
+    if not library.force_target(target):
+        pytest.skip(f"this processor lacks {target.name}")
+    actual = decode_counts(library, counts, bits, size, dtype)
+    library.force_target(Target.SCALAR)
+    assert_same_bits(actual, decode_counts(library, counts, bits, size, dtype))
+
+
+@pytest.mark.parametrize("bits", [0, 2, 5, 32])
+def test_counts_of_another_width_are_refused(library: Library, bits: int) -> None:
+    codes, out = np.zeros(32, np.uint8), np.zeros(512, np.uint8)
+    assert not library.count_fixed([codes], bits, out)
+    assert not library.decode_counts(out, bits, np.zeros(128, np.float32), 1.0)
+
+
+def test_the_bytes_of_a_block_are_the_codes_and_the_scale_or_the_counts(library: Library) -> None:
+    replicas = [-1, 0, 1, 2, 7, 8, 127, 128, 32767, 32768]
+    fixed = [library.block_bytes(Codec.FIXED, n) for n in replicas]
+    assert fixed == [0, 0, 32, 64, 64, 128, 128, 256, 256, 0]
+    auto = [library.block_bytes(Codec.AUTO, n) for n in replicas]
+    assert auto == [0, 0] + [34] * 8
+    assert library.block_bytes(3, 1) == 0
+
+
+# ---- Golden bytes ------------------------------------------------------------------
+
+
+def test_the_oracle_gives_the_golden_bytes() -> None:
+    with np.load(GOLDEN) as file:
+        for dtype in DTYPES:
+            messages, gradient, residual, expected = recorded_reencoding(file, dtype)
+            oracle_reencode(messages, gradient, residual).assert_equals(expected)
+        for bits in (4, 8, 16):
+            codes = list(file[f"counts{bits}/codes"])
+            assert_same_bits(oracle.count_fixed(codes, bits), file[f"counts{bits}/counts"])
+
+
+@each_target
+def test_the_library_gives_the_golden_bytes(forced: Library) -> None:
+    with np.load(GOLDEN) as file:
+        for dtype in DTYPES:
+            messages, gradient, residual, expected = recorded_reencoding(file, dtype)
+            reencode(forced, messages, gradient, residual).assert_equals(expected)
+        for bits in (4, 8, 16):
+            codes = list(file[f"counts{bits}/codes"])
+            assert_same_bits(count(forced, codes, bits), file[f"counts{bits}/counts"])
+
+
+def recorded_reencoding(
+    file: Any, dtype: np.dtype[Any]
+) -> tuple[list[Message], Array, Array, Message]:
+    """The other replicas' messages, gradient, residual and what they become."""
+    messages = [
+        Message(codes, scales, np.zeros(0, np.float32))
+        for codes, scales in zip(file[f"{dtype}/codes"], file[f"{dtype}/scales"], strict=True)
+    ]
+    parts = ("codes", "scales", "residual")
+    expected = Message(*(file[f"{dtype}/reencoded/{part}"] for part in parts))
+    return messages, file[f"{dtype}/gradient"].view(dtype), file[f"{dtype}/residual"], expected

@@ -1,0 +1,152 @@
+"""The training examples run as the README shows them, and write what they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def run(example: str, *arguments: str, status: int = 0) -> str:
+    """Returns what the example prints."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    environment |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example), *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def number(name: str, output: str) -> float:
+    """The number on a line of the summary."""
+    found = re.search(rf"^{name} +([\d.]+)", output, re.MULTILINE)
+    assert found, output
+    return float(found[1])
+
+
+def ratio(output: str) -> float:
+    """How many times fewer bytes than uncompressed."""
+    found = re.search(r"^bytes per step and replica .* \(([\d.]+) x\)", output, re.MULTILINE)
+    assert found, output
+    return float(found[1])
+
+
+@pytest.fixture
+def language(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module word_language_model."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("word_language_model")
+
+
+def test_digits_are_learned_and_files_written(tmp_path: Path) -> None:
+    plot, log = tmp_path / "curves.png", tmp_path / "log"
+    output = run("train_mnist.py", "--epochs=6", f"--plot={plot}", f"--tensorboard={log}")
+    assert "scikit-learn's digits: 1,347 training and 450 test images" in output
+    assert "Epoch 6/6" in output
+    assert number("test accuracy", output) > 0.85
+    assert ratio(output) > 10
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert list(log.glob("train/events*"))
+    assert list(log.glob("validation/events*"))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_cnn_without_compression(optimizer: str) -> None:
+    output = run(
+        "train_mnist.py",
+        *("--network=cnn", "--compression=none", f"--optimizer={optimizer}", "--epochs=4"),
+    )
+    assert number("test accuracy", output) > 0.6
+    assert "bytes per step and replica  not compressed" in output
+
+
+def test_a_fixed_threshold_reaches_the_codec() -> None:
+    output = run("train_mnist.py", "--threshold=0.25", "--replicas=4", "--epochs=1")
+    assert "4 replicas, TwoBit(threshold=0.25" in output
+
+
+@pytest.mark.multiworker
+def test_workers_fall_back_to_digits_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A proxy that nobody listens on is a network without MNIST.
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # where it is not yet
+    output = run("train_mnist.py", "--data=mnist", "--strategy=multi_worker", "--epochs=2")
+    assert "scikit-learn's digits (MNIST could not be downloaded)" in output
+    assert "2 replicas, TwoBit" in output
+    assert output.count("Epoch 2/2") == 1, "not one progress bar"
+
+
+def test_options_that_exclude_each_other() -> None:
+    assert "--threshold is for" in run(
+        "train_mnist.py", "--compression=none", "--threshold=1", status=2
+    )
+
+
+def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Every good boy does fine, and all cows eat grass.\n" * 200)
+    output = run(
+        "word_language_model.py",
+        *(f"--text={text}", "--hidden=48", "--epochs=6", "--window=8", "--dropout=0"),
+        *("--start=every good", "--words=10"),
+    )
+    # A word that says which one comes next: a perplexity of 1 is all there is to learn.
+    assert 1 <= number("test perplexity", output) < 1.5
+    assert ratio(output) > 1
+    assert "every good boy does fine, and all cows eat grass." in output
+
+
+@pytest.mark.multiworker
+def test_the_language_model_on_two_workers() -> None:
+    output = run(
+        "word_language_model.py",
+        *("--strategy=multi_worker", "--hidden=16", "--epochs=1", "--batch-size=256"),
+        *("--words=5", "--vocabulary=100"),
+    )
+    assert re.search(r"Python's documentation topics: [\d,]+ words and signs, 99 in", output)
+    assert 1 < number("test perplexity", output) < 101
+    assert "the value of" in output.splitlines()[-1]
+
+
+def test_words_and_signs(language: ModuleType) -> None:
+    words = language.split_words("It's done:\n*****\n(Done, x_1!)\n")
+    assert words == ["it's", "done", ":", "(", "done", ",", "x_1", "!", ")"]
+    assert language.make_vocabulary(words, 10) == ["<unk>", "done"]
+    assert language.numbers_of(words, ["<unk>", "done"]).tolist() == [0, 1, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_labels_are_the_next_words(language: ModuleType) -> None:
+    words = [str(number % 7) for number in range(100)]
+    vocabulary = language.make_vocabulary(words, 10)
+    train, test = language.make_sequences(words, vocabulary, window=4)
+    assert train[0].shape == (22, 4)
+    assert test[0].shape == (2, 4)
+    for inputs, labels in (train, test):
+        np.testing.assert_array_equal(inputs.ravel()[1:], labels.ravel()[:-1])
+    with pytest.raises(SystemExit, match="too short"):
+        language.make_sequences(words, vocabulary, window=50)
+
+
+def test_perplexity_is_the_exponential_of_the_loss(language: ModuleType) -> None:
+    metric = language.Perplexity()
+    logits = np.log(np.array([[0.25, 0.75], [0.5, 0.5]], np.float32))
+    metric.update_state(np.array([0, 1]), logits)
+    np.testing.assert_allclose(metric.result(), (1 / 0.25 / 0.5) ** 0.5, rtol=1e-6)

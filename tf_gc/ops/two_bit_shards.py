@@ -1,0 +1,143 @@
+"""Wrappers of the ops that sum a bucket shard by shard, each on the replica that owns it."""
+
+import ctypes
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_gc.ops import _library
+from tf_gc.ops.two_bit import as_list, attribute, handles, non_empty
+
+# Of custom_ops/lib/wire.h.
+_FIXED, _AUTO = 1, 2
+_BLOCK_SIZE = 128
+
+
+def two_bit_reencode(
+    messages: tf.Tensor | Sequence[tf.Tensor],
+    gradients: Sequence[tf.Tensor],
+    residuals: Sequence[tf.Variable],
+    shard: int,
+    shards: int,
+) -> tf.Tensor:
+    """Sums a shard over all replicas, encodes the sum and updates the owner's residuals.
+
+    For each element of the shard, with `p = (gradient + residual) + sum of the other replicas'
+    messages` in float32, what is sent and what becomes the residual is as in `two_bit_encode`
+    with `"auto"`. So what both roundings leave, that of the sum and that of the owner's own
+    gradient, is in one residual (error feedback on both stages, as in DoubleSqueeze, Tang et al.
+    2019). An element that is not finite, here or in a message, is marked as such and keeps its
+    residual.
+
+    Args:
+      messages: int64, shape [rows, words] (or a list of such tensors): the messages with this
+        shard that `two_bit_encode` made, a row for each replica. Row `shard`, the owner's, is
+        not read.
+      gradients: the owner's gradients, the whole bucket.
+      residuals: their residuals, after `two_bit_encode` with `skip=shard`. Those outside the
+        shard stay as they are.
+      shard: the number of the shard, and of the row of the replica that owns it.
+      shards: the number of shards, and of replicas.
+
+    Returns:
+      The message: int64, shape [1, words].
+
+    Raises:
+      ValueError: if the lists are empty, or gradients and residuals differ in length.
+      tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
+        number of blocks, there are not `shards` of them, `shard` is none of them, or a residual
+        does not fit its gradient or occurs twice.
+    """
+    return _library.load().tf_gc_two_bit_reencode(
+        messages=as_list(messages),
+        gradients=non_empty(gradients, "gradients"),
+        residuals=handles(residuals, gradients),
+        shard=shard,
+        shards=shards,
+    )
+
+
+def two_bit_count(
+    messages: tf.Tensor | Sequence[tf.Tensor], replicas: int, threshold: float | str
+) -> tf.Tensor:
+    """Sums messages with a fixed threshold, without loss.
+
+    The sum of an element is a whole number from -replicas to replicas, in units of the
+    threshold. It is sent in 4 bits for up to 7 replicas, 8 for up to 127, 16 for up to 32767.
+
+    Args:
+      messages: int64, shape [rows, words] (or a list of such tensors): the messages with one
+        shard that `two_bit_encode` made, a row for each replica.
+      replicas: the number of rows.
+      threshold: the one that the messages were encoded with, a number.
+
+    Returns:
+      The message with the sum: int64, shape [1, words].
+
+    Raises:
+      ValueError: if the list is empty or the threshold is `"auto"`.
+      tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
+        threshold, there are not `replicas` of them, or `replicas` is out of range.
+    """
+    if threshold == "auto":
+        raise ValueError('threshold must be a positive number, got "auto"')
+    return _library.load().tf_gc_two_bit_count(
+        messages=as_list(messages), threshold=attribute(threshold), replicas=replicas
+    )
+
+
+def two_bit_decode_shards(
+    messages: tf.Tensor | Sequence[tf.Tensor],
+    like: Sequence[tf.Tensor],
+    threshold: float | str = "auto",
+    *,
+    shards: int,
+    replicas: int,
+) -> list[tf.Tensor]:
+    """Decodes the sums of a bucket's shards.
+
+    Args:
+      messages: int64, shape [rows, words] (or a list of such tensors): a row for each shard, in
+        order, made by `two_bit_reencode` for `"auto"`, by `two_bit_count` for a number.
+      like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
+        not read, and where nothing else needs them their buffers become the results'.
+      threshold: the one that the gradients were encoded with.
+      shards: the number of rows.
+      replicas: the number of replicas that were summed.
+
+    Returns:
+      The sums, with the dtype and the shapes of `like`. With a fixed threshold they are, bit for
+      bit, what `two_bit_decode` makes of all replicas' messages. An element is NaN if it was
+      marked as not finite.
+
+    Raises:
+      ValueError: if a list is empty.
+      tf.errors.InvalidArgumentError: if a message has another length, wire version, codec,
+        threshold or number of blocks, there are not `shards` of them, or `replicas` is out of
+        range.
+    """
+    return _library.load().tf_gc_two_bit_decode_shards(
+        messages=as_list(messages),
+        like=non_empty(like, "like"),
+        threshold=attribute(threshold),
+        shards=shards,
+        replicas=replicas,
+    )
+
+
+def two_bit_message_bits(replicas: int, threshold: float | str = "auto") -> float:
+    """Returns the bits of an element in a message that sums up so many replicas.
+
+    Args:
+      replicas: the number of replicas, 1 for what `two_bit_encode` makes.
+      threshold: `"auto"` or a number.
+
+    Raises:
+      ValueError: if there are no replicas or, with a fixed threshold, more than 32767.
+    """
+    codec = _AUTO if threshold == "auto" else _FIXED
+    library = ctypes.CDLL(str(_library.library_path()))
+    size = int(library.tf_gc_block_bytes(codec, ctypes.c_int64(replicas)))
+    if size == 0:
+        raise ValueError(f"no message sums up {replicas} replicas with threshold {threshold!r}")
+    return size * 8 / _BLOCK_SIZE
