@@ -1,0 +1,103 @@
+"""The models that the network benchmark trains, each with its batch of synthetic data.
+
+They differ in what gradient compression depends on: parameters for each second of computing, and
+sizes of the tensors.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from keras import layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A model with a batch to train it on.
+
+    Attributes:
+      model: gives logits [batch, ..., classes].
+      x: inputs [batch, ...].
+      y: int32 labels [batch, ...].
+    """
+
+    model: keras.Model
+    x: np.ndarray
+    y: np.ndarray
+
+
+_random = np.random.default_rng(1)
+
+
+def mlp(batch: int) -> Task:
+    """Three hidden layers of 2048: 12.6 million parameters."""
+    model = keras.Sequential([keras.Input((2048,))])
+    for _ in range(3):
+        model.add(layers.Dense(2048, activation="relu"))
+    model.add(layers.Dense(10))
+    return Task(model, _reals(batch, 2048), _labels(10, batch))
+
+
+def lstm(batch: int) -> Task:
+    """A language model of 10,000 words, on 20 words: 6.2 million parameters."""
+    words = 10_000
+    model = keras.Sequential([keras.Input((20,), dtype="int32"), layers.Embedding(words, 256)])
+    for _ in range(2):
+        model.add(layers.LSTM(256, return_sequences=True))
+    model.add(layers.Dense(words))
+    return Task(model, _labels(words, batch, 20), _labels(words, batch, 20))
+
+
+def vgg(batch: int) -> Task:
+    """Three convolutions and two dense layers of 2048, on 32 x 32 pixels: 8.7 million."""
+    model = keras.Sequential([keras.Input((32, 32, 3))])
+    for filters in (32, 64, 128):
+        model.add(layers.Conv2D(filters, 3, padding="same", activation="relu"))
+        model.add(layers.MaxPooling2D())
+    model.add(layers.Flatten())
+    for _ in range(2):
+        model.add(layers.Dense(2048, activation="relu"))
+    model.add(layers.Dense(100))
+    return Task(model, _reals(batch, 32, 32, 3), _labels(100, batch))
+
+
+def resnet(batch: int) -> Task:
+    """ResNet-20 (He et al. 2015) on 32 x 32 pixels: 0.27 million parameters."""
+    inputs = keras.Input((32, 32, 3))
+    x = _convolution(inputs, 16)
+    for filters, stride in ((16, 1), (32, 2), (64, 2)):
+        for block in range(3):
+            first = stride if block == 0 else 1
+            residual = _convolution(layers.ReLU()(_convolution(x, filters, first)), filters)
+            if first > 1:
+                x = _convolution(x, filters, first, size=1)
+            x = layers.ReLU()(layers.Add()([x, residual]))
+    outputs = layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
+    return Task(keras.Model(inputs, outputs), _reals(batch, 32, 32, 3), _labels(10, batch))
+
+
+def small(batch: int) -> Task:
+    """Fifty layers of 14 units: 100 tensors, ten thousand parameters."""
+    model = keras.Sequential([keras.Input((14,))])
+    for _ in range(50):
+        model.add(layers.Dense(14, kernel_initializer="orthogonal"))
+    return Task(model, _reals(batch, 14), _labels(14, batch))
+
+
+MODELS: dict[str, Callable[[int], Task]] = {
+    builder.__name__: builder for builder in (mlp, lstm, vgg, resnet, small)
+}
+
+
+def _convolution(x: keras.KerasTensor, filters: int, stride: int = 1, size: int = 3) -> object:
+    x = layers.Conv2D(filters, size, stride, padding="same", use_bias=False)(x)
+    return layers.BatchNormalization()(x)
+
+
+def _reals(*shape: int) -> np.ndarray:
+    return _random.random(shape, dtype=np.float32)
+
+
+def _labels(classes: int, *shape: int) -> np.ndarray:
+    return _random.integers(classes, size=shape, dtype=np.int32)

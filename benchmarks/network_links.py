@@ -1,0 +1,192 @@
+"""The links between worker processes: network namespaces shaped to a rate, or loopback.
+
+Every worker has a namespace with one interface, and a bridge in a namespace of its own joins
+them, as a switch does hosts. Namespaces, and the bridge with them, vanish with `close()`; nothing
+outside of them is changed. This needs Linux, root, `ip` and `tc`.
+
+A link is shaped at both of its ends, so that its rate holds for each direction (`tbf`, a token
+bucket). A bucket holds 80 kB or, if that is more, what the rate carries in 0.2 ms: more than the
+64 kB that TCP hands over at once, which then pass whole, as to a network card that cuts them
+itself, and enough for 10 Gbit/s in spite of late timers. That much may go faster than the rate
+after a pause.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+UNSHAPED = "none"
+
+_PREFIX = "tfgc-"
+_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def bits_per_second(rate: str) -> float | None:
+    """Returns what a rate such as "100mbit" says, `None` for "none".
+
+    Raises:
+      ValueError: if it is neither.
+    """
+    if rate == UNSHAPED:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
+    if not match or not float(match[1]):
+        raise ValueError(f'a rate is "none" or like "100mbit" (kbit, mbit, gbit), got {rate!r}')
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def why_not_shaped() -> str | None:
+    """Returns why this process cannot shape links, `None` if it can try."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return "not root"
+    missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    return f"no {' and no '.join(missing)} (iproute2)" if missing else None
+
+
+class Loopback:
+    """Workers that talk over the loopback interface, at its own speed."""
+
+    description = "loopback, not shaped; bytes are all of the loopback interface by worker"
+
+    def __init__(self, workers: int) -> None:
+        self.addresses = ["127.0.0.1"] * workers
+
+    def __enter__(self) -> "Loopback":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def prefix(self, worker: int) -> list[str]:
+        """Returns what starts a command at a worker's end."""
+        return []
+
+    def ports(self, count: int) -> list[int]:
+        """Returns ports that nobody listens on at this moment, one a worker."""
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+        ports = [one.getsockname()[1] for one in sockets]
+        for one in sockets:
+            one.close()
+        return ports
+
+    def set_rate(self, rate: str) -> None:
+        if rate != UNSHAPED:
+            raise ValueError(f"loopback has no rate {rate}")
+
+    def sent_bytes(self) -> list[int]:
+        """Returns the bytes that each worker has sent; here an equal part of lo's."""
+        total = int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+        return [total // len(self.addresses)] * len(self.addresses)
+
+
+class Links:
+    """Workers in network namespaces, each with a link of its own to a bridge."""
+
+    description = "network namespaces joined by a bridge, tbf at both ends of each link"
+
+    def __init__(self, workers: int) -> None:
+        """Sets up unshaped links.
+
+        Raises:
+          RuntimeError: if the system does not let us, or an earlier run left namespaces behind.
+        """
+        # The addresses exist in the namespaces only, and so cannot meet others.
+        self.addresses = [f"10.77.0.{worker + 1}" for worker in range(workers)]
+        self._names = [f"{_PREFIX}{os.getpid()}-{worker}" for worker in range(workers)]
+        self._switch = f"{_PREFIX}{os.getpid()}-switch"
+        self._shaped = False
+        self._next_port = 20000
+        _refuse_leftovers()
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Links":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _set_up(self) -> None:
+        switch = self._switch
+        _call("ip", "netns", "add", switch)
+        _call("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        _call("ip", "-n", switch, "link", "set", "bridge", "up")
+        for worker, name in enumerate(self._names):
+            port = f"port{worker}"
+            _call("ip", "netns", "add", name)
+            _call(
+                *("ip", "-n", switch, "link", "add", port, "type", "veth"),
+                *("peer", "name", "eth0", "netns", name),
+            )
+            _call("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
+            _call("ip", "-n", name, "link", "set", "lo", "up")  # a worker calls itself, too
+            _call("ip", "-n", name, "link", "set", "eth0", "up")
+            _call("ip", "-n", name, "address", "add", f"{self.addresses[worker]}/24", "dev", "eth0")
+
+    def close(self) -> None:
+        """Removes the namespaces. Processes in them have to have ended."""
+        for name in [*self._names, self._switch]:
+            if name in _namespaces():
+                _call("ip", "netns", "delete", name)
+
+    def prefix(self, worker: int) -> list[str]:
+        """Returns what starts a command at a worker's end."""
+        return ["ip", "netns", "exec", self._names[worker]]
+
+    def ports(self, count: int) -> list[int]:
+        """Returns ports that nobody listens on, one a worker."""
+        self._next_port += 1
+        return [self._next_port] * count
+
+    def set_rate(self, rate: str) -> None:
+        """Gives each direction of each link a rate such as "100mbit", or "none"."""
+        speed = bits_per_second(rate)
+        ends = [(name, "eth0") for name in self._names]
+        ends += [(self._switch, f"port{worker}") for worker in range(len(self._names))]
+        for namespace, device in ends:
+            at = ("dev", device, "root")
+            if speed is not None:
+                burst = max(80_000, round(speed / 8 * 0.2e-3))
+                shape = ("tbf", "rate", f"{speed:.0f}bit", "burst", str(burst), "latency", "50ms")
+                _call("tc", "-n", namespace, "qdisc", "replace", *at, *shape)
+            elif self._shaped:
+                _call("tc", "-n", namespace, "qdisc", "delete", *at)
+        self._shaped = speed is not None
+
+    def sent_bytes(self) -> list[int]:
+        """Returns the bytes that each worker has sent, counted where its link ends.
+
+        With headers, but Linux hands over up to 64 kB with one header, which a network card
+        would cut into frames with one each.
+        """
+        links = json.loads(_call("ip", "-n", self._switch, "-s", "-j", "link", "show"))
+        received = {link["ifname"]: link["stats64"]["rx"]["bytes"] for link in links}
+        return [received[f"port{worker}"] for worker in range(len(self._names))]
+
+
+def _refuse_leftovers() -> None:
+    found = [name for name in _namespaces() if name.startswith(_PREFIX)]
+    if found:
+        commands = "\n".join(f"  ip netns delete {name}" for name in found)
+        raise RuntimeError(
+            "another run is in progress, or one that was killed left its network namespaces "
+            f"behind; in the latter case remove them:\n{commands}"
+        )
+
+
+def _namespaces() -> list[str]:
+    return [line.split()[0] for line in _call("ip", "netns", "list").splitlines() if line]
+
+
+def _call(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()}")
+    return done.stdout
