@@ -1,0 +1,153 @@
+"""The results of benchmarks/convergence.py: a table, JSON and pictures."""
+
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import report
+from convergence_tasks import TASKS, Metric
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+Run = dict[str, Any]
+BASELINE = "none"
+STEPS_BAR = 1.1  # times the baseline's steps to 95% of its final quality
+
+
+def load(path: Path) -> list[Run]:
+    """Returns the runs in a file that `save` wrote, none if there is no file."""
+    return json.loads(path.read_text())["runs"] if path.exists() else []
+
+
+def save(path: Path, head: dict[str, Any], runs: list[Run]) -> None:
+    """Writes `head` and the runs, a line each; the old file stays until the new one is whole."""
+    report.write(path.stem + ".new", {**head, "runs": []}, path.parent)
+    written = path.parent / f"{path.stem}.new.json"
+    lines = ",\n  ".join(json.dumps(run) for run in runs)
+    written.write_text(written.read_text().replace('"runs": []', f'"runs": [\n  {lines}\n ]'))
+    written.replace(path)
+
+
+def steps_to(goal: float, run: Run, metric: Metric) -> float | None:
+    """Returns when the curve first reaches `goal`, between evaluations by interpolation."""
+    curve = run["curve"]
+    for i, value in enumerate(curve):
+        if metric.reaches(value, goal):
+            if i == 0:
+                return 0.0
+            fraction = (goal - curve[i - 1]) / (value - curve[i - 1])
+            return (i - 1 + fraction) * run["every"]
+    return None
+
+
+def summarize(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Returns a row for each task, optimizer and variant, compared with the baseline's seeds."""
+    cells: dict[tuple[str, str], dict[str, dict[int, Run]]] = {}
+    for run in runs:
+        cell = cells.setdefault((run["task"], run["optimizer"]), {})
+        cell.setdefault(run["variant"], {})[run["seed"]] = run
+    rows = []
+    for (task, optimizer), variants in cells.items():
+        metric = TASKS[task].metric
+        for variant, by_seed in variants.items():
+            # The same seed means the same initial weights and the same batches.
+            base = variants.get(BASELINE, {})
+            seeds = sorted(by_seed.keys() & base.keys())
+            if seeds:
+                pairs = [(by_seed[seed], base[seed]) for seed in seeds]
+                rows.append(
+                    {
+                        "task": task,
+                        "optimizer": optimizer,
+                        "variant": variant,
+                        "seeds": len(seeds),
+                        **_compare(pairs, metric),
+                    }
+                )
+    return rows
+
+
+def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
+    """Returns mean and standard deviation of the final quality, and both against the baseline."""
+    final = [run["curve"][-1] for run, _ in pairs]
+    base = statistics.mean(run["curve"][-1] for _, run in pairs)
+    goal = metric.nearly(base)
+    steps, base_steps = (
+        [steps_to(goal, pair[which], metric) for pair in pairs] for which in (0, 1)
+    )
+    ratio = None
+    if None not in steps and None not in base_steps:
+        ratio = statistics.mean(steps) / statistics.mean(base_steps)
+    worse = metric.loss_of_quality(statistics.mean(final), base)
+    return {
+        "mean": statistics.mean(final),
+        "std": statistics.stdev(final) if len(final) > 1 else None,
+        "worse_by": worse,
+        "steps_ratio": ratio,
+        "within_bars": worse <= metric.bar and ratio is not None and ratio <= STEPS_BAR,
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Prints the table. A variant that misses a bar says so."""
+    cell = ""
+    for row in rows:
+        metric = TASKS[row["task"]].metric
+        if cell != (cell := f"{row['task']}, {row['optimizer']}"):
+            print(f"\n{cell} ({row['seeds']} seeds)")
+            print(f"  {'':20}{metric.name:>20}{'worse by':>12}{'steps to 95%':>14}")
+        digits = 2 if metric.is_ratio else 4
+        spread = "" if row["std"] is None else f" ± {row['std']:.{digits}f}"
+        worse = f"{100 * row['worse_by']:+.2f}{' %' if metric.is_ratio else ''}"
+        steps = "never" if row["steps_ratio"] is None else f"{row['steps_ratio']:.2f} x"
+        print(
+            f"  {row['variant']:20}{row['mean']:>{20 - len(spread)}.{digits}f}{spread}"
+            f"{worse:>12}{steps:>14}{'' if row['within_bars'] else '   misses a bar'}"
+        )
+
+
+def draw(runs: list[Run], directory: Path) -> list[Path]:
+    """Draws a picture for each task, a panel for each optimizer; returns their paths."""
+    paths = []
+    for task in dict.fromkeys(run["task"] for run in runs):
+        metric = TASKS[task].metric
+        mine = [run for run in runs if run["task"] == task]
+        optimizers = list(dict.fromkeys(run["optimizer"] for run in mine))
+        figure, every_axes = plt.subplots(
+            1,
+            len(optimizers),
+            figsize=(4.5 * len(optimizers), 3.6),
+            layout="constrained",
+            squeeze=False,
+            sharey=True,
+        )
+        for axes, optimizer in zip(every_axes[0], optimizers, strict=True):
+            _panel(axes, [run for run in mine if run["optimizer"] == optimizer])
+            axes.set_title(f"{task}, {optimizer}")
+            axes.set_xlabel("steps")
+            if metric.is_ratio:
+                axes.set_yscale("log")
+            else:
+                axes.set_ylim(0, 1)
+        every_axes[0][0].set_ylabel(metric.name)
+        every_axes[0][0].legend()
+        paths.append(directory / f"convergence_{task.replace(' ', '_').lower()}.png")
+        figure.savefig(paths[-1], dpi=120)
+        plt.close(figure)
+    return paths
+
+
+def _panel(axes: Any, runs: list[Run]) -> None:
+    """Draws each variant's mean over seeds, and a band of a standard deviation to each side."""
+    for variant in dict.fromkeys(run["variant"] for run in runs):
+        curves = np.array([run["curve"] for run in runs if run["variant"] == variant])
+        every = next(run["every"] for run in runs if run["variant"] == variant)
+        steps = every * np.arange(curves.shape[1])
+        mean, std = curves.mean(axis=0), curves.std(axis=0)
+        (line,) = axes.plot(steps, mean, label=variant, linewidth=1.2)
+        axes.fill_between(steps, mean - std, mean + std, color=line.get_color(), alpha=0.15)
