@@ -1,0 +1,188 @@
+"""What train_mnist.py and word_language_model.py share: options, strategy, fit, what is shown."""
+
+import argparse
+import os
+from collections.abc import Callable
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import local_workers
+import numpy as np
+import tensorflow as tf
+from digits import StepTimer, replica_devices
+
+import tf_gc
+
+Strategy = tf_gc.CompressedMirroredStrategy | tf_gc.CompressedMultiWorkerMirroredStrategy
+Split = tuple[np.ndarray, np.ndarray]
+Optimizers = dict[str, Callable[[], keras.optimizers.Optimizer]]
+
+COMPRESSIONS = ["none", "2bit"]
+
+
+def threshold(text: str) -> float | str:
+    """The type of `--threshold`."""
+    return text if text == "auto" else float(text)
+
+
+def positive(text: str) -> int:
+    """The type of options that count."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return int(text)
+
+
+def make_parser(description: str, optimizers: list[str]) -> argparse.ArgumentParser:
+    """Returns a parser with the common options; the first optimizer is the default."""
+    parser = argparse.ArgumentParser(description=description)
+    compression = parser.add_argument_group("compression")
+    compression.add_argument("--compression", choices=COMPRESSIONS, default="2bit")
+    compression.add_argument(
+        "--threshold", type=threshold, help='"auto" or a number (default: what the type takes)'
+    )
+    where = parser.add_argument_group("replicas")
+    where.add_argument("--strategy", choices=["mirrored", "multi_worker"], default="mirrored")
+    where.add_argument(
+        "--replicas", type=positive, default=2, help="of mirrored: GPUs, or parts of the CPU"
+    )
+    where.add_argument(
+        "--workers", type=positive, default=2, help="of multi_worker: how many to start here"
+    )
+    training = parser.add_argument_group("training")
+    training.add_argument("--optimizer", choices=optimizers, default=optimizers[0])
+    training.add_argument("--learning-rate", type=float, help="default: one that suits --optimizer")
+    training.add_argument("--epochs", type=positive, default=10)
+    training.add_argument("--batch-size", type=positive, default=64, help="of all replicas")
+    training.add_argument("--seed", type=int, default=1)
+    output = parser.add_argument_group("output")
+    output.add_argument("--plot", metavar="FILE", help="write a picture of the training curves")
+    output.add_argument("--tensorboard", metavar="DIRECTORY", help="write a log for TensorBoard")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Returns the options, checked against each other."""
+    options = parser.parse_args()
+    if options.compression == "none" and options.threshold is not None:
+        parser.error("--threshold is for --compression 2bit")
+    return options
+
+
+def run(options: argparse.Namespace, train: Callable[[argparse.Namespace], None]) -> int:
+    """Calls `train`, in local workers where that is asked for; returns the exit status.
+
+    With TF_CONFIG this process is a worker itself.
+    """
+    if starts_workers(options):
+        return local_workers.launch(options.workers)
+    train(options)
+    return 0
+
+
+def starts_workers(options: argparse.Namespace) -> bool:
+    """Whether this process is to start local workers, and not to train itself."""
+    return options.strategy == "multi_worker" and "TF_CONFIG" not in os.environ
+
+
+def compression_params(options: argparse.Namespace) -> dict[str, float | str]:
+    """Returns `compression_params` for --compression and --threshold."""
+    params = {"type": options.compression}
+    return params if options.threshold is None else {**params, "threshold": options.threshold}
+
+
+def make_strategy(options: argparse.Namespace) -> Strategy:
+    """Returns the strategy; to be called before anything runs on TensorFlow."""
+    params = compression_params(options)
+    if options.strategy == "mirrored":
+        return tf_gc.CompressedMirroredStrategy(replica_devices(options.replicas), params)
+    return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+
+
+def shows(strategy: Strategy) -> bool:
+    """Whether this process is the one that talks to the user."""
+    return getattr(strategy, "is_chief", True)
+
+
+def any_replica(strategy: Strategy, condition: bool) -> bool:
+    """Returns whether `condition` holds on any worker; all have to call it."""
+
+    @tf.function
+    def count() -> tf.Tensor:
+        ones = strategy.run(lambda: tf.constant(float(condition)))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, ones, axis=None)
+
+    return bool(count() > 0)
+
+
+def fit(
+    model: keras.Model,
+    strategy: Strategy,
+    train_data: Split,
+    test_data: Split,
+    options: argparse.Namespace,
+) -> dict[str, float]:
+    """Trains the model with a progress bar; returns its metrics on the test data."""
+    replicas = strategy.num_replicas_in_sync
+    # Keras 3 fails on a first batch that the replicas cannot share evenly.
+    batch_size = -(-options.batch_size // replicas) * replicas
+    timer = StepTimer()
+    callbacks: list[keras.callbacks.Callback] = [timer]
+    if options.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(options.tensorboard))
+    # All workers have to make the same calls; one of them shows the progress.
+    history = model.fit(
+        *train_data,
+        batch_size=batch_size,
+        epochs=options.epochs,
+        validation_data=test_data,
+        callbacks=callbacks,
+        verbose=1 if shows(strategy) else 0,
+    )
+    metrics = model.evaluate(*test_data, batch_size=batch_size, verbose=0, return_dict=True)
+    if shows(strategy):
+        print(f"\n{replicas} replicas, {strategy.codec}")
+        for name, value in metrics.items():
+            show(f"test {name}", f"{value:.4f}")
+        show_cost(strategy, timer)
+        if options.plot:
+            plot(history.history, options.plot)
+            print(f"written: {options.plot}", flush=True)
+    return metrics
+
+
+def show(name: str, value: str) -> None:
+    """Prints a line of the summary."""
+    print(f"{name:27} {value}", flush=True)
+
+
+def show_cost(strategy: Strategy, timer: StepTimer) -> None:
+    """Prints the bytes and the time of a step."""
+    sent = "not compressed"  # a single replica, or --compression none
+    if (traffic := strategy.traffic) is not None:
+        sent = f"{traffic.sent_bytes:,} instead of {traffic.stock_bytes:,} ({traffic.ratio:.1f} x)"
+    show("bytes per step and replica", sent)
+    if timer.seconds:  # the first epoch is not timed
+        show("seconds per step", f"{np.median(timer.seconds):.4f}")
+
+
+def plot(history: dict[str, list[float]], path: str) -> None:
+    """Draws each metric by epoch, on the training data and on the test data."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = [name for name in history if f"val_{name}" in history]
+    figure, every_axes = plt.subplots(
+        1, len(names), figsize=(4.5 * len(names), 3.5), layout="constrained", squeeze=False
+    )
+    for axes, name in zip(every_axes[0], names, strict=True):
+        epochs = range(1, len(history[name]) + 1)
+        axes.plot(epochs, history[name], ".-", label="training")
+        axes.plot(epochs, history[f"val_{name}"], ".-", label="test")
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(name)
+        axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
