@@ -22,7 +22,7 @@ Split = tuple[np.ndarray, np.ndarray]
 Data = tuple[Split, Split]
 
 # The text of the language models. Rarer words are one word, "unknown".
-WORDS, VOCABULARY, WINDOW = 40_000, 1_000, 16
+WORDS, VOCABULARY, WINDOW = 60_000, 1_000, 10
 WIDTH = 64  # of the language models
 
 OPTIMIZERS: dict[str, Callable[[float], keras.optimizers.Optimizer]] = {
@@ -132,16 +132,15 @@ class Positions(keras.layers.Layer):
 
 
 def make_transformer() -> keras.Model:
-    """Returns a transformer encoder of two blocks that sees the words so far."""
+    """Returns a transformer encoder of one block that sees the words so far."""
     layers = keras.layers
     words = keras.Input((WINDOW,), dtype="int32")
     x = Positions()(layers.Embedding(VOCABULARY, WIDTH)(words))
-    for _ in range(2):
-        normal = layers.LayerNormalization()(x)
-        attention = layers.MultiHeadAttention(num_heads=4, key_dim=WIDTH // 4)
-        x = x + attention(normal, normal, use_causal_mask=True)
-        hidden = layers.Dense(4 * WIDTH, activation="gelu")(layers.LayerNormalization()(x))
-        x = x + layers.Dense(WIDTH)(hidden)
+    normal = layers.LayerNormalization()(x)
+    attention = layers.MultiHeadAttention(num_heads=4, key_dim=WIDTH // 4)
+    x = x + attention(normal, normal, use_causal_mask=True)
+    hidden = layers.Dense(4 * WIDTH, activation="gelu")(layers.LayerNormalization()(x))
+    x = x + layers.Dense(WIDTH)(hidden)
     return keras.Model(words, layers.Dense(VOCABULARY)(layers.LayerNormalization()(x)))
 
 
@@ -181,12 +180,12 @@ TASKS = {
     ),
     "language LSTM": Task(
         load=load_text,
-        make_model=lambda: language.make_model(VOCABULARY, WIDTH, dropout=0),
+        make_model=lambda: language.make_model(VOCABULARY, WIDTH, dropout=0, length=WINDOW),
         loss=cross_entropy,
         metric=PERPLEXITY,
-        epochs=5,
-        batch_size=16,
-        evaluate_every=20,
+        epochs=4,
+        batch_size=32,
+        evaluate_every=24,
         grids={
             "sgd": (2.0, 5.0, 10.0, 20.0),
             "momentum": (0.2, 0.5, 1.0, 2.0),
@@ -198,9 +197,9 @@ TASKS = {
         make_model=make_transformer,
         loss=cross_entropy,
         metric=PERPLEXITY,
-        epochs=5,
-        batch_size=16,
-        evaluate_every=20,
+        epochs=4,
+        batch_size=32,
+        evaluate_every=24,
         grids={"adamw": (0.0005, 0.001, 0.002, 0.005)},
     ),
 }

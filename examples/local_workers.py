@@ -29,7 +29,8 @@ def launch(count: int) -> int:
                 workers.append(
                     subprocess.Popen(
                         [sys.executable, *sys.argv],
-                        env={**os.environ, "TF_CONFIG": config},
+                        # Workers would ask a proxy of the environment for each other.
+                        env={**os.environ, "TF_CONFIG": config, "no_grpc_proxy": "127.0.0.1"},
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,

@@ -72,8 +72,9 @@ def load(
         splits = tuple((x.reshape(-1, 8, 8), y) for x, y in load_digits(options.seed))
     (x, y), (x_test, y_test) = splits
     if training.shows(strategy):
-        missing = " (MNIST could not be downloaded)" if name != "MNIST" == options.data else ""
-        print(f"{name}{missing}: {len(x):,} training and {len(x_test):,} test images", flush=True)
+        missing = options.data == "mnist" and name != "MNIST"
+        name += " (MNIST could not be downloaded)" if missing else ""
+        print(f"{name}: {len(x):,} training and {len(x_test):,} test images", flush=True)
     return (x[..., None], y), (x_test[..., None], y_test)
 
 

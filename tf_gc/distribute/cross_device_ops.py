@@ -114,7 +114,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         sums, sent = self.plan.sum_bucket(
             self.codec,
             number,
-            [[value.values[r] for value, _ in pairs] for r in replicas],
+            [[_shaped(value.values[r], variable) for value, variable in pairs] for r in replicas],
             [[residual[r] for residual in residuals] for r in replicas],
             options,
         )
@@ -152,6 +152,12 @@ def _size(value: Any, destination: Any) -> tuple[tf.DType, int] | None:
     if not all(isinstance(component, tf.Tensor) for component in value.values):
         return None  # tf.IndexedSlices
     return value.values[0].dtype, destination.shape.num_elements()
+
+
+def _shaped(gradient: tf.Tensor, variable: Any) -> tf.Tensor:
+    """Returns a gradient that knows its shape; that of a loop, say, may not."""
+    gradient.set_shape(variable.shape)
+    return gradient
 
 
 def _dense_bytes(value: Any, destination: Any) -> int:
