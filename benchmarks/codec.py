@@ -1,5 +1,9 @@
 """Measures the codecs on one core, as ratios to memcpy in the same run.
 
+Besides encoding and decoding there is the second stage of the scatter-gather plan: `reencode` adds
+the messages of the other replicas to the own gradient and encodes the sum, `count` sums messages
+with a fixed threshold, `decode counts` turns such a sum into floats.
+
 A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads
 it, reads and writes the residual and writes the codes: 12.25 bytes an element.
 Absolute rates depend on the machine and on its neighbours; the ratios are what counts.
@@ -11,12 +15,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import platform
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.custom_ops import native  # noqa: E402
-from tests.custom_ops.native import Codec, Library, Target  # noqa: E402
+from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target  # noqa: E402
 
 Array = npt.NDArray[Any]
 
@@ -57,54 +63,128 @@ def aligned(size: int, dtype: npt.DTypeLike) -> Array:
     return array
 
 
-def make_cases(library: Library, size: int, replicas: int) -> list[Case]:
-    blocks = native.num_blocks(size)
-    rng = np.random.default_rng(0)
-    gradients: list[Array] = []
-    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
-        gradient = aligned(size, dtype)
-        for start in range(0, size, 1 << 20):  # in parts, for the memory of the doubles
-            part = gradient[start : start + (1 << 20)]
-            part[:] = rng.standard_normal(part.size).astype(dtype)
-        gradients.append(gradient)
-    residual, result = aligned(size, np.float32), aligned(size, np.float32)
-    codes = [aligned(blocks * native.BLOCK_CODE_BYTES, np.uint8) for _ in range(replicas)]
-    scales = [aligned(blocks, np.uint16) for _ in range(replicas)]
-    for r in range(replicas):
-        library.encode(Codec.AUTO, gradients[0], residual, residual, codes[r], scales[r])
+def name_of(codec: AnyCodec) -> str:
+    return f"{'1' if isinstance(codec, OneBit) else '2'}-bit {codec.name.lower()}"
 
-    def copy(repetitions: int) -> float:
-        return library.memcpy(result, residual, repetitions)
 
-    def encoder(codec: Codec, gradient: Array) -> Callable[[int], float]:
-        # Codes of their own: the decoders' stay as they are.
-        own_codes, own_scales = aligned(codes[0].size, np.uint8), aligned(blocks, np.uint16)
+class Messages:
+    """Memory for messages of a codec."""
 
-        def encode(repetitions: int) -> float:
-            return library.encode(
-                codec, gradient, residual, residual, own_codes, own_scales, THRESHOLD, repetitions
+    def __init__(self, codec: AnyCodec, blocks: int, count: int) -> None:
+        self.codes = [aligned(blocks * native.code_bytes(codec), np.uint8) for _ in range(count)]
+        self.scales = [aligned(blocks, np.uint16) for _ in range(count)]
+        scale_bytes = self.scales[0].nbytes if native.has_scales(codec) else 0
+        self.size = self.codes[0].nbytes + scale_bytes  # of one
+
+
+def timed(call: Callable[[], object]) -> Callable[[int], float]:
+    """Returns a function that takes the time of a number of calls."""
+
+    def run(repetitions: int) -> float:
+        start = time.perf_counter()
+        for _ in range(repetitions):
+            call()
+        return time.perf_counter() - start
+
+    return run
+
+
+class Cases:
+    """The cases for arrays of one size. They share a residual and a result."""
+
+    def __init__(self, library: Library, size: int, replicas: int) -> None:
+        self.library, self.size, self.replicas = library, size, replicas
+        rng = np.random.default_rng(0)
+        self.gradients: list[Array] = []
+        for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+            gradient = aligned(size, dtype)
+            for start in range(0, size, 1 << 20):  # in parts, for the memory of the doubles
+                part = gradient[start : start + (1 << 20)]
+                part[:] = rng.standard_normal(part.size).astype(dtype)
+            self.gradients.append(gradient)
+        self.residual, self.result = aligned(size, np.float32), aligned(size, np.float32)
+
+    def all(self) -> list[Case]:
+        library, residual, result = self.library, self.residual, self.result
+        copy = Case(
+            MEMCPY, None, 2 * residual.nbytes, lambda n: library.memcpy(result, residual, n)
+        )
+        return [copy] + [
+            case
+            for target in library.supported_targets()
+            for codec in [*Codec, *OneBit]
+            for case in self.of(codec, target)
+        ]
+
+    def of(self, codec: AnyCodec, target: Target) -> list[Case]:
+        library, residual, result = self.library, self.residual, self.result
+        blocks, name = native.num_blocks(self.size), name_of(codec)
+        received = Messages(codec, blocks, self.replicas)
+        own = Messages(codec, blocks, 1)  # the decoders' messages stay as they are
+        codes, scales = received.codes, received.scales
+        for row in range(self.replicas):
+            library.encode(
+                codec, self.gradients[0], residual, residual, codes[row], scales[row], THRESHOLD
             )
 
-        return encode
+        def encode(repetitions: int, gradient: Array) -> float:
+            return library.encode(
+                codec,
+                *(gradient, residual, residual, own.codes[0], own.scales[0]),
+                THRESHOLD,
+                repetitions,
+            )
 
-    def decoder(codec: Codec) -> Callable[[int], float]:
         def decode(repetitions: int) -> float:
             return library.decode_sum(codec, codes, scales, result, THRESHOLD, repetitions)
 
-        return decode
+        cases = [
+            Case(
+                f"encode {name} {gradient.dtype}",
+                target,
+                gradient.nbytes + 2 * residual.nbytes + own.size,
+                functools.partial(encode, gradient=gradient),
+            )
+            for gradient in self.gradients
+        ]
+        moved = self.replicas * received.size + result.nbytes
+        cases.append(Case(f"decode {self.replicas} {name}", target, moved, decode))
+        return cases + self.second_stage(codec, target, received, own)
 
-    cases = [Case(MEMCPY, None, 2 * residual.nbytes, copy)]
-    for target in library.supported_targets():
-        for codec in Codec:
-            name = codec.name.lower()
-            message = codes[0].nbytes + (scales[0].nbytes if codec == Codec.AUTO else 0)
-            for gradient in gradients:
-                moved = gradient.nbytes + 2 * residual.nbytes + message
-                run = encoder(codec, gradient)
-                cases.append(Case(f"encode {name} {gradient.dtype}", target, moved, run))
-            moved = replicas * message + result.nbytes
-            cases.append(Case(f"decode {replicas} {name}", target, moved, decoder(codec)))
-    return cases
+    def second_stage(
+        self, codec: AnyCodec, target: Target, received: Messages, own: Messages
+    ) -> list[Case]:
+        library, residual, result = self.library, self.residual, self.result
+        codes, scales, name = received.codes, received.scales, name_of(codec)
+        if codec.name == "AUTO":
+            others = self.replicas - 1  # the own part is added in full precision
+
+            def reencode() -> None:
+                library.reencode(
+                    codec,
+                    *(codes[:others], scales[:others], self.gradients[0], residual, residual),
+                    *(own.codes[0], own.scales[0]),
+                )
+
+            moved = 3 * residual.nbytes + (others + 1) * own.size
+            return [Case(f"reencode {others} {name}", target, moved, timed(reencode))]
+        bits = 4
+        counts = aligned(native.num_blocks(self.size) * native.BLOCK_SIZE * bits // 8, np.uint8)
+        library.count(codec, codes, scales, bits, counts)
+        return [
+            Case(
+                f"count {self.replicas} {name}",
+                target,
+                self.replicas * received.size + counts.nbytes,
+                timed(lambda: library.count(codec, codes, scales, bits, counts)),
+            ),
+            Case(
+                f"decode counts of {name}",
+                target,
+                counts.nbytes + result.nbytes,
+                timed(lambda: library.decode_counts(counts, bits, result, 1.0)),
+            ),
+        ]
 
 
 def measure(library: Library, cases: list[Case], repetitions: int) -> list[dict[str, Any]]:
@@ -154,10 +234,10 @@ def pin_to_one_core() -> None:
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
-    print(f"\n{title}\n{'case':24} {'target':8} {'GB/s':>8} {'x memcpy':>9}")
+    print(f"\n{title}\n{'case':28} {'target':8} {'GB/s':>8} {'x memcpy':>9}")
     for row in rows:
         print(
-            f"{row['case']:24} {row['target']:8} {row['gigabytes_per_second']:8.1f}"
+            f"{row['case']:28} {row['target']:8} {row['gigabytes_per_second']:8.1f}"
             f" {row['ratio_to_memcpy']:9.2f}"
         )
 
@@ -175,7 +255,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(
         1,
         len(runs),
-        figsize=(2 + 5 * len(runs), 6),
+        figsize=(2 + 5 * len(runs), 12),
         sharey=True,
         squeeze=False,
         layout="constrained",
@@ -200,12 +280,12 @@ def plot(results: dict[str, Any], path: Path) -> None:
     axes[0, 0].invert_yaxis()
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    figure.suptitle(f"2-bit codecs on one core: {results['cpu']}")
+    figure.suptitle(f"codecs on one core: {results['cpu']}")
     figure.savefig(path, dpi=120)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures the 2-bit codecs on one core.")
+    parser = argparse.ArgumentParser(description="Measures the codecs on one core.")
     parser.add_argument(
         "--elements",
         type=int,
@@ -225,7 +305,7 @@ def main() -> None:
         library = Library(native.build(Path(directory)))
         for size in options.elements:
             title = f"arrays of {size * 4 / 1e6:.3g} MB in float32"
-            cases = make_cases(library, size, options.replicas)
+            cases = Cases(library, size, options.replicas).all()
             rows = measure(library, cases, options.repetitions)
             print_table(title, rows)
             results["runs"].append({"title": title, "elements": size, "rows": rows})

@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "auto all-gather": {"type": "2bit", "plan": "all_gather"},
     "auto scatter-gather": {"type": "2bit", "plan": "scatter_gather"},
     "fixed 0.5": {"type": "2bit", "threshold": 0.5},
+    "1-bit": {"type": "1bit"},
 }
 TUNING_SEEDS = (1001, 1002)  # not those that are measured
 

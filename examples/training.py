@@ -18,7 +18,7 @@ Strategy = tf_gc.CompressedMirroredStrategy | tf_gc.CompressedMultiWorkerMirrore
 Split = tuple[np.ndarray, np.ndarray]
 Optimizers = dict[str, Callable[[], keras.optimizers.Optimizer]]
 
-COMPRESSIONS = ["none", "2bit"]
+COMPRESSIONS = ["none", "2bit", "1bit"]
 
 
 def threshold(text: str) -> float | str:
@@ -65,7 +65,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Returns the options, checked against each other."""
     options = parser.parse_args()
     if options.compression == "none" and options.threshold is not None:
-        parser.error("--threshold is for --compression 2bit")
+        parser.error("--threshold is for --compression 2bit or 1bit")
     return options
 
 

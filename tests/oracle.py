@@ -25,7 +25,7 @@ ZERO, NOT_FINITE, MINUS, PLUS = 0b00, 0b01, 0b10, 0b11
 
 MAX_MAGNITUDE = np.float32(2.0**120)
 MIN_MAGNITUDE = np.float32(2.0**-126)
-MEAN_FACTOR = np.float32(0.7)
+MEAN_FACTOR, SCALE_FACTOR = np.float32(0.7), np.float32(0.5)
 NAN = np.array(0x7FC00000, np.uint32).view(np.float32)[()]
 
 
@@ -82,7 +82,7 @@ def tree_sum(blocks: Array) -> Array:
     return tree
 
 
-def _add(gradient: Array, *others: Array) -> tuple[Array, Array]:
+def finite_sum(gradient: Array, *others: Array) -> tuple[Array, Array]:
     """p = gradient + others, in their order, and which elements are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         p = gradient.astype(np.float32)
@@ -94,7 +94,7 @@ def _add(gradient: Array, *others: Array) -> tuple[Array, Array]:
 def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Array, Array]:
     """Returns the codes and the new residual."""
     tau = np.float32(threshold)
-    p, finite = _add(gradient, residual)
+    p, finite = finite_sum(gradient, residual)
     plus = finite & (p >= tau)
     minus = finite & (p <= -tau)
     codes = np.select([~finite, plus, minus], [NOT_FINITE, PLUS, MINUS], ZERO)
@@ -106,15 +106,18 @@ def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Ar
 def encode_auto(gradient: Array, residual: Array, *addends: Array) -> tuple[Array, Array, Array]:
     """Returns the codes, the scales and the new residual."""
     size = gradient.size
-    p, finite = _add(gradient, residual, *addends)
+    p, finite = finite_sum(gradient, residual, *addends)
     p_blocks = to_blocks(np.where(finite, p, np.float32(0)))
     magnitude = np.abs(p_blocks)
 
     count = to_blocks(finite).sum(axis=1).astype(np.float32)
     mean = (MEAN_FACTOR * tree_sum(magnitude)) / np.maximum(count, np.float32(1))
-    delta = np.maximum(mean, MIN_MAGNITUDE)
+    large = magnitude >= np.maximum(mean, MIN_MAGNITUDE)[:, None]
+    count = large.sum(axis=1).astype(np.float32)
+    kept = np.where(large, magnitude, np.float32(0))
+    half = (SCALE_FACTOR * tree_sum(kept)) / np.maximum(count, np.float32(1))
 
-    send = magnitude >= delta[:, None]
+    send = magnitude >= np.maximum(half, MIN_MAGNITUDE)[:, None]
     sent = send.sum(axis=1).astype(np.float32)
     kept = np.where(send, magnitude, np.float32(0))
     alpha = tree_sum(kept) / np.maximum(sent, np.float32(1))
@@ -130,7 +133,7 @@ def encode_auto(gradient: Array, residual: Array, *addends: Array) -> tuple[Arra
     return pack(codes), scales, new.astype(np.float32)
 
 
-def _rounded(sums: Array, dtype: npt.DTypeLike) -> Array:
+def rounded(sums: Array, dtype: npt.DTypeLike) -> Array:
     """Rounds float32 to `dtype`; every NaN becomes the one positive quiet NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.isnan(sums), NAN, sums).astype(np.float32).astype(dtype)
@@ -148,7 +151,7 @@ def decode_sum_fixed(
         finite &= code != NOT_FINITE
     with np.errstate(over="ignore", invalid="ignore"):
         sums = counts.astype(np.float32) * np.float32(threshold)
-    return _rounded(np.where(finite, sums, NAN), dtype)
+    return rounded(np.where(finite, sums, NAN), dtype)
 
 
 def decode_auto(codes: Array, scales: Array, size: int) -> Array:
@@ -169,7 +172,7 @@ def decode_sum_auto(
     with np.errstate(over="ignore", invalid="ignore"):
         for message in range(1, len(codes)):
             sums = sums + decode_auto(codes[message], scales[message], size)
-    return _rounded(sums, dtype)
+    return rounded(sums, dtype)
 
 
 # ---- Shards: the sum of several messages as one message ----------------------------
@@ -199,6 +202,11 @@ def count_fixed(codes: Sequence[Array], bits: int) -> Array:
         code = unpack(packed, size)
         counts += np.select([code == PLUS, code == MINUS], [1, -1], 0)
         finite &= code != NOT_FINITE
+    return pack_counts(counts, finite, bits)
+
+
+def pack_counts(counts: Array, finite: Array, bits: int) -> Array:
+    """The bytes of counts of so many bits, some of them "not finite"."""
     counts = np.where(finite, counts, -(2 ** (bits - 1)))
     if bits == 4:
         nibbles = (counts % 16).astype(np.uint8).reshape(-1, 2)
@@ -218,4 +226,4 @@ def decode_counts(
     counts = counts[:size]
     with np.errstate(over="ignore"):
         values = counts.astype(np.float32) * np.float32(threshold)
-    return _rounded(np.where(counts == -(2 ** (bits - 1)), NAN, values), dtype)
+    return rounded(np.where(counts == -(2 ** (bits - 1)), NAN, values), dtype)

@@ -1,7 +1,7 @@
 """Gradient compression for distributed Keras and TensorFlow training."""
 
 from tf_gc import ops
-from tf_gc.codecs import NoCompression, TwoBit
+from tf_gc.codecs import NoCompression, OneBit, TwoBit
 from tf_gc.distribute import (
     CompressedAllReduce,
     CompressedMirroredStrategy,
@@ -14,6 +14,7 @@ __all__ = [
     "CompressedMirroredStrategy",
     "CompressedMultiWorkerMirroredStrategy",
     "NoCompression",
+    "OneBit",
     "TwoBit",
     "all_reduce_gradients",
     "ops",

@@ -2,7 +2,10 @@
 
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 
@@ -36,11 +39,31 @@ class CompressionState(tf.Module):
         Returns:
           Variables of its shape, in the order of the local replicas, each on its device.
         """
-        # An id is not used again while its entry is here: the entry goes with the variable.
+        return self._residual_of(variable).values
+
+    def total(self, variable: tf.Variable) -> npt.NDArray[np.float32] | None:
+        """Returns the sum of a variable's residuals over all replicas, of its shape.
+
+        Under a strategy of several workers that is a collective: all of them have to call it,
+        for the same variables in the same order.
+
+        Args:
+          variable: a distributed variable.
+
+        Returns:
+          The sum, `None` if the variable has no residuals.
+        """
         key = self._key_of.by_id.get(id(variable))
-        if key is None:
-            key = self._create(variable)
-        return getattr(self._residuals, key).values
+        return None if key is None else getattr(self._residuals, key).numpy()
+
+    def set_total(self, variable: tf.Variable, total: npt.NDArray[Any]) -> None:
+        """Gives each replica an equal part of `total`, so that their residuals sum up to it.
+
+        Args:
+          variable: a distributed variable.
+          total: float32 of its shape, the same on all workers.
+        """
+        self._residual_of(variable).assign(total)
 
     def reset(self) -> None:
         """Sets all residuals to zero: what has not been sent yet is dropped."""
@@ -50,6 +73,11 @@ class CompressionState(tf.Module):
 
     def __len__(self) -> int:
         return len(self.variables)
+
+    def _residual_of(self, variable: tf.Variable) -> Any:
+        # An id is not used again while its entry is here: the entry goes with the variable.
+        key = self._key_of.by_id.get(id(variable))
+        return getattr(self._residuals, key or self._create(variable))
 
     def _create(self, variable: tf.Variable) -> str:
         key = self._new_key(variable.name)

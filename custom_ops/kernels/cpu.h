@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
-#include "custom_ops/lib/two_bit.h"
+#include "custom_ops/lib/codec.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/util/work_sharder.h"

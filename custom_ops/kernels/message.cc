@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "custom_ops/lib/two_bit_block.h"
+#include "custom_ops/lib/codec.h"
 
 namespace tf_gc {
 namespace {
@@ -48,7 +48,7 @@ void MessageFormat::WriteFrame(const MessageLayout& layout, int64_t used,
   std::memcpy(message, &header, sizeof(header));
   const int64_t unused = layout.blocks - used;
   std::memset(layout.Codes(message, used), 0, unused * layout.code_bytes);
-  if (codec == Codec::kTwoBitAuto) {
+  if (HasScales(codec)) {
     std::memset(layout.Scales(message, used), 0, unused * kScaleBytes);
   }
   std::memset(message + layout.padding_offset, 0,
@@ -87,39 +87,23 @@ absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
                                                  name, "`, got ", rows.size()));
 }
 
-absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
-                        MessageFormat* format) {
-  float threshold;
-  TF_RETURN_IF_ERROR(context->GetAttr("threshold", &threshold));
-  uint32_t bits;
-  std::memcpy(&bits, &threshold, sizeof(threshold));
-  *format = {TwoBitCodec(bits), 0.0f};
-  if (format->codec == Codec::kTwoBitAuto) return absl::OkStatus();
-  if (!(threshold >= kMinMagnitude && threshold < kMaxMagnitude)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("threshold must be 0 (automatic) or in [", kMinMagnitude,
-                     ", ", kMaxMagnitude, "), got ", threshold));
-  }
-  format->threshold = threshold;
-  return absl::OkStatus();
-}
-
 absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
                               const MessageFormat& fixed,
                               MessageFormat* counts) {
   int64_t replicas;
   TF_RETURN_IF_ERROR(context->GetAttr("replicas", &replicas));
-  if (fixed.codec != Codec::kTwoBitFixed) {
+  if (!IsFixed(fixed.codec)) {
     return absl::InvalidArgumentError(
-        "only messages with a fixed threshold can be counted, got threshold 0 "
-        "(automatic)");
+        "only messages with a fixed threshold can be counted, got automatic "
+        "scales");
   }
   if (replicas < 1 || replicas > kMaxReplicas) {
     return absl::InvalidArgumentError(
         absl::StrCat("replicas must be in [1, ", kMaxReplicas,
                      "] for a fixed threshold, got ", replicas));
   }
-  *counts = {CountsCodec(CountBits(replicas)), fixed.threshold};
+  *counts = {CountsCodec(CountBits(replicas)),
+             CountUnit(fixed.codec, fixed.threshold)};
   return absl::OkStatus();
 }
 

@@ -14,7 +14,8 @@ namespace tf_gc {
 
 struct MessageFormat {
   Codec codec;
-  float threshold;  // 0 for kTwoBitAuto
+  // 0 for automatic codecs. Of counts: what a count of 1 stands for.
+  float threshold;
 
   MessageLayout Layout(int64_t blocks) const { return LayoutOf(codec, blocks); }
 
@@ -36,13 +37,8 @@ struct MessageFormat {
 absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
                        const char* name, int64_t expected);
 
-// Reads the attribute `threshold`. InvalidArgument if it is neither 0 nor a
-// number that the fixed codec takes.
-absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
-                        MessageFormat* format);
-
 // Reads the attribute `replicas` and gives the format of their counts.
-// InvalidArgument if `fixed` is not of the fixed codec, or they are too many.
+// InvalidArgument if `fixed` is not of a fixed codec, or they are too many.
 absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
                               const MessageFormat& fixed,
                               MessageFormat* counts);

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "custom_ops/lib/codec.h"
 #include "custom_ops/lib/float_mode.h"
-#include "custom_ops/lib/two_bit.h"
 #include "custom_ops/lib/wire.h"
 
 namespace {
@@ -34,6 +34,10 @@ T* Typed(void* data, T*) {
   return static_cast<T*>(data);
 }
 
+bool IsCodec(tf_gc::Codec codec) {
+  return tf_gc::IsFixed(codec) || tf_gc::IsAuto(codec);
+}
+
 bool IsCountBits(int bits) { return bits == 4 || bits == 8 || bits == 16; }
 
 // Seconds of `repetitions` calls, negative if one returns 0.
@@ -52,64 +56,55 @@ double Time(int repetitions, Call call) {
 int tf_gc_encode(int codec, int dtype, const void* gradient,
                  const float* residual_in, float* residual_out, int64_t size,
                  float threshold, uint8_t* codes, uint16_t* scales) {
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  if (!IsCodec(kind)) return 0;
   return ForType(dtype, [=](auto* type) {
-    switch (static_cast<tf_gc::Codec>(codec)) {
-      case tf_gc::Codec::kTwoBitFixed:
-        tf_gc::EncodeFixed(Typed(gradient, type), residual_in, residual_out,
-                           size, threshold, codes);
-        return 1;
-      case tf_gc::Codec::kTwoBitAuto:
-        tf_gc::EncodeAuto(Typed(gradient, type), residual_in, residual_out,
-                          size, codes, scales);
-        return 1;
-      default:
-        return 0;
-    }
+    tf_gc::Encode(kind, Typed(gradient, type), residual_in, residual_out, size,
+                  threshold, codes, scales);
+    return 1;
   });
 }
 
 int tf_gc_decode_sum(int codec, int dtype, const uint8_t* const* codes,
                      const uint16_t* const* scales, int64_t replicas,
                      int64_t size, float threshold, void* sum) {
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  if (!IsCodec(kind)) return 0;
   return ForType(dtype, [=](auto* type) {
-    switch (static_cast<tf_gc::Codec>(codec)) {
-      case tf_gc::Codec::kTwoBitFixed:
-        tf_gc::DecodeSumFixed(codes, replicas, size, threshold,
-                              Typed(sum, type));
-        return 1;
-      case tf_gc::Codec::kTwoBitAuto:
-        tf_gc::DecodeSumAuto(codes, scales, replicas, size, Typed(sum, type));
-        return 1;
-      default:
-        return 0;
-    }
-  });
-}
-
-int tf_gc_reencode_auto(int dtype, const uint8_t* const* codes,
-                        const uint16_t* const* scales, int64_t messages,
-                        const void* gradient, const float* residual_in,
-                        float* residual_out, int64_t size, uint8_t* codes_out,
-                        uint16_t* scales_out) {
-  return ForType(dtype, [=](auto* type) {
-    tf_gc::ReencodeAuto(codes, scales, messages, Typed(gradient, type),
-                        residual_in, residual_out, size, codes_out, scales_out);
+    tf_gc::DecodeSum(kind, codes, scales, replicas, size, threshold,
+                     Typed(sum, type));
     return 1;
   });
 }
 
-int tf_gc_count_fixed(const uint8_t* const* codes, int64_t replicas,
-                      int64_t blocks, int bits, uint8_t* counts) {
-  if (!IsCountBits(bits)) return 0;
-  tf_gc::CountFixed(codes, replicas, blocks, bits, counts);
+int tf_gc_reencode(int codec, int dtype, const uint8_t* const* codes,
+                   const uint16_t* const* scales, int64_t messages,
+                   const void* gradient, const float* residual_in,
+                   float* residual_out, int64_t size, uint8_t* codes_out,
+                   uint16_t* scales_out) {
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  if (!tf_gc::IsAuto(kind)) return 0;
+  return ForType(dtype, [=](auto* type) {
+    tf_gc::Reencode(kind, codes, scales, messages, Typed(gradient, type),
+                    residual_in, residual_out, size, codes_out, scales_out);
+    return 1;
+  });
+}
+
+int tf_gc_count(int codec, const uint8_t* const* codes,
+                const uint16_t* const* scales, int64_t replicas, int64_t blocks,
+                int bits, uint8_t* counts) {
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  if (!tf_gc::IsFixed(kind) || !IsCountBits(bits)) return 0;
+  tf_gc::Count(kind, codes, scales, replicas, blocks, bits, counts);
   return 1;
 }
 
 int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
-                        int64_t size, float threshold, void* sum) {
+                        int64_t size, float unit, void* sum) {
   if (!IsCountBits(bits)) return 0;
   return ForType(dtype, [=](auto* type) {
-    tf_gc::DecodeCounts(counts, bits, size, threshold, Typed(sum, type));
+    tf_gc::DecodeCounts(counts, bits, size, unit, Typed(sum, type));
     return 1;
   });
 }
@@ -117,19 +112,14 @@ int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
 int tf_gc_wire_version(void) { return tf_gc::kWireVersion; }
 
 int tf_gc_block_bytes(int codec, int64_t replicas) {
-  if (replicas < 1) return 0;
-  switch (static_cast<tf_gc::Codec>(codec)) {
-    case tf_gc::Codec::kTwoBitFixed:
-      if (replicas > tf_gc::kMaxReplicas) return 0;
-      return static_cast<int>(tf_gc::CodeBytes(
-          replicas == 1 ? tf_gc::Codec::kTwoBitFixed
-                        : tf_gc::CountsCodec(tf_gc::CountBits(replicas))));
-    case tf_gc::Codec::kTwoBitAuto:
-      return static_cast<int>(tf_gc::CodeBytes(tf_gc::Codec::kTwoBitAuto) +
-                              tf_gc::kScaleBytes);
-    default:
-      return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  if (!IsCodec(kind) || replicas < 1) return 0;
+  if (tf_gc::IsAuto(kind) || replicas == 1) {
+    return static_cast<int>(tf_gc::BlockBytes(kind));
   }
+  if (replicas > tf_gc::kMaxReplicas) return 0;
+  return static_cast<int>(
+      tf_gc::BlockBytes(tf_gc::CountsCodec(tf_gc::CountBits(replicas))));
 }
 
 int tf_gc_best_target(void) { return static_cast<int>(tf_gc::BestTarget()); }

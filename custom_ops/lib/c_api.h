@@ -1,10 +1,8 @@
 // The codec library for callers that are not C++: tests and benchmarks.
 //
 // `codec` is the number of a tf_gc::Codec in wire.h, `dtype` of a TfGcDtype,
-// `target` of a tf_gc::Target. `threshold` is used by the fixed codec, `scales`
-// by the auto codec only. `bits` is 4, 8 or 16. Everything else is as in
-// two_bit.h. Functions that return an int return 1, or 0 if a number is
-// unknown.
+// `target` of a tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in
+// codec.h. Functions that return an int return 1, or 0 if a number is unknown.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_C_API_H_
 #define TF_GC_CUSTOM_OPS_LIB_C_API_H_
@@ -38,19 +36,19 @@ TF_GC_EXPORT int tf_gc_decode_sum(int codec, int dtype,
                                   int64_t replicas, int64_t size,
                                   float threshold, void* sum);
 
-TF_GC_EXPORT int tf_gc_reencode_auto(int dtype, const uint8_t* const* codes,
-                                     const uint16_t* const* scales,
-                                     int64_t messages, const void* gradient,
-                                     const float* residual_in,
-                                     float* residual_out, int64_t size,
-                                     uint8_t* codes_out, uint16_t* scales_out);
+TF_GC_EXPORT int tf_gc_reencode(int codec, int dtype,
+                                const uint8_t* const* codes,
+                                const uint16_t* const* scales, int64_t messages,
+                                const void* gradient, const float* residual_in,
+                                float* residual_out, int64_t size,
+                                uint8_t* codes_out, uint16_t* scales_out);
 
-TF_GC_EXPORT int tf_gc_count_fixed(const uint8_t* const* codes,
-                                   int64_t replicas, int64_t blocks, int bits,
-                                   uint8_t* counts);
+TF_GC_EXPORT int tf_gc_count(int codec, const uint8_t* const* codes,
+                             const uint16_t* const* scales, int64_t replicas,
+                             int64_t blocks, int bits, uint8_t* counts);
 
 TF_GC_EXPORT int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
-                                     int64_t size, float threshold, void* sum);
+                                     int64_t size, float unit, void* sum);
 
 // kWireVersion.
 TF_GC_EXPORT int tf_gc_wire_version(void);

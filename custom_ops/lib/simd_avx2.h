@@ -1,4 +1,4 @@
-// 16 float lanes in two AVX2 registers, for two_bit_simd.inc. Include inside a
+// 16 float lanes in two AVX2 registers, for the *_simd.inc. Include inside a
 // target region, after <immintrin.h>; everything here is local to the file that
 // includes it.
 
@@ -126,6 +126,20 @@ inline Mask GreaterEqual(Vec a, Vec b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ),
           _mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ)};
 }
+inline Mask Greater(Vec a, Vec b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ),
+          _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ)};
+}
+// A bit for each lane, the first in the lowest.
+inline uint16_t MaskBits(Mask mask) {
+  return static_cast<uint16_t>(_mm256_movemask_ps(mask.lo) |
+                               _mm256_movemask_ps(mask.hi) << 8);
+}
+// a where the mask is set, else b.
+inline Vec Select(Mask mask, Vec a, Vec b) {
+  return {_mm256_blendv_ps(b.lo, a.lo, mask.lo),
+          _mm256_blendv_ps(b.hi, a.hi, mask.hi)};
+}
 inline Vec OrZero(Mask mask, Vec v) {
   return {_mm256_and_ps(mask.lo, v.lo), _mm256_and_ps(mask.hi, v.hi)};
 }
@@ -164,7 +178,7 @@ inline __m256i CodeBytes(const Mask* sent, const Vec* p) {
                                             Codes(sent[0].hi, p[0].hi));
   const __m256i words1 = _mm256_packs_epi32(Codes(sent[1].lo, p[1].lo),
                                             Codes(sent[1].hi, p[1].hi));
-  // 1 << CodeShift(i) for the four elements of a byte.
+  // 1 << CodeShift<2>(i) for the four elements of a byte.
   const __m256i weights = _mm256_set1_epi32(0x01041040);
   const __m256i pairs =
       _mm256_maddubs_epi16(_mm256_packs_epi16(words0, words1), weights);
@@ -213,6 +227,23 @@ inline Vec Lookup(Table table, const uint8_t* codes) {
   const __m256i high = _mm256_setr_epi32(22, 20, 18, 16, 30, 28, 26, 24);
   return {_mm256_permutevar_ps(table, _mm256_srlv_epi32(words, low)),
           _mm256_permutevar_ps(table, _mm256_srlv_epi32(words, high))};
+}
+
+// v with the signs of the kLanes one-bit codes that start at `codes`, if it is
+// positive: minus where a bit is 0.
+inline __m256 FlipZeros(__m256i shifted, __m256 v) {
+  const __m256i sign = _mm256_set1_epi32(static_cast<int>(0x80000000u));
+  return _mm256_xor_ps(v, Floats(_mm256_andnot_si256(shifted, sign)));
+}
+inline Vec WithSigns(Vec v, const uint8_t* codes) {
+  uint16_t word;
+  memcpy(&word, codes, sizeof(word));
+  const __m256i words = _mm256_set1_epi32(word);
+  // What brings the bit of each lane to the top.
+  const __m256i low = _mm256_setr_epi32(24, 25, 26, 27, 28, 29, 30, 31);
+  const __m256i high = _mm256_setr_epi32(16, 17, 18, 19, 20, 21, 22, 23);
+  return {FlipZeros(_mm256_sllv_epi32(words, low), v.lo),
+          FlipZeros(_mm256_sllv_epi32(words, high), v.hi)};
 }
 
 // The kLanes counts of kBits bits that start at `counts`.

@@ -1,4 +1,4 @@
-// 16 float lanes in one AVX-512 register, for two_bit_simd.inc. Include inside
+// 16 float lanes in one AVX-512 register, for the *_simd.inc. Include inside
 // a target region, after <immintrin.h>; everything here is local to the file
 // that includes it.
 
@@ -87,6 +87,15 @@ inline bool AllBelowByBits(Vec v, float limit) {
 inline Mask GreaterEqual(Vec a, Vec b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
 }
+inline Mask Greater(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+// A bit for each lane, the first in the lowest.
+inline uint16_t MaskBits(Mask mask) { return mask; }
+// a where the mask is set, else b.
+inline Vec Select(Mask mask, Vec a, Vec b) {
+  return _mm512_mask_blend_ps(mask, b, a);
+}
 inline Vec OrZero(Mask mask, Vec v) { return _mm512_maskz_mov_ps(mask, v); }
 
 // v without what is sent of it: magnitude with the sign of v, where `mask`.
@@ -120,7 +129,7 @@ inline __m512i CodeBytes(const Mask* sent, const Vec* p) {
       _mm512_packs_epi32(Codes(sent[0], p[0]), Codes(sent[1], p[1]));
   const __m512i words1 =
       _mm512_packs_epi32(Codes(sent[2], p[2]), Codes(sent[3], p[3]));
-  // 1 << CodeShift(i) for the four elements of a byte.
+  // 1 << CodeShift<2>(i) for the four elements of a byte.
   const __m512i weights = _mm512_set1_epi32(0x01041040);
   const __m512i pairs =
       _mm512_maddubs_epi16(_mm512_packs_epi16(words0, words1), weights);
@@ -169,6 +178,20 @@ inline Vec Lookup(Table table, const uint8_t* codes) {
                                            18, 16, 30, 28, 26, 24);
   return _mm512_permutevar_ps(
       table, _mm512_srlv_epi32(_mm512_set1_epi32(word), shifts));
+}
+
+// v with the signs of the kLanes one-bit codes that start at `codes`, if it is
+// positive: minus where a bit is 0.
+inline Vec WithSigns(Vec v, const uint8_t* codes) {
+  constexpr int kXorOfAndNot = 0xd2;  // first ^ (~second & third)
+  uint16_t word;
+  memcpy(&word, codes, sizeof(word));
+  // What brings the bit of each lane to the top.
+  const __m512i shifts = _mm512_setr_epi32(24, 25, 26, 27, 28, 29, 30, 31, 16,
+                                           17, 18, 19, 20, 21, 22, 23);
+  return Floats(_mm512_ternarylogic_epi32(
+      Bits(v), _mm512_sllv_epi32(_mm512_set1_epi32(word), shifts),
+      _mm512_set1_epi32(static_cast<int>(0x80000000u)), kXorOfAndNot));
 }
 
 // The kLanes counts of kBits bits that start at `counts`.

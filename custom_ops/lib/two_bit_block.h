@@ -1,107 +1,26 @@
 // The scalar definition of the two-bit codecs: what an element and a block
-// become. The SIMD bodies and the CUDA kernels give the same bits; the order of
-// the additions in a block is chosen so that they can.
+// become.
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_TWO_BIT_BLOCK_H_
 #define TF_GC_CUSTOM_OPS_LIB_TWO_BIT_BLOCK_H_
 
-#include <cfloat>
 #include <cstdint>
-#include <cstring>
 
-#include "custom_ops/lib/two_bit.h"
+#include "custom_ops/lib/block.h"
+#include "custom_ops/lib/counts_block.h"
 #include "custom_ops/lib/wire.h"
-
-#if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
-#error "the codecs need strict float32 arithmetic: no -ffast-math, no x87"
-#endif
 
 namespace tf_gc {
 
-// Below kMaxMagnitude the sum of a block cannot overflow.
-constexpr float kMaxMagnitude = 0x1p120f;
 // The least threshold of a block in kTwoBitAuto: a block of zeros sends zeros,
 // and what is sent is not subnormal.
 constexpr float kMinMagnitude = 0x1p-126f;
-// The threshold of a block is this part of its mean magnitude.
+// The first threshold of a block is this part of its mean magnitude, the second
+// this part of the mean magnitude of what reaches the first.
 constexpr float kMeanFactor = 0.7f;
-// The one NaN that is ever written: processors differ in the payloads and signs
-// of the NaN that their arithmetic makes.
-constexpr uint32_t kNaNBits = 0x7fc00000;
-
-template <typename To, typename From>
-TF_GC_HOST_DEVICE inline To BitCast(From from) {
-  static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
-  To to;
-  memcpy(&to, &from, sizeof(to));
-  return to;
-}
-
-TF_GC_HOST_DEVICE inline float Abs(float x) {
-  return BitCast<float>(BitCast<uint32_t>(x) & 0x7fffffffu);
-}
-
-// ---- The float types -------------------------------------------------------
-
-TF_GC_HOST_DEVICE inline float ToFloat(float x) { return x; }
-
-TF_GC_HOST_DEVICE inline float ToFloat(BFloat16 x) {
-  return BitCast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
-
-TF_GC_HOST_DEVICE inline float ToFloat(Half x) {
-  const uint32_t magnitude = x.bits & 0x7fffu;
-  uint32_t bits;
-  if (magnitude >= 0x7c00) {  // infinity or NaN
-    bits = 0x7f800000u | magnitude << 13;
-  } else if (magnitude >= 0x0400) {
-    bits = (magnitude << 13) + (112u << 23);
-  } else {  // subnormal: a multiple of 2^-24
-    bits = BitCast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
-  }
-  return BitCast<float>(bits | (x.bits & 0x8000u) << 16);
-}
-
-// Rounds to nearest even; overflow goes to infinity; NaN becomes the one NaN.
-TF_GC_HOST_DEVICE inline void RoundTo(float x, float* result) {
-  *result = x == x ? x : BitCast<float>(kNaNBits);
-}
-
-TF_GC_HOST_DEVICE inline void RoundTo(float x, BFloat16* result) {
-  const uint32_t bits = x == x ? BitCast<uint32_t>(x) : kNaNBits;
-  result->bits =
-      static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-TF_GC_HOST_DEVICE inline void RoundTo(float x, Half* result) {
-  const uint32_t bits = BitCast<uint32_t>(x);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  const uint32_t sign = bits >> 16 & 0x8000u;
-  uint32_t half;
-  if (magnitude > 0x7f800000u) {
-    half = 0x7e00;
-  } else if (magnitude >= 0x47800000u) {  // 2^16
-    half = sign | 0x7c00;
-  } else if (magnitude >= 0x38800000u) {  // 2^-14
-    const uint32_t rounded = magnitude + 0x0fffu + (magnitude >> 13 & 1u);
-    half = sign | (rounded - (112u << 23)) >> 13;
-  } else {
-    // In [0.5, 1) floats are the multiples of 2^-24, as subnormal halves are.
-    const float shifted = BitCast<float>(magnitude) + 0.5f;
-    half = sign | (BitCast<uint32_t>(shifted) - BitCast<uint32_t>(0.5f));
-  }
-  result->bits = static_cast<uint16_t>(half);
-}
-
-// ---- Codes -----------------------------------------------------------------
-
-// Where the code of element i lies in its byte.
-TF_GC_HOST_DEVICE constexpr int CodeShift(int64_t i) {
-  return static_cast<int>((kCodesPerByte - 1 - i % kCodesPerByte) *
-                          kBitsPerCode);
-}
+constexpr float kScaleFactor = 0.5f;
 
 // ---- Elements --------------------------------------------------------------
 
@@ -110,15 +29,6 @@ struct Element {
   uint8_t code;
   float residual;
 };
-
-TF_GC_HOST_DEVICE inline bool IsFinite(float p) {
-  return Abs(p) < kMaxMagnitude;
-}
-
-// All bits, or none.
-TF_GC_HOST_DEVICE inline uint32_t MaskOf(bool condition) {
-  return 0u - static_cast<uint32_t>(condition);
-}
 
 // These are bit operations because what is sent cannot be predicted, and so
 // that compilers vectorize them. Subtracting +0 changes no value.
@@ -157,11 +67,12 @@ TF_GC_HOST_DEVICE inline float CodeValue(uint8_t code, float scale) {
 
 // ---- Blocks ----------------------------------------------------------------
 
-// The threshold of a block in kTwoBitAuto from the sum of the magnitudes of its
-// `count` finite elements.
-TF_GC_HOST_DEVICE inline float AutoThreshold(float sum, int count) {
+// A threshold of a block in kTwoBitAuto: `factor` times the mean of `count`
+// magnitudes that add up to `sum`.
+TF_GC_HOST_DEVICE inline float AutoThreshold(float factor, float sum,
+                                             int count) {
   if (count == 0) return kMinMagnitude;
-  const float threshold = kMeanFactor * sum / static_cast<float>(count);
+  const float threshold = factor * sum / static_cast<float>(count);
   return threshold > kMinMagnitude ? threshold : kMinMagnitude;
 }
 
@@ -173,45 +84,25 @@ TF_GC_HOST_DEVICE inline BFloat16 AutoScale(float sum, int count) {
   return scale;
 }
 
-// The sum of kBlockSize values, which it overwrites: a pairwise tree over the
-// bits of the index, in the order 4, 5, 6, 3, 2, 1, 0. In registers of 16 lanes
-// that is the registers first, the lanes of the last one after them.
-TF_GC_HOST_DEVICE inline float TreeSum(float* values) {
-  constexpr int kLanes = 16;
-  for (int step = kLanes; step < kBlockSize; step *= 2) {
-    for (int row = 0; row < kBlockSize; row += 2 * step) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        values[row + lane] += values[row + lane + step];
-      }
-    }
+// Sets `kept` to the magnitudes of the finite elements that reach `least`, to 0
+// for the others; returns how many do.
+TF_GC_HOST_DEVICE inline int KeepLarge(const float* p, float least,
+                                       float* kept) {
+  int count = 0;
+  for (int i = 0; i < kBlockSize; ++i) {
+    const bool large = IsFinite(p[i]) && Abs(p[i]) >= least;
+    kept[i] = large ? Abs(p[i]) : 0.0f;
+    count += large;
   }
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    for (int lane = 0; lane < step; ++lane) values[lane] += values[lane + step];
-  }
-  return values[0];
-}
-
-// The functions below take the first `size` <= kBlockSize elements of a block.
-
-// `addend` is null, or what is added after the residual.
-template <typename T>
-TF_GC_HOST_DEVICE inline void LoadBlock(const T* gradient,
-                                        const float* residual,
-                                        const float* addend, int size,
-                                        float* p) {
-  for (int i = 0; i < size; ++i) p[i] = ToFloat(gradient[i]) + residual[i];
-  if (addend != nullptr) {
-    for (int i = 0; i < size; ++i) p[i] += addend[i];
-  }
-  for (int i = size; i < kBlockSize; ++i) p[i] = 0;
+  return count;
 }
 
 // `encode(p, residual)` gives an Element.
 template <typename Encode>
-TF_GC_HOST_DEVICE inline void EncodeBlock(const float* p,
-                                          const float* residual_in,
-                                          float* residual_out, int size,
-                                          uint8_t* codes, Encode encode) {
+TF_GC_HOST_DEVICE inline void EncodeElements(const float* p,
+                                             const float* residual_in,
+                                             float* residual_out, int size,
+                                             uint8_t* codes, Encode encode) {
   // In arrays of their own, which the compiler knows not to overlap.
   uint8_t code[kBlockSize] = {};
   float kept[kBlockSize];
@@ -221,94 +112,129 @@ TF_GC_HOST_DEVICE inline void EncodeBlock(const float* p,
     kept[i] = element.residual;
   }
   for (int i = 0; i < size; ++i) residual_out[i] = kept[i];
-  for (int i = 0; i < kBlockSize; i += kCodesPerByte) {
-    int byte = 0;
-    for (int j = 0; j < kCodesPerByte; ++j) byte |= code[i + j] << CodeShift(j);
-    codes[i / kCodesPerByte] = static_cast<uint8_t>(byte);
-  }
-}
-
-template <typename T>
-TF_GC_HOST_DEVICE inline void EncodeFixedBlock(const T* gradient,
-                                               const float* residual_in,
-                                               float* residual_out, int size,
-                                               float threshold,
-                                               uint8_t* codes) {
-  float p[kBlockSize];
-  LoadBlock(gradient, residual_in, nullptr, size, p);
-  EncodeBlock(p, residual_in, residual_out, size, codes,
-              [=](float value, float residual) {
-                return EncodeFixedElement(value, residual, threshold);
-              });
-}
-
-template <typename T>
-TF_GC_HOST_DEVICE inline void EncodeAutoBlock(const T* gradient,
-                                              const float* residual_in,
-                                              const float* addend,
-                                              float* residual_out, int size,
-                                              uint8_t* codes, uint16_t* scale) {
-  float p[kBlockSize];
-  float magnitudes[kBlockSize];
-  LoadBlock(gradient, residual_in, addend, size, p);
-  int finite = size - kBlockSize;  // The zeros after the end do not count.
-  for (int i = 0; i < kBlockSize; ++i) {
-    magnitudes[i] = IsFinite(p[i]) ? Abs(p[i]) : 0.0f;
-    finite += IsFinite(p[i]);
-  }
-  const float threshold = AutoThreshold(TreeSum(magnitudes), finite);
-
-  int sent = 0;
-  for (int i = 0; i < kBlockSize; ++i) {
-    const bool send = IsFinite(p[i]) && Abs(p[i]) >= threshold;
-    magnitudes[i] = send ? Abs(p[i]) : 0.0f;
-    sent += send;
-  }
-  const BFloat16 rounded = AutoScale(TreeSum(magnitudes), sent);
-  const float value = ToFloat(rounded);
-  *scale = rounded.bits;
-
-  EncodeBlock(p, residual_in, residual_out, size, codes,
-              [=](float element, float residual) {
-                return EncodeAutoElement(element, residual, threshold, value);
-              });
+  PackBlock<2>(code, codes);
 }
 
 // Adds the values of a block's codes to its sums, or makes them the sums.
-TF_GC_HOST_DEVICE inline void AddBlock(const uint8_t* codes, float scale,
-                                       bool first, float* sums) {
+TF_GC_HOST_DEVICE inline void AddTwoBitBlock(const uint8_t* codes, float scale,
+                                             bool first, float* sums) {
   uint8_t code[kBlockSize];
-  for (int byte = 0; byte < kBlockCodeBytes; ++byte) {
-    for (int j = 0; j < kCodesPerByte; ++j) {
-      code[byte * kCodesPerByte + j] = codes[byte] >> CodeShift(j) & 0b11;
-    }
-  }
+  UnpackBlock<2>(codes, code);
   for (int i = 0; i < kBlockSize; ++i) {
     const float value = CodeValue(code[i], scale);
     sums[i] = first ? value : sums[i] + value;
   }
 }
 
-// The sums of a block over the messages, whose codes[r] and scales[r] point at
-// their first block. kTwoBitFixed counts in float32, exact up to 2^24 messages.
-TF_GC_HOST_DEVICE inline void SumFixedBlock(const uint8_t* const* codes,
-                                            int64_t replicas, int64_t block,
-                                            float threshold, float* sums) {
+// Counts the four elements of code byte i over `replicas` messages.
+TF_GC_HOST_DEVICE inline void CountByte(const uint8_t* const* codes,
+                                        int64_t replicas, int64_t i, int bits,
+                                        uint8_t* counts) {
+  constexpr int kLowBits = 0b01010101;
+  constexpr int kFields = kCodesPerByte<2>;
+  // The sums are in 16 bits each: every message adds 1 plus its code's value.
+  uint64_t sums = 0;
+  int not_finite = 0;
   for (int64_t r = 0; r < replicas; ++r) {
-    AddBlock(codes[r] + block * kBlockCodeBytes, 1.0f, r == 0, sums);
+    const int low = codes[r][i];
+    const int high = low >> 1;
+    not_finite |= low & ~high;
+    const uint64_t added = (high & low & kLowBits) << 1 | (~high & kLowBits);
+    sums += (added >> 6 | added << 12 | added << 30 | added << 48) &
+            0x0003000300030003u;
   }
-  for (int i = 0; i < kBlockSize; ++i) sums[i] *= threshold;
+  uint16_t count[kFields];
+  for (int j = 0; j < kFields; ++j) {
+    const bool marked = not_finite >> CodeShift<2>(j) & 1;
+    count[j] = static_cast<uint16_t>(
+        marked ? CountNotFinite(bits)
+               : static_cast<int>(sums >> 16 * j & 0xffffu) -
+                     static_cast<int>(replicas));
+  }
+  StoreCounts<kFields>(count, i, bits, counts);
 }
 
-TF_GC_HOST_DEVICE inline void SumAutoBlock(const uint8_t* const* codes,
-                                           const uint16_t* const* scales,
-                                           int64_t replicas, int64_t block,
-                                           float* sums) {
-  for (int64_t r = 0; r < replicas; ++r) {
-    AddBlock(codes[r] + block * kBlockCodeBytes,
-             ToFloat(BFloat16{scales[r][block]}), r == 0, sums);
+// ---- The codecs, with the functions that scalar.cc takes --------------------
+
+struct TwoBitFixed {
+  static constexpr Codec kCodec = Codec::kTwoBitFixed;
+
+  template <typename T>
+  TF_GC_HOST_DEVICE static void EncodeBlock(const T* gradient,
+                                            const float* residual_in,
+                                            const float* addend,
+                                            float* residual_out, int size,
+                                            float threshold, uint8_t* codes,
+                                            uint16_t*) {
+    float p[kBlockSize];
+    LoadBlock(gradient, residual_in, addend, size, p);
+    EncodeElements(p, residual_in, residual_out, size, codes,
+                   [=](float value, float residual) {
+                     return EncodeFixedElement(value, residual, threshold);
+                   });
   }
-}
+
+  // Counts in float32, exact up to 2^24 messages.
+  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
+                                         const uint16_t* const*,
+                                         int64_t replicas, int64_t block,
+                                         float threshold, float* sums) {
+    for (int64_t r = 0; r < replicas; ++r) {
+      AddTwoBitBlock(codes[r] + block * CodeBytes(kCodec), 1.0f, r == 0, sums);
+    }
+    for (int i = 0; i < kBlockSize; ++i) sums[i] *= threshold;
+  }
+
+  TF_GC_HOST_DEVICE static void CountBlock(const uint8_t* const* codes,
+                                           const uint16_t* const*,
+                                           int64_t replicas, int64_t block,
+                                           int bits, uint8_t* counts) {
+    constexpr int64_t kBytes = CodeBytes(kCodec);
+    for (int64_t i = 0; i < kBytes; ++i) {
+      CountByte(codes, replicas, block * kBytes + i, bits, counts);
+    }
+  }
+};
+
+struct TwoBitAuto {
+  static constexpr Codec kCodec = Codec::kTwoBitAuto;
+
+  template <typename T>
+  TF_GC_HOST_DEVICE static void EncodeBlock(
+      const T* gradient, const float* residual_in, const float* addend,
+      float* residual_out, int size, float, uint8_t* codes, uint16_t* scale) {
+    float p[kBlockSize];
+    float magnitudes[kBlockSize];
+    LoadBlock(gradient, residual_in, addend, size, p);
+    int finite = size - kBlockSize;  // The zeros after the end do not count.
+    for (int i = 0; i < kBlockSize; ++i) {
+      magnitudes[i] = IsFinite(p[i]) ? Abs(p[i]) : 0.0f;
+      finite += IsFinite(p[i]);
+    }
+    const float first = AutoThreshold(kMeanFactor, TreeSum(magnitudes), finite);
+    const int large = KeepLarge(p, first, magnitudes);
+    const float least = AutoThreshold(kScaleFactor, TreeSum(magnitudes), large);
+    const int sent = KeepLarge(p, least, magnitudes);
+    const BFloat16 rounded = AutoScale(TreeSum(magnitudes), sent);
+    const float value = ToFloat(rounded);
+    *scale = rounded.bits;
+
+    EncodeElements(p, residual_in, residual_out, size, codes,
+                   [=](float element, float residual) {
+                     return EncodeAutoElement(element, residual, least, value);
+                   });
+  }
+
+  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
+                                         const uint16_t* const* scales,
+                                         int64_t replicas, int64_t block, float,
+                                         float* sums) {
+    for (int64_t r = 0; r < replicas; ++r) {
+      AddTwoBitBlock(codes[r] + block * CodeBytes(kCodec),
+                     ToFloat(BFloat16{scales[r][block]}), r == 0, sums);
+    }
+  }
+};
 
 }  // namespace tf_gc
 

@@ -7,14 +7,14 @@
 //
 //   offset 0                 MessageHeader                      16 bytes
 //   codes_offset             blocks * CodeBytes(codec)
-//   scales_offset            blocks * 2, codec kTwoBitAuto only, bfloat16
+//   scales_offset            blocks * 2, HasScales(codec) only, bfloat16
 //   padding_offset           zeros up to a multiple of kMessageAlignment
 //
 // A bucket can be cut into shards of ShardBlocks() blocks, a message for each.
 // The blocks of the last shards that lie beyond the bucket's end are zeros.
 //
-// Codes are MXNet's: element 0 of a byte is in its two top bits, bytes are in
-// address order. The codes after the last element of a partial block are 00.
+// Codes are MXNet's: element 0 of a byte is in its top bit or two, bytes are in
+// address order. The codes after the last element of a partial block are 0.
 // Counts are two's complement; of two in a byte the first is in the high bits.
 // All numbers are little-endian.
 //
@@ -41,22 +41,36 @@ using WireWord = int64_t;
 constexpr uint16_t kWireMagic = 0x4347;  // "GC"
 constexpr uint8_t kWireVersion = 1;
 
-constexpr int64_t kBlockSize = 128;  // elements
-constexpr int64_t kBitsPerCode = 2;
-constexpr int64_t kCodesPerByte = 8 / kBitsPerCode;
-constexpr int64_t kBlockCodeBytes = kBlockSize / kCodesPerByte;
+constexpr int64_t kBlockSize = 128;        // elements
 constexpr int64_t kScaleBytes = 2;         // bfloat16
 constexpr int64_t kMessageAlignment = 16;  // bytes
 
 enum class Codec : uint8_t {
   kTwoBitFixed = 1,  // sends +threshold, -threshold or 0
   kTwoBitAuto = 2,   // sends +scale, -scale or 0, a scale for each block
-  // The sum of the messages of kTwoBitFixed over replicas, in units of the
-  // threshold: a count of this many bits for each element.
+  // The sum of the messages of a fixed codec over replicas, in units of what it
+  // sends: a count of this many bits for each element.
   kCounts4 = 3,
   kCounts8 = 4,
   kCounts16 = 5,
+  kOneBitFixed = 6,  // sends +1 or -1
+  kOneBitAuto = 7,   // sends +scale or -scale, a scale for each block
 };
+
+// Whether what is sent follows from the parameters alone: sums are counts.
+TF_GC_HOST_DEVICE constexpr bool IsFixed(Codec codec) {
+  return codec == Codec::kTwoBitFixed || codec == Codec::kOneBitFixed;
+}
+
+// Whether what is sent is found from each block: sums are encoded again.
+TF_GC_HOST_DEVICE constexpr bool IsAuto(Codec codec) {
+  return codec == Codec::kTwoBitAuto || codec == Codec::kOneBitAuto;
+}
+
+// Whether each block has a scale. That of kOneBitFixed is 1, or NaN.
+TF_GC_HOST_DEVICE constexpr bool HasScales(Codec codec) {
+  return IsAuto(codec) || codec == Codec::kOneBitFixed;
+}
 
 // The most replicas whose sum is sent as counts.
 constexpr int64_t kMaxReplicas = 32767;
@@ -78,12 +92,33 @@ TF_GC_HOST_DEVICE constexpr Codec CountsCodec(int bits) {
                      : Codec::kCounts16;
 }
 
+// The bits of an element's code or count.
+TF_GC_HOST_DEVICE constexpr int CodeBits(Codec codec) {
+  switch (codec) {
+    case Codec::kTwoBitFixed:
+    case Codec::kTwoBitAuto:
+      return 2;
+    case Codec::kCounts4:
+      return 4;
+    case Codec::kCounts8:
+      return 8;
+    case Codec::kCounts16:
+      return 16;
+    case Codec::kOneBitFixed:
+    case Codec::kOneBitAuto:
+      return 1;
+  }
+  return 0;
+}
+
 // The bytes of a block's codes or counts.
 TF_GC_HOST_DEVICE constexpr int64_t CodeBytes(Codec codec) {
-  return codec == Codec::kCounts4    ? kBlockSize / 2
-         : codec == Codec::kCounts8  ? kBlockSize
-         : codec == Codec::kCounts16 ? kBlockSize * 2
-                                     : kBlockCodeBytes;
+  return kBlockSize * CodeBits(codec) / 8;
+}
+
+// The bytes of a block in a message.
+TF_GC_HOST_DEVICE constexpr int64_t BlockBytes(Codec codec) {
+  return CodeBytes(codec) + (HasScales(codec) ? kScaleBytes : 0);
 }
 
 // The two-bit codec of a threshold, of which 0 stands for "automatic". Takes
@@ -93,17 +128,21 @@ constexpr Codec TwoBitCodec(uint32_t threshold_bits) {
                                              : Codec::kTwoBitFixed;
 }
 
-// The two bits of an element.
+// The two bits of an element. One bit has no code to spare: it is 1 for plus,
+// 0 for minus, and a block with an element that is not finite has kScaleNaN.
 constexpr uint8_t kCodeZero = 0b00;
 constexpr uint8_t kCodeNotFinite = 0b01;
 constexpr uint8_t kCodeMinus = 0b10;
 constexpr uint8_t kCodePlus = 0b11;
+constexpr uint16_t kScaleNaN = 0x7fc0;
 
 struct MessageHeader {
   uint16_t magic;
   uint8_t version;
   uint8_t codec;
-  uint32_t threshold_bits;  // of the float32 threshold; 0 for kTwoBitAuto
+  // Of a float32: the threshold, 0 for automatic scales. In counts it is the
+  // value of a count of 1: the threshold of kTwoBitFixed, 1 for kOneBitFixed.
+  uint32_t threshold_bits;
   int64_t blocks;
 };
 static_assert(sizeof(MessageHeader) == 16,
@@ -153,20 +192,20 @@ struct MessageLayout {
 constexpr MessageLayout LayoutOf(Codec codec, int64_t blocks) {
   const int64_t codes = static_cast<int64_t>(sizeof(MessageHeader));
   const int64_t scales = codes + blocks * CodeBytes(codec);
-  const int64_t end =
-      scales + (codec == Codec::kTwoBitAuto ? blocks * kScaleBytes : 0);
+  const int64_t end = codes + blocks * BlockBytes(codec);
   return {blocks, CodeBytes(codec),
           codes,  scales,
           end,    RoundUp(end, kMessageAlignment)};
 }
 
-// The blocks of a message of `words` words, for codecs other than kTwoBitAuto:
-// -1 if no message has that many words.
+// The blocks of a message of `words` words, -1 if no message has that many.
 constexpr int64_t BlocksOf(Codec codec, int64_t words) {
-  const int64_t codes = words * static_cast<int64_t>(sizeof(WireWord)) -
+  // A block is no shorter than the alignment: two numbers of blocks cannot give
+  // messages of one length.
+  const int64_t bytes = words * static_cast<int64_t>(sizeof(WireWord)) -
                         static_cast<int64_t>(sizeof(MessageHeader));
-  return codes < 0 || codes % CodeBytes(codec) != 0 ? -1
-                                                    : codes / CodeBytes(codec);
+  const int64_t blocks = bytes < 0 ? -1 : bytes / BlockBytes(codec);
+  return blocks < 0 || LayoutOf(codec, blocks).words() != words ? -1 : blocks;
 }
 
 }  // namespace tf_gc

@@ -1,131 +1,23 @@
 // Interface of the two-bit ops: inputs, attributes, shape functions, docs.
 
 #include <cstring>
-#include <vector>
 
 #include "custom_ops/lib/wire.h"
-#include "tensorflow/core/framework/common_shape_fns.h"
+#include "custom_ops/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace tf_gc {
 namespace {
 
-using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
-using ::tensorflow::shape_inference::ShapeAndType;
-using ::tensorflow::shape_inference::ShapeHandle;
 
-// A residual has the shape of its gradient and is float32.
-absl::Status CheckResidual(InferenceContext* c, int index,
-                           ShapeHandle gradient) {
-  ShapeHandle scalar;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(index), 0, &scalar));
-  const std::vector<ShapeAndType>* handle =
-      c->input_handle_shapes_and_types(index);
-  if (handle == nullptr || handle->empty()) return absl::OkStatus();
-  const tensorflow::DataType dtype = handle->front().dtype;
-  if (dtype != tensorflow::DT_FLOAT && dtype != tensorflow::DT_INVALID) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a residual must be float32, got ", tensorflow::DataTypeString(dtype)));
-  }
-  ShapeHandle merged;
-  return c->Merge(handle->front().shape, gradient, &merged);
-}
-
-// The codec of the attribute `threshold`.
-absl::Status GetCodec(InferenceContext* c, Codec* codec) {
+absl::Status EncodeTwoBitShape(InferenceContext* c) {
   float threshold;
   TF_RETURN_IF_ERROR(c->GetAttr("threshold", &threshold));
   uint32_t threshold_bits;
   std::memcpy(&threshold_bits, &threshold, sizeof(threshold));
-  *codec = TwoBitCodec(threshold_bits);
-  return absl::OkStatus();
-}
-
-// Checks the residuals, and gives the words of a message with a shard of the
-// gradients, which are inputs from `first` on.
-absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
-                        DimensionHandle* words) {
-  int count;
-  int64_t shards;
-  TF_RETURN_IF_ERROR(c->GetAttr("K", &count));
-  TF_RETURN_IF_ERROR(c->GetAttr("shards", &shards));
-  bool known = true;
-  int64_t blocks = 0;
-  for (int i = first; i < first + count; ++i) {
-    TF_RETURN_IF_ERROR(CheckResidual(c, count + i, c->input(i)));
-    const DimensionHandle elements = c->NumElements(c->input(i));
-    known = known && c->ValueKnown(elements);
-    if (known) blocks += NumBlocks(c->Value(elements));
-  }
-  *words = c->UnknownDim();
-  if (known) {
-    *words = c->MakeDim(LayoutOf(codec, ShardBlocks(blocks, shards)).words());
-  }
-  return absl::OkStatus();
-}
-
-// Merges `words` with those of the messages, the first inputs.
-absl::Status MergeMessages(InferenceContext* c, DimensionHandle* words) {
-  int messages;
-  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
-  for (int i = 0; i < messages; ++i) {
-    ShapeHandle message;
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 2, &message));
-    TF_RETURN_IF_ERROR(c->Merge(*words, c->Dim(message, 1), words));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status EncodeShape(InferenceContext* c) {
-  Codec codec;
-  int64_t shards;
-  DimensionHandle words;
-  TF_RETURN_IF_ERROR(GetCodec(c, &codec));
-  TF_RETURN_IF_ERROR(c->GetAttr("shards", &shards));
-  TF_RETURN_IF_ERROR(ShardWords(c, 0, codec, &words));
-  c->set_output(0, c->Matrix(shards, words));
-  return absl::OkStatus();
-}
-
-absl::Status DecodeShape(InferenceContext* c) {
-  int messages;
-  int count;
-  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
-  TF_RETURN_IF_ERROR(c->GetAttr("K", &count));
-  DimensionHandle words = c->UnknownDim();
-  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
-  for (int i = 0; i < count; ++i) c->set_output(i, c->input(messages + i));
-  return absl::OkStatus();
-}
-
-absl::Status ReencodeShape(InferenceContext* c) {
-  int messages;
-  DimensionHandle words;
-  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
-  TF_RETURN_IF_ERROR(ShardWords(c, messages, Codec::kTwoBitAuto, &words));
-  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
-  c->set_output(0, c->Matrix(1, words));
-  return absl::OkStatus();
-}
-
-absl::Status CountShape(InferenceContext* c) {
-  int64_t replicas;
-  DimensionHandle words = c->UnknownDim();
-  TF_RETURN_IF_ERROR(c->GetAttr("replicas", &replicas));
-  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
-  if (c->ValueKnown(words)) {
-    const int64_t blocks = BlocksOf(Codec::kTwoBitFixed, c->Value(words));
-    if (blocks < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "no message with a fixed threshold has ", c->Value(words), " words"));
-    }
-    const Codec codec = CountsCodec(CountBits(replicas));
-    words = c->MakeDim(LayoutOf(codec, blocks).words());
-  }
-  c->set_output(0, c->Matrix(1, words));
-  return absl::OkStatus();
+  return EncodeShape(c, TwoBitCodec(threshold_bits));
 }
 
 }  // namespace
@@ -140,7 +32,7 @@ REGISTER_OP("TfGc>TwoBitEncode")
     .Attr("shards: int >= 1 = 1")
     .Attr("skip: int = -1")
     .SetIsStateful()
-    .SetShapeFn(EncodeShape)
+    .SetShapeFn(EncodeTwoBitShape)
     .Doc(R"doc(
 Encodes a bucket of gradients in two bits an element and updates their residuals.
 
@@ -185,7 +77,9 @@ REGISTER_OP("TfGc>TwoBitReencode")
     .Attr("shard: int >= 0")
     .Attr("shards: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(ReencodeShape)
+    .SetShapeFn([](InferenceContext* c) {
+      return ReencodeShape(c, Codec::kTwoBitAuto);
+    })
     .Doc(R"doc(
 Sums a shard over all replicas, encodes the sum and updates the residuals.
 
@@ -208,7 +102,9 @@ REGISTER_OP("TfGc>TwoBitCount")
     .Attr("M: int >= 1")
     .Attr("threshold: float")
     .Attr("replicas: int >= 1")
-    .SetShapeFn(CountShape)
+    .SetShapeFn([](InferenceContext* c) {
+      return CountShape(c, Codec::kTwoBitFixed);
+    })
     .Doc(R"doc(
 Sums messages with a fixed threshold, without loss.
 

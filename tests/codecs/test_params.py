@@ -23,6 +23,12 @@ def test_mxnet_dict_without_threshold_is_automatic() -> None:
     assert from_params({"type": "2bit"}) == tf_gc.TwoBit()
 
 
+def test_one_bit_dicts() -> None:
+    assert from_params({"type": "1bit"}) == tf_gc.OneBit() == tf_gc.OneBit("auto")
+    assert from_params({"type": "1bit", "threshold": 0.5}) == tf_gc.OneBit(0.5)
+    assert tf_gc.OneBit(0.5) != tf_gc.TwoBit(0.5)
+
+
 def test_type_none_is_no_compression() -> None:
     assert from_params({"type": "none"}) == tf_gc.NoCompression()
 
@@ -35,7 +41,7 @@ def test_a_codec_stands_for_itself() -> None:
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"type": "3bit"}, ["'3bit'", "2bit", "none"]),
+        ({"type": "3bit"}, ["'3bit'", "1bit", "2bit", "none"]),
         ({}, ["None", "2bit"]),
         ({"threshold": 0.5}, ["None", "2bit"]),
         ({"type": ["2bit"]}, ["['2bit']"]),
@@ -71,40 +77,67 @@ def test_a_threshold_that_is_not_positive_and_finite_is_refused(threshold: objec
         tf_gc.CompressedMirroredStrategy(["CPU:0"], {"type": "2bit", "threshold": threshold})
 
 
+@pytest.mark.parametrize(
+    "threshold",
+    [
+        *(math.inf, -math.inf, math.nan, 1e39, 2.0**120, -(2.0**120)),
+        *(True, None, "0.5", [0.5], 1j),
+    ],
+)
+def test_a_threshold_of_one_bit_that_is_not_finite_is_refused(threshold: object) -> None:
+    with pytest.raises(ValueError, match="threshold must be") as error:
+        tf_gc.OneBit(threshold)  # type: ignore[arg-type]
+    assert repr(threshold) in str(error.value)
+
+
+@pytest.mark.parametrize("threshold", [0, -1, 1e-40, np.float32(0.1), 2.0**119])
+def test_any_finite_number_is_a_threshold_of_one_bit(threshold: float) -> None:
+    assert tf_gc.OneBit(threshold).threshold == float(threshold)
+
+
 @pytest.mark.parametrize("threshold", [0.5, 1, np.float32(0.1), np.float64(3), 2.0**-126])
 def test_any_real_number_is_a_threshold(threshold: float) -> None:
     assert tf_gc.TwoBit(threshold).threshold == float(threshold)
 
 
+each_codec = pytest.mark.parametrize("codec", [tf_gc.OneBit, tf_gc.TwoBit])
+
+
+@each_codec
 @pytest.mark.parametrize("bypass_size", [-1, 1.5, True, "0"])
-def test_a_bad_bypass_size_is_refused(bypass_size: object) -> None:
+def test_a_bad_bypass_size_is_refused(codec: type, bypass_size: object) -> None:
     with pytest.raises(ValueError, match=f"bypass_size.*{bypass_size!r}"):
-        tf_gc.TwoBit(bypass_size=bypass_size)  # type: ignore[arg-type]
+        codec(bypass_size=bypass_size)
 
 
-def test_a_number_as_threshold_compresses_every_tensor_as_mxnet_does() -> None:
-    assert tf_gc.TwoBit(0.5).compresses(tf.float32, 1)
-    assert not tf_gc.TwoBit().compresses(tf.float32, 1)
+@each_codec
+def test_a_number_as_threshold_compresses_every_tensor_as_mxnet_does(codec: type) -> None:
+    assert codec(0.5).compresses(tf.float32, 1)
+    assert not codec().compresses(tf.float32, 1)
 
 
-def test_the_bypass_size_is_the_smallest_size_compressed() -> None:
-    codec = tf_gc.TwoBit(bypass_size=100)
+@each_codec
+def test_the_bypass_size_is_the_smallest_size_compressed(codec: type) -> None:
+    codec = codec(bypass_size=100)
     assert not codec.compresses(tf.float32, 99)
     assert codec.compresses(tf.float32, 100)
 
 
-def test_an_empty_tensor_is_never_compressed() -> None:
-    assert not tf_gc.TwoBit(bypass_size=0).compresses(tf.float32, 0)
+@each_codec
+def test_an_empty_tensor_is_never_compressed(codec: type) -> None:
+    assert not codec(bypass_size=0).compresses(tf.float32, 0)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
 def test_float_gradients_are_compressed(dtype: tf.DType) -> None:
+    assert tf_gc.OneBit().compresses(dtype, 1 << 20)
     assert tf_gc.TwoBit().compresses(dtype, 1 << 20)
     assert not tf_gc.NoCompression().compresses(dtype, 1 << 20)
 
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.int32, tf.int64, tf.complex64, tf.string])
 def test_other_dtypes_are_not_compressed(dtype: tf.DType) -> None:
+    assert not tf_gc.OneBit().compresses(dtype, 1 << 20)
     assert not tf_gc.TwoBit().compresses(dtype, 1 << 20)
 
 
@@ -112,3 +145,9 @@ def test_codecs_are_frozen_values() -> None:
     assert hash(tf_gc.TwoBit(0.5)) == hash(tf_gc.TwoBit(0.5))
     with pytest.raises(dataclasses.FrozenInstanceError):
         tf_gc.TwoBit().threshold = 1.0  # type: ignore[misc]
+
+
+def test_bits_of_a_message() -> None:
+    assert [tf_gc.OneBit().bits(n) for n in (1, 2, 100)] == [1.125] * 3
+    assert [tf_gc.OneBit(0).bits(n) for n in (1, 2, 8, 128)] == [1.125, 4, 8, 16]
+    assert [tf_gc.TwoBit().bits(n) for n in (1, 100)] == [2.125] * 2

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests import oracle
+from tests import oracle, oracle_one_bit
 from tests.custom_ops import native
-from tests.custom_ops.native import Codec, Library, Target
+from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target
 
 Array = npt.NDArray[Any]
 
@@ -21,7 +21,10 @@ DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16]
 THRESHOLD = 0.5
 GUARD = 64  # elements before and after an output
 
-each_codec = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
+CODECS = [*Codec, *OneBit]
+each_codec = pytest.mark.parametrize(
+    "codec", CODECS, ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto"]
+)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 each_target = pytest.mark.parametrize(
     "target", list(Target), ids=lambda target: target.name.lower()
@@ -66,7 +69,7 @@ class Guarded:
 
 def encode(
     library: Library,
-    codec: Codec,
+    codec: AnyCodec,
     gradient: Array,
     residual: Array,
     threshold: float = THRESHOLD,
@@ -78,8 +81,8 @@ def encode(
     shifted.array[:] = gradient
     out = Guarded(gradient.size, np.float32, shift)
     out.array[:] = residual if in_place else np.nan
-    codes = Guarded(blocks * native.BLOCK_CODE_BYTES, np.uint8, shift)
-    scales = Guarded(blocks if codec == Codec.AUTO else 0, np.uint16, shift)
+    codes = Guarded(blocks * native.code_bytes(codec), np.uint8, shift)
+    scales = Guarded(blocks if native.has_scales(codec) else 0, np.uint16, shift)
     before = residual.copy()
     library.encode(
         codec,
@@ -96,18 +99,22 @@ def encode(
 
 
 def oracle_encode(
-    codec: Codec, gradient: Array, residual: Array, threshold: float = THRESHOLD
+    codec: AnyCodec, gradient: Array, residual: Array, threshold: float = THRESHOLD
 ) -> Message:
     if codec == Codec.FIXED:
         codes, new = oracle.encode_fixed(gradient, residual, threshold)
         return Message(codes, np.zeros(0, np.uint16), new)
+    if codec == OneBit.FIXED:
+        return Message(*oracle_one_bit.encode_fixed(gradient, residual, threshold))
+    if codec == OneBit.AUTO:
+        return Message(*oracle_one_bit.encode_auto(gradient, residual))
     codes, scales, new = oracle.encode_auto(gradient, residual)
     return Message(codes, scales, new)
 
 
 def decode_sum(
     library: Library,
-    codec: Codec,
+    codec: AnyCodec,
     messages: list[Message],
     size: int,
     dtype: np.dtype[Any],
@@ -122,7 +129,7 @@ def decode_sum(
 
 
 def oracle_decode_sum(
-    codec: Codec,
+    codec: AnyCodec,
     messages: list[Message],
     size: int,
     dtype: np.dtype[Any],
@@ -131,7 +138,10 @@ def oracle_decode_sum(
     codes = [message.codes for message in messages]
     if codec == Codec.FIXED:
         return oracle.decode_sum_fixed(codes, size, threshold, dtype)
-    return oracle.decode_sum_auto(codes, [message.scales for message in messages], size, dtype)
+    scales = [message.scales for message in messages]
+    if isinstance(codec, OneBit):
+        return oracle_one_bit.decode_sum(codes, scales, size, dtype)
+    return oracle.decode_sum_auto(codes, scales, size, dtype)
 
 
 def random_gradient(rng: np.random.Generator, size: int, dtype: np.dtype[Any]) -> Array:
@@ -147,19 +157,76 @@ def random_gradient(rng: np.random.Generator, size: int, dtype: np.dtype[Any]) -
         return np.where(chosen, rng.choice(special, size), values).astype(dtype)
 
 
+def reencode(
+    library: Library,
+    codec: AnyCodec,
+    messages: list[Message],
+    gradient: Array,
+    residual: Array,
+    in_place: bool = True,
+    shift: int = 0,
+) -> Message:
+    blocks = native.num_blocks(gradient.size)
+    out = Guarded(gradient.size, np.float32, shift)
+    out.array[:] = residual if in_place else np.nan
+    codes = Guarded(blocks * native.code_bytes(codec), np.uint8, shift)
+    scales = Guarded(blocks, np.uint16, shift)
+    library.reencode(
+        codec,
+        [message.codes for message in messages],
+        [message.scales for message in messages],
+        gradient,
+        out.array if in_place else residual,
+        out.array,
+        codes.array,
+        scales.array,
+    )
+    return Message(codes.check(), scales.check(), out.check())
+
+
+def oracle_reencode(
+    codec: AnyCodec, messages: list[Message], gradient: Array, residual: Array
+) -> Message:
+    """Adds messages to a gradient and encodes the sum."""
+    float32 = np.dtype(np.float32)
+    total = np.zeros(gradient.size, np.float32)
+    if messages:
+        total = oracle_decode_sum(codec, messages, gradient.size, float32)
+    encode_auto = oracle_one_bit.encode_auto if codec == OneBit.AUTO else oracle.encode_auto
+    return Message(*encode_auto(gradient, residual, total))
+
+
+def count(
+    library: Library, codec: AnyCodec, messages: list[Message], bits: int, shift: int = 0
+) -> Array:
+    codes = [message.codes for message in messages]
+    blocks = codes[0].size // native.code_bytes(codec)
+    counts = Guarded(blocks * native.BLOCK_SIZE * bits // 8, np.uint8, shift)
+    scales = [message.scales for message in messages]
+    assert library.count(codec, codes, scales, bits, counts.array)
+    return counts.check()
+
+
+def oracle_count(codec: AnyCodec, messages: list[Message], bits: int) -> Array:
+    codes = [message.codes for message in messages]
+    if codec == OneBit.FIXED:
+        return oracle_one_bit.count(codes, [message.scales for message in messages], bits)
+    return oracle.count_fixed(codes, bits)
+
+
 def random_residual(rng: np.random.Generator, size: int) -> Array:
     return (0.1 * rng.standard_normal(size)).astype(np.float32)
 
 
 def hostile_messages(
-    rng: np.random.Generator, codec: Codec, replicas: int, size: int
+    rng: np.random.Generator, codec: AnyCodec, replicas: int, size: int
 ) -> list[Message]:
     """Random bytes, which may be any code and any scale."""
     blocks = native.num_blocks(size)
     return [
         Message(
-            rng.integers(0, 256, blocks * native.BLOCK_CODE_BYTES, np.uint8),
-            rng.integers(0, 65_536, blocks if codec == Codec.AUTO else 0, np.uint16),
+            rng.integers(0, 256, blocks * native.code_bytes(codec), np.uint8),
+            rng.integers(0, 65_536, blocks if native.has_scales(codec) else 0, np.uint16),
             np.zeros(0, np.float32),
         )
         for _ in range(replicas)

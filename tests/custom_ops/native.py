@@ -33,8 +33,20 @@ DTYPES = {
 
 
 class Codec(enum.IntEnum):
+    """The two-bit codecs."""
+
     FIXED = 1
     AUTO = 2
+
+
+class OneBit(enum.IntEnum):
+    """The one-bit codecs."""
+
+    FIXED = 6
+    AUTO = 7
+
+
+AnyCodec = Codec | OneBit
 
 
 class Target(enum.IntEnum):
@@ -61,6 +73,15 @@ def build(directory: Path) -> Path:
                 )
                 output.rename(library)
     return library
+
+
+def code_bytes(codec: AnyCodec) -> int:
+    """The bytes of a block's codes."""
+    return 16 if isinstance(codec, OneBit) else BLOCK_CODE_BYTES
+
+
+def has_scales(codec: AnyCodec) -> bool:
+    return codec != Codec.FIXED
 
 
 def num_blocks(size: int) -> int:
@@ -96,7 +117,8 @@ class Library:
         decode: list[Any] = [integer, integer, pointer, pointer, size, size, real, pointer]
         self._c.tf_gc_encode.argtypes = encode
         self._c.tf_gc_decode_sum.argtypes = decode
-        self._c.tf_gc_reencode_auto.argtypes = [
+        self._c.tf_gc_reencode.argtypes = [
+            integer,
             integer,
             pointer,
             pointer,
@@ -108,7 +130,15 @@ class Library:
             pointer,
             pointer,
         ]
-        self._c.tf_gc_count_fixed.argtypes = [pointer, size, size, integer, pointer]
+        self._c.tf_gc_count.argtypes = [
+            integer,
+            pointer,
+            pointer,
+            size,
+            size,
+            integer,
+            pointer,
+        ]
         self._c.tf_gc_decode_counts.argtypes = [integer, pointer, integer, size, real, pointer]
         self._c.tf_gc_block_bytes.argtypes = [integer, size]
         self._c.tf_gc_time_encode.argtypes = [integer, *encode]
@@ -140,7 +170,7 @@ class Library:
 
     def encode(
         self,
-        codec: Codec,
+        codec: AnyCodec,
         gradient: Array,
         residual_in: Array,
         residual_out: Array,
@@ -168,7 +198,7 @@ class Library:
 
     def decode_sum(
         self,
-        codec: Codec,
+        codec: AnyCodec,
         codes: Sequence[Array],
         scales: Sequence[Array],
         result: Array,
@@ -191,8 +221,9 @@ class Library:
         assert self._c.tf_gc_decode_sum(*arguments)
         return 0.0
 
-    def reencode_auto(
+    def reencode(
         self,
+        codec: AnyCodec,
         codes: Sequence[Array],
         scales: Sequence[Array],
         gradient: Array,
@@ -201,7 +232,8 @@ class Library:
         codes_out: Array,
         scales_out: Array,
     ) -> None:
-        assert self._c.tf_gc_reencode_auto(
+        assert self._c.tf_gc_reencode(
+            int(codec),
             DTYPES[gradient.dtype],
             _addresses(codes),
             _addresses(scales),
@@ -214,15 +246,28 @@ class Library:
             _address(scales_out),
         )
 
-    def count_fixed(self, codes: Sequence[Array], bits: int, counts: Array) -> bool:
-        """False if no counts have so many bits."""
-        blocks = codes[0].size // BLOCK_CODE_BYTES
-        addresses = _addresses(codes)
+    def count(
+        self,
+        codec: AnyCodec,
+        codes: Sequence[Array],
+        scales: Sequence[Array],
+        bits: int,
+        counts: Array,
+    ) -> bool:
+        """False if no counts have so many bits, or messages of the codec are not counted."""
         return bool(
-            self._c.tf_gc_count_fixed(addresses, len(codes), blocks, bits, _address(counts))
+            self._c.tf_gc_count(
+                int(codec),
+                _addresses(codes),
+                _addresses(scales),
+                len(codes),
+                codes[0].size // code_bytes(codec),
+                bits,
+                _address(counts),
+            )
         )
 
-    def decode_counts(self, counts: Array, bits: int, result: Array, threshold: float) -> bool:
+    def decode_counts(self, counts: Array, bits: int, result: Array, unit: float) -> bool:
         """False if no counts have so many bits."""
         return bool(
             self._c.tf_gc_decode_counts(
@@ -230,7 +275,7 @@ class Library:
                 _address(counts),
                 bits,
                 result.size,
-                threshold,
+                unit,
                 _address(result),
             )
         )

@@ -13,7 +13,6 @@ from tests.custom_ops.cases import (
     Message,
     assert_same_bits,
     decode_sum,
-    each_codec,
     each_dtype,
     each_target,
     encode,
@@ -22,6 +21,7 @@ from tests.custom_ops.cases import (
 )
 from tests.custom_ops.native import Codec, Library
 
+each_codec = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 GOLDEN = Path(__file__).parents[1] / "golden"
 MXNET_CASES = ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"]
 

@@ -12,7 +12,13 @@ from tests.keras.stock import stock_strategy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
 CASES = ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"]
-EVERY_TENSOR = [tf_gc.TwoBit(0.5), tf_gc.TwoBit(0.01), tf_gc.TwoBit(bypass_size=0)]
+EVERY_TENSOR = [
+    tf_gc.TwoBit(0.5),
+    tf_gc.TwoBit(0.01),
+    tf_gc.TwoBit(bypass_size=0),
+    tf_gc.OneBit(0.5),
+    tf_gc.OneBit(bypass_size=0),
+]
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
@@ -34,7 +40,7 @@ def test_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
 @pytest.mark.parametrize("codec", EVERY_TENSOR, ids=str)
 @pytest.mark.parametrize("replicas", [2, 3, 4])
 def test_sent_plus_residuals_is_the_sum_of_the_gradients(
-    codec: tf_gc.TwoBit, replicas: int
+    codec: tf_gc.codecs.MessageCodec, replicas: int
 ) -> None:
     shapes = [(7, 100), (1,), (129,)]
     strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
@@ -93,16 +99,18 @@ def test_gradients_keep_their_dtype_and_residuals_are_float32(dtype: tf.DType) -
 @pytest.mark.parametrize("codec", EVERY_TENSOR, ids=str)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
 def test_a_bad_number_shows_on_all_replicas_once_and_poisons_nothing(
-    codec: tf_gc.TwoBit, bad: float
+    codec: tf_gc.codecs.MessageCodec, bad: float
 ) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(3), codec)
     run = reducer(strategy, variables_of(strategy, (300,)))
     gradients = np.full((3, 300), 0.6, np.float32)
     run([gradients])
     gradients[1, 77] = bad
+    # One bit has no code for it, and marks the block.
+    marked = slice(0, 128) if isinstance(codec, tf_gc.OneBit) else 77
     for (total,) in run([gradients]):
-        assert np.isnan(total[77])
-        assert np.isfinite(np.delete(total, 77)).all()
+        assert np.isnan(total[marked]).all()
+        assert np.isfinite(np.delete(total, marked)).all()
     gradients[1, 77] = 0.6
     for (total,) in run([gradients]):
         assert np.isfinite(total).all()

@@ -1,5 +1,6 @@
 """Every plan: one result on all replicas, and nothing lost."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +23,26 @@ def gradients_of(replicas: int, seed: int, scale: float = 0.1) -> list[np.ndarra
 
 
 @pytest.mark.parametrize(
-    ("threshold", "hosts", "devices", "plan"),
+    ("codec", "hosts", "devices", "plan"),
     [
-        ("auto", 2, 1, "all_gather"),
-        ("auto", 3, 1, "scatter_gather"),
-        (0.5, 3, 1, "all_gather"),  # (2 + 4 bits) * 2 / 3 are no fewer than 2 * 2 bits
-        (0.5, 4, 1, "scatter_gather"),
-        ("auto", 2, 2, "hierarchical"),
-        (0.5, 2, 2, "hierarchical"),
+        (tf_gc.TwoBit(), 2, 1, "all_gather"),
+        (tf_gc.TwoBit(), 3, 1, "scatter_gather"),
+        (tf_gc.TwoBit(0.5), 3, 1, "all_gather"),  # (2 + 4 bits) * 2 / 3 are no fewer than 2 * 2
+        (tf_gc.TwoBit(0.5), 4, 1, "scatter_gather"),
+        (tf_gc.TwoBit(), 2, 2, "hierarchical"),
+        (tf_gc.TwoBit(0.5), 2, 2, "hierarchical"),
+        (tf_gc.OneBit(), 2, 1, "all_gather"),
+        (tf_gc.OneBit(), 3, 1, "scatter_gather"),
+        (tf_gc.OneBit(0.5), 4, 1, "all_gather"),  # (1.125 + 4 bits) * 3 / 4 and 3 * 1.125
+        (tf_gc.OneBit(0.5), 5, 1, "scatter_gather"),
+        (tf_gc.OneBit(), 2, 2, "hierarchical"),
     ],
+    ids=str,
 )
 def test_the_plan_that_sends_least_is_chosen(
-    threshold: float | str, hosts: int, devices: int, plan: str
+    codec: tf_gc.codecs.MessageCodec, hosts: int, devices: int, plan: str
 ) -> None:
-    assert choose_plan(tf_gc.TwoBit(threshold), hosts, GPUS[:devices]) == plan
+    assert choose_plan(codec, hosts, GPUS[:devices]) == plan
 
 
 def test_within_one_memory_nothing_is_scattered() -> None:
@@ -75,11 +82,16 @@ def test_scattered_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
             np.testing.assert_array_equal(total, sums)
 
 
+@pytest.mark.parametrize("codec", [tf_gc.TwoBit(0.07), tf_gc.OneBit(0.07)], ids=str)
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5, 6, 7, 8])
-def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(replicas: int) -> None:
+def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
+    replicas: int, codec: tf_gc.codecs.MessageCodec
+) -> None:
     runs = []
     for plan in ("all_gather", "scatter_gather"):
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), tf_gc.TwoBit(0.07, plan=plan))
+        strategy = tf_gc.CompressedMirroredStrategy(
+            cpus(replicas), dataclasses.replace(codec, plan=plan)
+        )
         runs.append((strategy, reducer(strategy, variables_of(strategy, *SHAPES))))
     for seed in range(5):
         gradients = gradients_of(replicas, seed)
@@ -95,10 +107,13 @@ def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(replicas: int) -> Non
             np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit])
 @pytest.mark.parametrize("bucket_bytes", [0, 600])
 @pytest.mark.parametrize("replicas", [2, 3, 5])
-def test_scattered_and_reencoded_sums_lose_nothing(replicas: int, bucket_bytes: int) -> None:
-    codec = tf_gc.TwoBit(bypass_size=0, plan="scatter_gather")
+def test_scattered_and_reencoded_sums_lose_nothing(
+    replicas: int, bucket_bytes: int, kind: type
+) -> None:
+    codec = kind(bypass_size=0, plan="scatter_gather")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
     run = reducer(strategy, variables_of(strategy, *SHAPES), bucket_bytes=bucket_bytes)
     given = [np.zeros(shape) for shape in SHAPES]
@@ -117,14 +132,13 @@ def test_scattered_and_reencoded_sums_lose_nothing(replicas: int, bucket_bytes: 
         np.testing.assert_allclose(applied + residuals[shape], total, rtol=1e-5, atol=3e-5)
 
 
+@pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
 @pytest.mark.parametrize("replica", [0, 1, 2])
 def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
-    bad: float, replica: int
+    bad: float, replica: int, kind: type
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(
-        cpus(3), tf_gc.TwoBit(bypass_size=0, plan="scatter_gather")
-    )
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), kind(bypass_size=0, plan="scatter_gather"))
     run = reducer(strategy, variables_of(strategy, (900,)))
     gradients = np.random.default_rng(1).normal(size=(3, 900)).astype(np.float32)
     clean = gradients.copy()
@@ -134,9 +148,14 @@ def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
         before = [component.numpy() for component in residual.values]
         gradients = clean.copy()
         gradients[replica, element] = bad
+        marked = slice(element, element + 1)
+        if kind is tf_gc.OneBit:  # which marks blocks
+            marked = slice(element // 128 * 128, (element // 128 + 1) * 128)
         for (total,) in run([gradients]):
-            assert np.isnan(total[element])
-            assert np.isfinite(np.delete(total, element)).all()
-        assert residual.values[replica][element] == before[replica][element]
+            assert np.isnan(total[marked]).all()
+            assert np.isfinite(np.delete(total, marked)).all()
+        np.testing.assert_array_equal(
+            residual.values[replica].numpy()[marked], before[replica][marked]
+        )
         for (total,) in run([clean]):
             assert np.isfinite(total).all()

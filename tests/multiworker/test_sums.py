@@ -64,6 +64,22 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
                 np.testing.assert_array_equal(mine, theirs)
 
 
+def test_one_bit_sends_what_was_given_or_keeps_it() -> None:
+    params = [
+        {"type": "1bit", "threshold": threshold, "bypass_size": 0, "plan": "scatter_gather"}
+        for threshold in ("auto", 0.0)
+    ]
+    of_workers = cluster.values("scenarios:for_each", "ledger", params, workers=2)
+    for outcomes in of_workers:
+        for outcome, first in zip(outcomes, of_workers[0], strict=True):
+            for sent, residual, given in zip(
+                outcome["sent"], outcome["residuals"], outcome["given"], strict=True
+            ):
+                np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
+            for mine, theirs in zip(outcome["last_sums"], first["last_sums"], strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+
+
 def test_workers_that_differ_all_say_so() -> None:
     params = [{"type": "2bit", "threshold": 0.5}, {"type": "2bit", "threshold": 0.25}]
     errors = cluster.values("scenarios:construct", params, limit=60)

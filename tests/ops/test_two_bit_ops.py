@@ -175,19 +175,39 @@ def test_shape_functions_know_the_message_and_the_sums() -> None:
     trace.get_concrete_function(tf.TensorSpec((129,)), tf.TensorSpec((2, 5)))
 
 
-def test_shape_functions_leave_unknown_sizes_open() -> None:
-    residual = zeros((7,))
+@pytest.mark.parametrize("known", [False, True])
+def test_a_gradient_of_open_size_takes_that_of_its_residual(known: bool) -> None:
+    residual = tf.Variable(tf.zeros(7), shape=(7,) if known else (None,))
 
     @tf.function
     def trace(g: tf.Tensor) -> tf.Tensor:
         message = two_bit_encode([g], [residual])
-        assert message.shape.as_list() == [1, None]
+        assert message.shape.as_list() == [1, 8 if known else None]
         (total,) = two_bit_decode(message, like=[g])
         return total
 
     spec = tf.TensorSpec((None,), tf.float32)
     concrete = trace.get_concrete_function(spec)
     assert concrete(tf.ones(7)).shape == (7,)
+
+
+def test_the_message_of_a_gradient_out_of_a_loop_has_a_known_size() -> None:
+    residual = zeros((7,))
+
+    @tf.function
+    def trace(x: tf.Tensor) -> tf.Tensor:
+        _, gradient = tf.while_loop(
+            lambda i, _: i < 3,
+            lambda i, g: (i + 1, tf.concat([g[1:], g[:1]], axis=0)),
+            (0, x),
+            shape_invariants=(tf.TensorShape(()), tf.TensorShape((None,))),
+        )
+        assert gradient.shape.as_list() == [None]
+        message = two_bit_encode([gradient], [residual], 0.5)
+        assert message.shape == (1, 6)
+        return two_bit_decode(message, [gradient], 0.5)[0]
+
+    np.testing.assert_array_equal(trace(tf.eye(7)[0]), [0, 0, 0, 0, 0.5, 0, 0])
 
 
 def test_shape_functions_refuse_a_residual_of_another_shape() -> None:

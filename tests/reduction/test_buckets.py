@@ -45,6 +45,18 @@ def test_every_gradient_is_in_one_place(gradients: list, bucket_bytes: int) -> N
 def test_a_bucket_is_closed_when_it_is_full(sizes: list[int], bucket_bytes: int) -> None:
     grouping = group(ALL, [(F32, size) for size in sizes], bucket_bytes)
     totals = [sum(4 * sizes[i] for i in bucket.indices) for bucket in grouping.buckets]
-    assert all(total >= bucket_bytes for total in totals[:-1])
+    # What is left are one bucket of small gradients and one of others.
+    assert sum(total < bucket_bytes for total in totals) <= 2
     for bucket in grouping.buckets:
         assert sum(4 * sizes[i] for i in bucket.indices[:-1]) < bucket_bytes
+
+
+def test_a_gradient_that_fills_a_bucket_does_not_wait_for_others() -> None:
+    grouping = group(ALL, [(F32, 5), (F32, 20), (F32, 5)], bucket_bytes=80)
+    assert [bucket.indices for bucket in grouping.buckets] == [(1,), (2, 0)]
+
+
+def test_small_gradients_travel_together() -> None:
+    sizes = [200, 4, 200, 4, 1000, 8, 600]
+    grouping = group(ALL, [(F32, size) for size in sizes], bucket_bytes=4000)
+    assert [bucket.indices for bucket in grouping.buckets] == [(4,), (6, 2, 0), (5, 3, 1)]

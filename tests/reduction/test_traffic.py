@@ -48,6 +48,27 @@ def test_a_strategy_knows_what_it_sends(codec: tf_gc.TwoBit, sent: int) -> None:
     )
 
 
+def test_a_sparse_gradient_counts_what_is_gathered() -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1", "CPU:2"])
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros((1000, 8))), tf.Variable(tf.zeros(10))]
+
+    @tf.function
+    def step() -> None:
+        def replica() -> None:
+            shape = tf.constant([1000, 8])
+            rows = tf.IndexedSlices(tf.ones((4, 8)), tf.constant([1, 2, 3, 5]), shape)
+            tf_gc.all_reduce_gradients(zip([rows, tf.ones(10)], variables, strict=True))
+
+        strategy.run(replica)
+
+    step()
+    assert strategy.traffic is not None
+    assert strategy.traffic.bypassed_tensors == 2
+    assert strategy.traffic.sent_bytes == 2 * (4 * 8 * 4 + 4 * 4) + 4 * 40 // 3
+    assert strategy.traffic.ratio == 1
+
+
 def test_what_is_chosen_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"], tf_gc.TwoBit(0.5))
     with strategy.scope():

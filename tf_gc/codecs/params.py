@@ -6,10 +6,15 @@ from typing import Any
 
 from tf_gc.codecs.base import Codec
 from tf_gc.codecs.no_compression import NoCompression
+from tf_gc.codecs.one_bit import OneBit
 from tf_gc.codecs.two_bit import TwoBit
 
 # MXNet's names for the codecs, as in `compression_params={"type": "2bit"}`.
-_CODECS: dict[str, type[Codec]] = {"none": NoCompression, "2bit": TwoBit}
+_CODECS: dict[str, type[Codec]] = {
+    "none": NoCompression,
+    "1bit": OneBit,
+    "2bit": TwoBit,
+}
 
 
 def from_params(params: Codec | Mapping[str, Any] | None) -> Codec:
@@ -17,8 +22,8 @@ def from_params(params: Codec | Mapping[str, Any] | None) -> Codec:
 
     Args:
       params: `None` for the default `TwoBit()`, a codec, or a dict in MXNet's form:
-        `{"type": "2bit", "threshold": 0.5}`, `{"type": "none"}`. Its other keys are the
-        codec's arguments.
+        `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`. Its other
+        keys are the codec's arguments.
 
     Raises:
       ValueError: for an unknown type, an unknown key or a value out of range.

@@ -1,28 +1,21 @@
 """The two-bit codec with error feedback."""
 
 import dataclasses
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.codecs.base import PLANS, MessageCodec
-
-# On one host two bits take less time than the stock sum at any size (benchmarks/bypass.py), but
-# below this one the few bytes saved are not worth the rounding of biases and scales.
-_BYPASS_SIZE = 1024
+from tf_gc.codecs.threshold_codec import ThresholdCodec
 
 # What a float32 residual can hold without overflow, and what is no denormal.
 _SMALLEST_THRESHOLD = 2.0**-126
 _THRESHOLD_LIMIT = 2.0**120
 
-_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
-
 
 @dataclasses.dataclass(frozen=True)
-class TwoBit(MessageCodec):
+class TwoBit(ThresholdCodec):
     """Sends each gradient element as +s, -s or 0 and keeps the rest in a residual.
 
     Attributes:
@@ -45,31 +38,6 @@ class TwoBit(MessageCodec):
     Raises:
       ValueError: if a value is not one of those.
     """
-
-    threshold: float | str = "auto"
-    bypass_size: int | None = None
-    plan: str = "auto"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", _checked_threshold(self.threshold))
-        bypass_size = self.bypass_size
-        if bypass_size is None:
-            bypass_size = _BYPASS_SIZE if self.threshold == "auto" else 0
-        elif (
-            isinstance(bypass_size, bool)
-            or not isinstance(bypass_size, numbers.Integral)
-            or bypass_size < 0
-        ):
-            raise ValueError(
-                f"bypass_size must be None or a number of elements from 0, got {bypass_size!r}"
-            )
-        object.__setattr__(self, "bypass_size", int(bypass_size))
-        if self.plan not in PLANS:
-            raise ValueError(f"plan must be one of {list(PLANS)}, got {self.plan!r}")
-
-    def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
-        assert self.bypass_size is not None
-        return dtype in _DTYPES and num_elements >= max(self.bypass_size, 1)
 
     def bits(self, replicas: int) -> float:
         return ops.two_bit_message_bits(replicas, self.threshold)
@@ -110,17 +78,10 @@ class TwoBit(MessageCodec):
             messages, like, self.threshold, shards=replicas, replicas=replicas
         )
 
+    @staticmethod
+    def _takes(threshold: np.float32) -> bool:
+        return bool(_SMALLEST_THRESHOLD <= threshold < _THRESHOLD_LIMIT)
 
-def _checked_threshold(threshold: object) -> float | str:
-    if isinstance(threshold, str) and threshold == "auto":
-        return threshold
-    if isinstance(threshold, numbers.Real) and not isinstance(threshold, bool):
-        value = float(threshold)
-        with np.errstate(over="ignore"):
-            as_sent = np.float32(value)
-        if _SMALLEST_THRESHOLD <= as_sent < _THRESHOLD_LIMIT:
-            return value
-    raise ValueError(
-        'threshold must be "auto" or a positive, finite number (from 2^-126 to below 2^120), '
-        f"got {threshold!r}"
-    )
+    @staticmethod
+    def _range() -> str:
+        return "a positive, finite number (from 2^-126 to below 2^120)"

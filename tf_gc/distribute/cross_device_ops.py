@@ -10,7 +10,7 @@ from tf_gc import _compat
 from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.reduction.buckets import Grouping, group
 from tf_gc.reduction.plans import Plan
-from tf_gc.reduction.traffic import Traffic, all_reduce_bytes
+from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
 from tf_gc.residuals import CompressionState
 
 Pairs = Sequence[tuple[Any, Any]]
@@ -83,7 +83,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         pairs = list(value_destination_pairs)
         if reduce_op != tf.distribute.ReduceOp.SUM:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
-        grouping = group(self.codec, [_size(*pair) for pair in pairs], options.bytes_per_pack)
+        sizes = [_size(*pair) for pair in pairs]
+        grouping = group(self.codec, sizes, options.bytes_per_pack)
         reduced: list[Any] = [None] * len(pairs)
         sent = 0
         for number, bucket in enumerate(grouping.buckets):
@@ -101,7 +102,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             )
             for i, value in zip(indices, stock, strict=True):
                 reduced[i] = value
-        if grouping.buckets:
+        if self.plan is not None and any(size is not None for size in sizes):
             self._account(pairs, grouping, sent)
         return reduced
 
@@ -127,16 +128,15 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def _account(self, pairs: Pairs, grouping: Grouping, sent: int) -> None:
         assert self.plan is not None
         replicas = self._replicas
-        dense = [_dense_bytes(value, variable) for value, variable in pairs]
-        bypassed = sum(dense[i] for i in grouping.bypass)
+        stock = [_stock_bytes(value, variable, replicas) for value, variable in pairs]
         traffic = Traffic(
             plan=self.plan.name,
             replicas=replicas,
             buckets=len(grouping.buckets),
             compressed_tensors=len(pairs) - len(grouping.bypass),
             bypassed_tensors=len(grouping.bypass),
-            sent_bytes=sent + all_reduce_bytes(bypassed, replicas),
-            stock_bytes=all_reduce_bytes(sum(dense), replicas),
+            sent_bytes=sent + sum(stock[i] for i in grouping.bypass),
+            stock_bytes=sum(stock),
         )
         if traffic != self.traffic:
             logging.info("tf_gc: %s: %s", self.codec, traffic)
@@ -160,6 +160,14 @@ def _shaped(gradient: tf.Tensor, variable: Any) -> tf.Tensor:
     return gradient
 
 
-def _dense_bytes(value: Any, destination: Any) -> int:
-    """Returns the bytes of a gradient, of the whole variable if it is sparse."""
-    return destination.shape.num_elements() * value.values[0].dtype.size
+def _stock_bytes(value: Any, destination: Any, replicas: int) -> int:
+    """Returns what a replica sends for a gradient on the stock path."""
+    gradient = value.values[0]
+    size = destination.shape.num_elements() * gradient.dtype.size
+    if isinstance(gradient, tf.IndexedSlices):
+        elements = gradient.values.shape.num_elements()
+        rows = gradient.indices.shape.num_elements()
+        if elements is not None and rows is not None:
+            size = elements * gradient.dtype.size + rows * gradient.indices.dtype.size
+            return all_gather_bytes(size, replicas)
+    return all_reduce_bytes(size, replicas)

@@ -131,7 +131,12 @@ def _is_below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def _sharing(model: Any) -> SharesFiles | None:
+def _writes_on_chief(callback: Any) -> bool:
+    """Whether a callback lets only the chief write, and leaves alone what others read."""
+    return getattr(callback, "writes_on_chief", False)
+
+
+def sharing(model: Any) -> SharesFiles | None:
     """Returns the strategy of a model if it has several workers that share files."""
     strategy = getattr(model, "distribute_strategy", None)
     several = isinstance(strategy, SharesFiles) and strategy.extended.several_hosts
@@ -141,7 +146,7 @@ def _sharing(model: Any) -> SharesFiles | None:
 def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        strategy = _sharing(self)
+        strategy = sharing(self)
         if strategy is None or strategy.is_chief or not isinstance(filepath, str | os.PathLike):
             return stock(self, filepath, *args, **kwargs)
         path = os.fspath(filepath)
@@ -159,7 +164,7 @@ def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _redirect_before(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def set_model(self: Any, model: Any) -> Any:
-        strategy = _sharing(model)
+        strategy = sharing(model)
         if strategy is not None and not strategy.is_chief:
             for callback in self.callbacks:
                 _redirect(callback)
@@ -171,7 +176,7 @@ def _redirect_before(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _redirect(callback: Any) -> None:
     """Moves the files of a callback to a directory of this process."""
     for kind, name in _CALLBACKS.items():
-        if not isinstance(callback, kind):
+        if not isinstance(callback, kind) or _writes_on_chief(callback):
             continue
         root = os.fspath(getattr(callback, name))
         private = _mirror(root, "callbacks")
@@ -196,17 +201,17 @@ def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(stock)
     def on_train_begin(self: Any, logs: Any = None) -> Any:
-        strategy = _sharing(getattr(self, "model", None))
+        strategy = sharing(getattr(self, "model", None))
         if strategy is None:
             return stock(self, logs)
-        _exchange(strategy, "")  # the chief's last save, of training that failed, is complete
+        exchange(strategy, "")  # the chief's last save, of training that failed, is complete
         backups = [c for c in self.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
         copies = [callback for callback in backups if callback in _shared_backups]
         folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
         listings = [sorted(_files(folder)) for folder in folders]
         for callback in copies:
             _copy(_shared_backups[callback], callback.backup_dir)
-        if _exchange(strategy, repr(listings)) > 1:
+        if exchange(strategy, repr(listings)) > 1:
             raise ValueError(
                 "the workers of this job see different backups of BackupAndRestore. Give all of "
                 "them the same callbacks, and a backup_dir on a file system that they share; "
@@ -226,9 +231,9 @@ def _end_together(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def on_train_end(self: Any, logs: Any = None) -> Any:
         result = stock(self, logs)
-        strategy = _sharing(getattr(self, "model", None))
+        strategy = sharing(getattr(self, "model", None))
         if strategy is not None:
-            _exchange(strategy, "")
+            exchange(strategy, "")
         return result
 
     return on_train_end
@@ -249,7 +254,7 @@ def _copy(source: str, target: str) -> None:
         tf.io.gfile.copy(os.path.join(source, name), os.path.join(target, name))
 
 
-def _exchange(strategy: SharesFiles, text: str) -> int:
+def exchange(strategy: SharesFiles, text: str) -> int:
     """Waits for all workers, and returns how many different texts they came with."""
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64)
     rows = strategy.extended.gather_from_hosts(tf.constant(digest[None])).numpy()

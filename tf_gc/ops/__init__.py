@@ -1,6 +1,14 @@
 """The native ops: loading them and thin wrappers around them."""
 
 from tf_gc.ops import _library
+from tf_gc.ops.one_bit import (
+    one_bit_count,
+    one_bit_decode,
+    one_bit_decode_shards,
+    one_bit_encode,
+    one_bit_message_bits,
+    one_bit_reencode,
+)
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
 from tf_gc.ops.two_bit_shards import (
     two_bit_count,
@@ -13,6 +21,12 @@ from tf_gc.ops.two_bit_shards import (
 _library.load()
 
 __all__ = [
+    "one_bit_count",
+    "one_bit_decode",
+    "one_bit_decode_shards",
+    "one_bit_encode",
+    "one_bit_message_bits",
+    "one_bit_reencode",
     "two_bit_count",
     "two_bit_decode",
     "two_bit_decode_shards",

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.ops import _library
+from tf_gc.ops._messages import NO_SHARD, as_list, handles, non_empty
 
-# The value of the ops' attribute `threshold` that stands for "auto", and of `skip` for none.
+# The value of the ops' attribute `threshold` that stands for "auto".
 _AUTO = 0.0
-_NO_SHARD = -1
 
 
 def two_bit_encode(
@@ -54,7 +54,7 @@ def two_bit_encode(
         residuals=handles(residuals, gradients),
         threshold=attribute(threshold),
         shards=shards,
-        skip=_NO_SHARD if skip is None else skip,
+        skip=NO_SHARD if skip is None else skip,
     )
 
 
@@ -107,22 +107,3 @@ def attribute(threshold: float | str) -> float:
     if isinstance(threshold, str) or threshold == _AUTO:
         raise ValueError(f'threshold must be "auto" or a positive number, got {threshold!r}')
     return threshold
-
-
-def handles(residuals: Sequence[tf.Variable], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the handles of residuals. ValueError if there are not as many as gradients."""
-    if len(gradients) != len(residuals):
-        raise ValueError(f"{len(gradients)} gradients need as many residuals, got {len(residuals)}")
-    return [getattr(residual, "handle", residual) for residual in residuals]
-
-
-def as_list(messages: tf.Tensor | Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """Returns a list of tensors with messages. ValueError if it is empty."""
-    return non_empty(messages if isinstance(messages, list | tuple) else [messages], "messages")
-
-
-def non_empty(tensors: Sequence[tf.Tensor], name: str) -> Sequence[tf.Tensor]:
-    """Returns `tensors`. ValueError if there are none."""
-    if not tensors:
-        raise ValueError(f"`{name}` is empty; a bucket has at least one tensor")
-    return tensors

@@ -1,16 +1,15 @@
 """Wrappers of the ops that sum a bucket shard by shard, each on the replica that owns it."""
 
-import ctypes
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tf_gc.ops import _library
-from tf_gc.ops.two_bit import as_list, attribute, handles, non_empty
+from tf_gc.ops._messages import as_list, handles, message_bits, non_empty
+from tf_gc.ops.two_bit import attribute
 
 # Of custom_ops/lib/wire.h.
 _FIXED, _AUTO = 1, 2
-_BLOCK_SIZE = 128
 
 
 def two_bit_reencode(
@@ -135,9 +134,4 @@ def two_bit_message_bits(replicas: int, threshold: float | str = "auto") -> floa
     Raises:
       ValueError: if there are no replicas or, with a fixed threshold, more than 32767.
     """
-    codec = _AUTO if threshold == "auto" else _FIXED
-    library = ctypes.CDLL(str(_library.library_path()))
-    size = int(library.tf_gc_block_bytes(codec, ctypes.c_int64(replicas)))
-    if size == 0:
-        raise ValueError(f"no message sums up {replicas} replicas with threshold {threshold!r}")
-    return size * 8 / _BLOCK_SIZE
+    return message_bits(_AUTO if threshold == "auto" else _FIXED, replicas, threshold)

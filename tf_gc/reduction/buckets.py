@@ -12,6 +12,11 @@ from tf_gc.codecs import Codec
 # enough that an op's fixed cost does not count.
 _DEFAULT_BYTES = 4 << 20
 
+# How many times it must fit into a bucket for a gradient to travel with such only. TensorFlow's
+# executor runs the op that became ready last first, and so leaves the gradients of biases, which
+# nothing else in backpropagation waits for, to the end: a large one would wait with them.
+_SMALL = 16
+
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
@@ -44,7 +49,8 @@ def group(
 ) -> Grouping:
     """Groups gradients into buckets.
 
-    A gradient is never split, so a bucket with one large tensor can exceed `bucket_bytes`.
+    A gradient is never split: one of `bucket_bytes` or more has a bucket to itself, so that it
+    need not wait for others. Small ones travel together, apart from the rest.
 
     Args:
       codec: decides which gradients are worth compressing.
@@ -55,7 +61,7 @@ def group(
     limit = bucket_bytes or _DEFAULT_BYTES
     buckets: list[Bucket] = []
     bypass: list[int] = []
-    open_buckets: dict[tf.DType, tuple[list[int], int]] = {}
+    open_buckets: dict[tuple[tf.DType, bool], tuple[list[int], int]] = {}
     # Backpropagation reaches the last variable first.
     for index in reversed(range(len(gradients))):
         gradient = gradients[index]
@@ -63,12 +69,17 @@ def group(
             bypass.append(index)
             continue
         dtype, elements = gradient
-        indices, size = open_buckets.pop(dtype, ([], 0))
-        indices.append(index)
-        size += elements * dtype.size
+        size = elements * dtype.size
         if size >= limit:
+            buckets.append(Bucket((index,), dtype))
+            continue
+        kind = (dtype, size * _SMALL <= limit)
+        indices, total = open_buckets.pop(kind, ([], 0))
+        indices.append(index)
+        total += size
+        if total >= limit:
             buckets.append(Bucket(tuple(indices), dtype))
         else:
-            open_buckets[dtype] = (indices, size)
-    buckets += [Bucket(tuple(indices), dtype) for dtype, (indices, _) in open_buckets.items()]
+            open_buckets[kind] = (indices, total)
+    buckets += [Bucket(tuple(indices), dtype) for (dtype, _), (indices, _) in open_buckets.items()]
     return Grouping(tuple(buckets), tuple(sorted(bypass)))

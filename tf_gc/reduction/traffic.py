@@ -14,7 +14,9 @@ class Traffic:
       compressed_tensors: gradients that are sent encoded.
       bypassed_tensors: gradients that take the stock path.
       sent_bytes: what a replica sends in a step, bypassed gradients included.
-      stock_bytes: what it would send if all gradients took the stock path.
+      stock_bytes: what it would send if all gradients took the stock path. Sparse gradients
+        (`tf.IndexedSlices`), whose rows are gathered, count as large as their variables where
+        the number of rows is not known before the step.
     """
 
     plan: str
@@ -41,3 +43,8 @@ class Traffic:
 def all_reduce_bytes(size: int, replicas: int) -> int:
     """Bytes a replica sends in a ring all-reduce of `size` bytes (Patarasuk, Yuan 2009)."""
     return 2 * (replicas - 1) * size // replicas
+
+
+def all_gather_bytes(size: int, replicas: int) -> int:
+    """Bytes a replica sends in an all-gather of `size` bytes from each replica."""
+    return (replicas - 1) * size

@@ -30,7 +30,7 @@ from tests.custom_ops.cases import (
     random_gradient,
     random_residual,
 )
-from tests.custom_ops.native import Codec, Library, Target
+from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target
 
 SIZES = [0, 1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 509, 1021, 7919, 65_537]
 
@@ -40,7 +40,7 @@ SIZES = [0, 1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 509, 1021, 7919, 65
 @each_dtype
 @pytest.mark.parametrize("size", SIZES)
 def test_encoding_equals_the_oracle(
-    forced: Library, codec: Codec, dtype: np.dtype[Any], size: int
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], size: int
 ) -> None:
     rng = np.random.default_rng(size)
     gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
@@ -58,7 +58,7 @@ def test_encoding_equals_the_oracle(
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8])
 def test_decoded_sum_equals_the_oracle(
-    forced: Library, codec: Codec, dtype: np.dtype[Any], size: int, replicas: int
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], size: int, replicas: int
 ) -> None:
     rng = np.random.default_rng(size + replicas)
     messages = [
@@ -76,7 +76,7 @@ def test_decoded_sum_equals_the_oracle(
 @each_dtype
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8])
 def test_hostile_messages_decode_as_the_oracle_says(
-    forced: Library, codec: Codec, dtype: np.dtype[Any], replicas: int
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], replicas: int
 ) -> None:
     size = 200 * native.BLOCK_SIZE + 77
     messages = hostile_messages(np.random.default_rng(replicas), codec, replicas, size)
@@ -88,7 +88,7 @@ def test_hostile_messages_decode_as_the_oracle_says(
 
 @each_target
 @each_codec
-def test_a_million_elements_equal_the_oracle(forced: Library, codec: Codec) -> None:
+def test_a_million_elements_equal_the_oracle(forced: Library, codec: AnyCodec) -> None:
     size = 999_983
     rng = np.random.default_rng(0)
     dtype = np.dtype(np.float32)
@@ -107,7 +107,7 @@ def test_a_million_elements_equal_the_oracle(forced: Library, codec: Codec) -> N
 @each_codec
 @pytest.mark.parametrize("shift", [0, 1])
 def test_a_result_larger_than_the_caches_equals_the_scalar_one(
-    library: Library, codec: Codec, target: Target, shift: int
+    library: Library, codec: AnyCodec, target: Target, shift: int
 ) -> None:
     dtype = np.dtype(np.float32)
     size = (48 << 20) // dtype.itemsize + 77
@@ -122,7 +122,7 @@ def test_a_result_larger_than_the_caches_equals_the_scalar_one(
 @each_codec
 @each_dtype
 def test_a_split_at_blocks_changes_nothing(
-    library: Library, codec: Codec, dtype: np.dtype[Any]
+    library: Library, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     size, cut = 1000, 3 * native.BLOCK_SIZE
     rng = np.random.default_rng(1)
@@ -185,7 +185,7 @@ searched = settings(
 @searched
 @given(data=st.data())
 def test_any_values_encode_as_the_oracle_says(
-    forced: Library, codec: Codec, dtype: np.dtype[Any], data: st.DataObject
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], data: st.DataObject
 ) -> None:
     with np.errstate(over="ignore"):
         gradient = data.draw(vectors()).astype(dtype)
@@ -199,22 +199,23 @@ def test_any_values_encode_as_the_oracle_says(
 
 @each_target
 @each_dtype
+@pytest.mark.parametrize("codec", [Codec.FIXED, OneBit.FIXED], ids=["two_bit", "one_bit"])
 @searched
 @given(threshold=st.floats(2.0**-126, 2.0**127, width=32), data=st.data())
 def test_any_threshold_sends_and_sums_as_the_oracle_says(
-    forced: Library, dtype: np.dtype[Any], threshold: float, data: st.DataObject
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], threshold: float, data: st.DataObject
 ) -> None:
     near = st.sampled_from([x for x in around(threshold) if np.isfinite(x)])
     values = data.draw(hnp.arrays(np.float32, 150, elements=near, fill=near))
     with np.errstate(over="ignore"):
         gradient = values.astype(dtype)
     residual = np.zeros(values.size, np.float32)
-    expected = oracle_encode(Codec.FIXED, gradient, residual, threshold)
-    encode(forced, Codec.FIXED, gradient, residual, threshold).assert_equals(expected)
+    expected = oracle_encode(codec, gradient, residual, threshold)
+    encode(forced, codec, gradient, residual, threshold).assert_equals(expected)
     messages = [expected] * 3
     assert_same_bits(
-        decode_sum(forced, Codec.FIXED, messages, 150, dtype, threshold),
-        oracle_decode_sum(Codec.FIXED, messages, 150, dtype, threshold),
+        decode_sum(forced, codec, messages, 150, dtype, threshold),
+        oracle_decode_sum(codec, messages, 150, dtype, threshold),
     )
 
 
@@ -222,7 +223,7 @@ def test_any_threshold_sends_and_sums_as_the_oracle_says(
 @each_codec
 @pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16], ids=str)
 def test_every_16_bit_gradient_encodes_as_the_oracle_says(
-    forced: Library, codec: Codec, dtype: np.dtype[Any]
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     # In the order of their bits, and shuffled: with and without whole blocks of one kind.
     ordered = np.arange(65_536, dtype=np.uint16)
@@ -236,21 +237,22 @@ def test_every_16_bit_gradient_encodes_as_the_oracle_says(
 
 @each_target
 @each_dtype
+@pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.AUTO], ids=["two_bit", "one_bit"])
 def test_sums_of_every_scale_are_rounded_as_the_oracle_says(
-    forced: Library, dtype: np.dtype[Any]
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     """Every bfloat16 as a scale, plus one of another message: ties, overflow, subnormals."""
     scales = np.arange(65_536, dtype=np.uint16)
     size = scales.size * native.BLOCK_SIZE
-    codes = np.full(scales.size * native.BLOCK_CODE_BYTES, 0b11100001, np.uint8)
+    codes = np.full(scales.size * native.code_bytes(codec), 0b11100001, np.uint8)
     rng = np.random.default_rng(3)
     none = np.zeros(0, np.float32)
     # Scales of nearly the same size, so that the sums need more bits than dtype has.
     other = (scales ^ rng.integers(0, 1 << 10, scales.size, np.uint16)) & np.uint16(0x7FFF)
     messages = [Message(codes, scales, none), Message(codes, other, none)]
     assert_same_bits(
-        decode_sum(forced, Codec.AUTO, messages, size, dtype),
-        oracle_decode_sum(Codec.AUTO, messages, size, dtype),
+        decode_sum(forced, codec, messages, size, dtype),
+        oracle_decode_sum(codec, messages, size, dtype),
     )
 
 
@@ -271,7 +273,7 @@ def test_plus_minus_zero_plus_is_0xe3(forced: Library) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2.0**120, -3e38])
 @pytest.mark.parametrize("size", [50, 128, 1000])
 def test_what_is_not_finite_arrives_as_nan_and_leaves_its_residual(
-    forced: Library, codec: Codec, bad: float, size: int
+    forced: Library, codec: AnyCodec, bad: float, size: int
 ) -> None:
     rng = np.random.default_rng(4)
     gradient = rng.standard_normal(size).astype(np.float32)
@@ -279,6 +281,8 @@ def test_what_is_not_finite_arrives_as_nan_and_leaves_its_residual(
     where = np.zeros(size, np.bool_)
     where[[7, 40]] = True
     gradient[where] = bad
+    if isinstance(codec, OneBit):  # which marks blocks
+        where = np.arange(size) < native.BLOCK_SIZE
     message = encode(forced, codec, gradient, residual)
     assert_same_bits(message.residual[where], residual[where])
     assert np.isfinite(message.residual).all()
@@ -288,7 +292,7 @@ def test_what_is_not_finite_arrives_as_nan_and_leaves_its_residual(
 
 @each_target
 @each_codec
-def test_sent_plus_residual_is_what_was_given(forced: Library, codec: Codec) -> None:
+def test_sent_plus_residual_is_what_was_given(forced: Library, codec: AnyCodec) -> None:
     rng = np.random.default_rng(5)
     size = 5000
     gradient, residual = rng.standard_normal(size).astype(np.float32), random_residual(rng, size)
@@ -334,7 +338,7 @@ def run_with_float_mode(library: Library, mode: int, function: Callable[[], None
 @each_codec
 @each_dtype
 def test_the_float_mode_of_the_thread_changes_nothing(
-    forced: Library, codec: Codec, dtype: np.dtype[Any]
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     if not forced.float_mode():
         pytest.skip("this processor has no MXCSR")

@@ -1,6 +1,6 @@
 // The kernels for AVX-512.
 
-#include "custom_ops/lib/two_bit_kernels.h"
+#include "custom_ops/lib/kernels.h"
 
 #if TF_GC_X86_64
 
@@ -16,7 +16,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include "custom_ops/lib/block.h"
 #include "custom_ops/lib/counts_block.h"
+#include "custom_ops/lib/one_bit_block.h"
 #include "custom_ops/lib/simd_target.h"
 #include "custom_ops/lib/two_bit_block.h"
 #include "custom_ops/lib/wire.h"
@@ -27,7 +29,7 @@ TF_GC_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c,popcnt")
 
 namespace tf_gc {
 namespace avx512 {
-#include "custom_ops/lib/two_bit_simd.inc"
+#include "custom_ops/lib/kernels_simd.inc"
 }  // namespace avx512
 }  // namespace tf_gc
 

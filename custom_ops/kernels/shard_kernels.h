@@ -1,35 +1,31 @@
-// CPU kernels of the second stage, in which the replica that owns a shard sums
-// it and sends the sum to all.
+// CPU kernels of the second stage: the replica that owns a shard sums it and
+// sends the sum to all. `Family` is as in codec_kernels.h.
+
+#ifndef TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_
+#define TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_
 
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/bucket.h"
+#include "custom_ops/kernels/codec_kernels.h"
 #include "custom_ops/kernels/cpu.h"
 #include "custom_ops/kernels/message.h"
 #include "custom_ops/kernels/residual_lock.h"
-#include "custom_ops/lib/two_bit.h"
+#include "custom_ops/lib/codec.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
-namespace {
-
-using ::tensorflow::OpInputList;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 // Nanoseconds for a block on one core.
 constexpr int64_t kAddBlockCost = 10;   // for each message
 constexpr int64_t kCountBlockCost = 5;  // for each message
 constexpr int64_t kStoreCountsCost = 20;
 
-template <typename T>
-class TwoBitReencodeOp : public OpKernel {
+template <typename Family, typename T>
+class ReencodeOp : public OpKernel {
  public:
-  explicit TwoBitReencodeOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit ReencodeOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("shard", &shard_));
     OP_REQUIRES_OK(context, context->GetAttr("shards", &shards_));
     OP_REQUIRES(context, shard_ >= 0 && shard_ < shards_,
@@ -45,7 +41,7 @@ class TwoBitReencodeOp : public OpKernel {
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
     const Bucket bucket = BucketOf(gradients);
     const Bucket::Shard own = bucket.ShardOf(shard_, shards_);
-    const MessageFormat format = {Codec::kTwoBitAuto, 0.0f};
+    const MessageFormat format = {Family::kAuto, 0.0f};
     const MessageLayout layout =
         format.Layout(ShardBlocks(bucket.blocks(), shards_));
     std::vector<const uint8_t*> rows;
@@ -77,12 +73,11 @@ class TwoBitReencodeOp : public OpKernel {
             }
             const ResidualLock::Buffers& residual =
                 residuals.buffers(run.tensor);
-            ReencodeAuto(codes.data(), scales.data(), others,
-                         Data<T>(gradients[run.tensor]) + run.first_element,
-                         residual.before + run.first_element,
-                         residual.after + run.first_element, run.size,
-                         layout.Codes(bytes, block),
-                         layout.Scales(bytes, block));
+            Reencode(format.codec, codes.data(), scales.data(), others,
+                     Data<T>(gradients[run.tensor]) + run.first_element,
+                     residual.before + run.first_element,
+                     residual.after + run.first_element, run.size,
+                     layout.Codes(bytes, block), layout.Scales(bytes, block));
           });
     });
     residuals.Commit();
@@ -93,10 +88,11 @@ class TwoBitReencodeOp : public OpKernel {
   int64_t shards_;
 };
 
-class TwoBitCountOp : public OpKernel {
+template <typename Family>
+class CountOp : public OpKernel {
  public:
-  explicit TwoBitCountOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, ReadFormat(context, &fixed_));
+  explicit CountOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, Family::ReadFormat(context, &fixed_));
     OP_REQUIRES_OK(context, ReadCountsFormat(context, fixed_, &counts_));
     OP_REQUIRES_OK(context, context->GetAttr("replicas", &replicas_));
   }
@@ -127,11 +123,14 @@ class TwoBitCountOp : public OpKernel {
     ForBlocks(context, blocks, kStoreCountsCost + kCountBlockCost * replicas_,
               [&](int64_t first, int64_t last) {
                 std::vector<const uint8_t*> codes;
+                std::vector<const uint16_t*> scales;
                 for (const uint8_t* row : rows) {
                   codes.push_back(from.Codes(row, first));
+                  scales.push_back(from.Scales(row, first));
                 }
-                CountFixed(codes.data(), replicas_, last - first,
-                           CountBits(replicas_), to.Codes(bytes, first));
+                Count(fixed_.codec, codes.data(), scales.data(), replicas_,
+                      last - first, CountBits(replicas_),
+                      to.Codes(bytes, first));
               });
   }
 
@@ -141,15 +140,14 @@ class TwoBitCountOp : public OpKernel {
   int64_t replicas_;
 };
 
-template <typename T>
-class TwoBitDecodeShardsOp : public OpKernel {
+template <typename Family, typename T>
+class DecodeShardsOp : public OpKernel {
  public:
-  explicit TwoBitDecodeShardsOp(OpKernelConstruction* context)
-      : OpKernel(context) {
-    OP_REQUIRES_OK(context, ReadFormat(context, &format_));
+  explicit DecodeShardsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, Family::ReadFormat(context, &format_));
     OP_REQUIRES_OK(context, context->GetAttr("shards", &shards_));
     OP_REQUIRES_OK(context, context->GetAttr("replicas", &replicas_));
-    if (format_.codec == Codec::kTwoBitFixed) {
+    if (IsFixed(format_.codec)) {
       OP_REQUIRES_OK(context, ReadCountsFormat(context, format_, &format_));
     }
   }
@@ -177,8 +175,9 @@ class TwoBitDecodeShardsOp : public OpKernel {
                       const uint16_t* scales =
                           layout.Scales(rows[shard], block);
                       LibType<T>* sum = sums[run.tensor] + run.first_element;
-                      if (format_.codec == Codec::kTwoBitAuto) {
-                        DecodeSumAuto(&codes, &scales, 1, run.size, sum);
+                      if (IsAuto(format_.codec)) {
+                        DecodeSum(format_.codec, &codes, &scales, 1, run.size,
+                                  0.0f, sum);
                       } else {
                         DecodeCounts(codes, CountBits(replicas_), run.size,
                                      format_.threshold, sum);
@@ -193,23 +192,28 @@ class TwoBitDecodeShardsOp : public OpKernel {
   int64_t replicas_;
 };
 
-#define REGISTER(T)                                           \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TwoBitReencode")         \
+#define TF_GC_REGISTER_T(name, Op, Family, T)                 \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>" name)                  \
                               .Device(tensorflow::DEVICE_CPU) \
                               .TypeConstraint<T>("T"),        \
-                          TwoBitReencodeOp<T>);               \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TwoBitDecodeShards")     \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<T>("T"),        \
-                          TwoBitDecodeShardsOp<T>)
+                          Op<Family, T>)
 
-REGISTER(float);
-REGISTER(Eigen::half);
-REGISTER(Eigen::bfloat16);
-#undef REGISTER
+// Registers an op that has an attribute T.
+#define TF_GC_REGISTER(name, Op, Family)           \
+  TF_GC_REGISTER_T(name, Op, Family, float);       \
+  TF_GC_REGISTER_T(name, Op, Family, Eigen::half); \
+  TF_GC_REGISTER_T(name, Op, Family, Eigen::bfloat16)
 
-REGISTER_KERNEL_BUILDER(Name("TfGc>TwoBitCount").Device(tensorflow::DEVICE_CPU),
-                        TwoBitCountOp);
+// Registers all ops of a family, whose names start with `name`.
+#define TF_GC_REGISTER_FAMILY(name, Family)                      \
+  TF_GC_REGISTER(name "Encode", EncodeOp, Family);               \
+  TF_GC_REGISTER(name "Decode", DecodeOp, Family);               \
+  TF_GC_REGISTER(name "Reencode", ReencodeOp, Family);           \
+  TF_GC_REGISTER(name "DecodeShards", DecodeShardsOp, Family);   \
+  REGISTER_KERNEL_BUILDER(                                       \
+      Name("TfGc>" name "Count").Device(tensorflow::DEVICE_CPU), \
+      CountOp<Family>)
 
-}  // namespace
 }  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import oracle
+from tests import oracle, oracle_one_bit
 from tests.custom_ops import native
 from tests.custom_ops.cases import (
     DTYPES,
@@ -19,22 +19,30 @@ from tests.custom_ops.cases import (
     Guarded,
     Message,
     assert_same_bits,
+    count,
     decode_sum,
     each_dtype,
     each_target,
     encode,
     hostile_messages,
+    oracle_count,
     oracle_encode,
+    oracle_reencode,
     random_gradient,
     random_residual,
+    reencode,
 )
-from tests.custom_ops.native import Codec, Library, Target
+from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_bit_shards_golden.npz"
 SIZES = [0, 1, 127, 128, 129, 16 * 128, 16 * 128 + 1, 7919]
 # Around the ends of the widths, and around 127 messages, of which a byte holds the sum.
 REPLICAS = [1, 2, 3, 7, 8, 9, 127, 128, 130, 255]
 
+each_auto = pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.AUTO], ids=["two_bit", "one_bit"])
+each_fixed = pytest.mark.parametrize(
+    "codec", [Codec.FIXED, OneBit.FIXED], ids=["two_bit", "one_bit"]
+)
 each_size = pytest.mark.parametrize("size", SIZES)
 searched = settings(
     deadline=None,
@@ -42,43 +50,6 @@ searched = settings(
     max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-
-
-def reencode(
-    library: Library,
-    messages: list[Message],
-    gradient: Array,
-    residual: Array,
-    in_place: bool = True,
-    shift: int = 0,
-) -> Message:
-    blocks = native.num_blocks(gradient.size)
-    out = Guarded(gradient.size, np.float32, shift)
-    out.array[:] = residual if in_place else np.nan
-    codes = Guarded(blocks * native.BLOCK_CODE_BYTES, np.uint8, shift)
-    scales = Guarded(blocks, np.uint16, shift)
-    library.reencode_auto(
-        [message.codes for message in messages],
-        [message.scales for message in messages],
-        gradient,
-        out.array if in_place else residual,
-        out.array,
-        codes.array,
-        scales.array,
-    )
-    return Message(codes.check(), scales.check(), out.check())
-
-
-def oracle_reencode(messages: list[Message], gradient: Array, residual: Array) -> Message:
-    codes = [message.codes for message in messages]
-    scales = [message.scales for message in messages]
-    return Message(*oracle.reencode_auto(codes, scales, gradient, residual))
-
-
-def count(library: Library, codes: list[Array], bits: int, shift: int = 0) -> Array:
-    counts = Guarded(codes[0].size * 4 * bits // 8, np.uint8, shift)
-    assert library.count_fixed(codes, bits, counts.array)
-    return counts.check()
 
 
 def decode_counts(
@@ -95,48 +66,61 @@ def decode_counts(
     return result.check()
 
 
-def random_codes(rng: np.random.Generator, replicas: int, blocks: int) -> list[Array]:
+def random_messages(
+    rng: np.random.Generator, codec: AnyCodec, replicas: int, blocks: int
+) -> list[Message]:
     """Random codes, of which few are "not finite", and some agree on every replica."""
+    none = np.zeros(0, np.float32)
     codes = rng.choice(np.array([0, 2, 3], np.uint8), (replicas, blocks * native.BLOCK_SIZE))
     codes[:, ::5], codes[:, 1::5] = oracle.PLUS, oracle.MINUS
+    if codec == OneBit.FIXED:
+        bad = rng.random((replicas, blocks)) < 0.3 / replicas
+        scales = np.where(bad, oracle_one_bit.NAN, oracle_one_bit.ONE).astype(np.uint16)
+        packed = np.packbits(codes == oracle.PLUS, axis=1)
+        return [Message(*row, none) for row in zip(packed, scales, strict=True)]
     codes[rng.random(codes.shape) < 0.1 / replicas] = oracle.NOT_FINITE
-    return [oracle.pack(row) for row in codes]
+    return [Message(oracle.pack(row), np.zeros(0, np.uint16), none) for row in codes]
 
 
 # ---- Automatic scales --------------------------------------------------------------
 
 
 @each_target
+@each_auto
 @each_dtype
 @each_size
 @pytest.mark.parametrize("messages", [0, 1, 2, 5])
 def test_reencoding_equals_the_oracle(
-    forced: Library, dtype: np.dtype[Any], size: int, messages: int
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], size: int, messages: int
 ) -> None:
     rng = np.random.default_rng(size + messages)
     others = [
-        oracle_encode(Codec.AUTO, random_gradient(rng, size, dtype), random_residual(rng, size))
+        oracle_encode(codec, random_gradient(rng, size, dtype), random_residual(rng, size))
         for _ in range(messages)
     ]
     gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
-    expected = oracle_reencode(others, gradient, residual)
+    expected = oracle_reencode(codec, others, gradient, residual)
     for shift in (0, 1):
-        reencode(forced, others, gradient, residual, True, shift).assert_equals(expected)
-        reencode(forced, others, gradient, residual, False, shift).assert_equals(expected)
+        reencode(forced, codec, others, gradient, residual, True, shift).assert_equals(expected)
+        reencode(forced, codec, others, gradient, residual, False, shift).assert_equals(expected)
 
 
 @each_target
+@each_auto
 @pytest.mark.parametrize("messages", [1, 4])
-def test_hostile_messages_reencode_as_the_oracle_says(forced: Library, messages: int) -> None:
+def test_hostile_messages_reencode_as_the_oracle_says(
+    forced: Library, codec: AnyCodec, messages: int
+) -> None:
     size = 200 * native.BLOCK_SIZE + 77
     rng = np.random.default_rng(messages)
-    others = hostile_messages(rng, Codec.AUTO, messages, size)
+    others = hostile_messages(rng, codec, messages, size)
     gradient, residual = (random_residual(rng, size) for _ in range(2))
-    expected = oracle_reencode(others, gradient, residual)
-    reencode(forced, others, gradient, residual).assert_equals(expected)
+    expected = oracle_reencode(codec, others, gradient, residual)
+    reencode(forced, codec, others, gradient, residual).assert_equals(expected)
 
 
 @each_target
+@each_auto
 @searched
 @given(
     size=st.integers(1, 300),
@@ -145,20 +129,20 @@ def test_hostile_messages_reencode_as_the_oracle_says(forced: Library, messages:
     seed=st.integers(0, 2**32 - 1),
 )
 def test_what_is_sent_and_kept_is_what_was_given(
-    forced: Library, size: int, scale: float, bad: float, seed: int
+    forced: Library, codec: AnyCodec, size: int, scale: float, bad: float, seed: int
 ) -> None:
     """The sum that all decode, plus what the owner keeps, is the sum of what went in."""
     rng = np.random.default_rng(seed)
     inputs = [(rng.standard_normal(size) * scale).astype(np.float32) for _ in range(3)]
     inputs[rng.integers(3)][rng.integers(size)] += np.float32(bad)
     zero = np.zeros(size, np.float32)
-    others = [encode(forced, Codec.AUTO, values, zero) for values in inputs[:2]]
+    others = [encode(forced, codec, values, zero) for values in inputs[:2]]
     residual = random_residual(rng, size)
-    message = reencode(forced, others, inputs[2], residual)
-    message.assert_equals(oracle_reencode(others, inputs[2], residual))
+    message = reencode(forced, codec, others, inputs[2], residual)
+    message.assert_equals(oracle_reencode(codec, others, inputs[2], residual))
 
     dtype = np.dtype(np.float32)
-    sent = decode_sum(forced, Codec.AUTO, [message], size, dtype).astype(np.float64)
+    sent = decode_sum(forced, codec, [message], size, dtype).astype(np.float64)
     finite = np.isfinite(sent)
     kept = [*(other.residual for other in others), message.residual]
     given_sum = sum(values.astype(np.float64) for values in [*inputs, residual])
@@ -172,25 +156,25 @@ def test_what_is_sent_and_kept_is_what_was_given(
 
 
 @each_target
+@each_fixed
 @each_dtype
 @pytest.mark.parametrize("replicas", REPLICAS)
 @pytest.mark.parametrize("wider", [False, True])
 def test_counts_equal_the_oracle_and_the_sum_of_the_messages(
-    forced: Library, dtype: np.dtype[Any], replicas: int, wider: bool
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], replicas: int, wider: bool
 ) -> None:
     bits = 16 if wider else oracle.count_bits(replicas)
+    unit = 0.3 if codec == Codec.FIXED else 1.0
     rng = np.random.default_rng(replicas)
     for blocks in (1, 2, 37):
-        codes = random_codes(rng, replicas, blocks)
+        messages = random_messages(rng, codec, replicas, blocks)
         for shift in (0, 1, 3):
-            counts = count(forced, codes, bits, shift)
-            assert_same_bits(counts, oracle.count_fixed(codes, bits))
-        none = np.zeros(0)
-        messages = [Message(code, none, none) for code in codes]
+            counts = count(forced, codec, messages, bits, shift)
+            assert_same_bits(counts, oracle_count(codec, messages, bits))
         for size in (blocks * 128, blocks * 128 - 1, blocks * 128 - 127):
             for shift in (0, 1):
-                actual = decode_counts(forced, counts, bits, size, dtype, 0.3, shift)
-                expected = decode_sum(forced, Codec.FIXED, messages, size, dtype, 0.3)
+                actual = decode_counts(forced, counts, bits, size, dtype, unit, shift)
+                expected = decode_sum(forced, codec, messages, size, dtype, 0.3)
                 assert_same_bits(actual, expected)
 
 
@@ -215,15 +199,18 @@ def test_every_count_decodes_as_the_oracle_says(
 def test_the_largest_counts_of_a_width_fit(forced: Library, replicas: int, value: int) -> None:
     bits = oracle.count_bits(replicas)
     codes = oracle.pack(np.full(native.BLOCK_SIZE, value))
-    counts = count(forced, [codes] * replicas, bits)
+    none = np.zeros(0)
+    counts = count(forced, Codec.FIXED, [Message(codes, none, none)] * replicas, bits)
     expected = {oracle.PLUS: replicas, oracle.MINUS: -replicas, oracle.NOT_FINITE: np.nan}[value]
     decoded = decode_counts(forced, counts, bits, 128, np.dtype(np.float32), 1.0)
     np.testing.assert_array_equal(decoded, np.full(128, expected, np.float32))
 
 
 @each_target
-def test_no_blocks_have_no_counts(forced: Library) -> None:
-    assert count(forced, [np.zeros(0, np.uint8)] * 2, 4).size == 0
+@each_fixed
+def test_no_blocks_have_no_counts(forced: Library, codec: AnyCodec) -> None:
+    none = np.zeros(0, np.uint8)
+    assert count(forced, codec, [Message(none, none, none)] * 2, 4).size == 0
     assert decode_counts(forced, np.zeros(0, np.uint8), 4, 0, DTYPES[0]).size == 0
 
 
@@ -246,7 +233,7 @@ def test_a_result_larger_than_the_caches_equals_the_scalar_one(
 @pytest.mark.parametrize("bits", [0, 2, 5, 32])
 def test_counts_of_another_width_are_refused(library: Library, bits: int) -> None:
     codes, out = np.zeros(32, np.uint8), np.zeros(512, np.uint8)
-    assert not library.count_fixed([codes], bits, out)
+    assert not library.count(Codec.FIXED, [codes], [codes], bits, out)
     assert not library.decode_counts(out, bits, np.zeros(128, np.float32), 1.0)
 
 
@@ -256,6 +243,10 @@ def test_the_bytes_of_a_block_are_the_codes_and_the_scale_or_the_counts(library:
     assert fixed == [0, 0, 32, 64, 64, 128, 128, 256, 256, 0]
     auto = [library.block_bytes(Codec.AUTO, n) for n in replicas]
     assert auto == [0, 0] + [34] * 8
+    fixed = [library.block_bytes(OneBit.FIXED, n) for n in replicas]
+    assert fixed == [0, 0, 18, 64, 64, 128, 128, 256, 256, 0]
+    auto = [library.block_bytes(OneBit.AUTO, n) for n in replicas]
+    assert auto == [0, 0] + [18] * 8
     assert library.block_bytes(3, 1) == 0
 
 
@@ -266,7 +257,7 @@ def test_the_oracle_gives_the_golden_bytes() -> None:
     with np.load(GOLDEN) as file:
         for dtype in DTYPES:
             messages, gradient, residual, expected = recorded_reencoding(file, dtype)
-            oracle_reencode(messages, gradient, residual).assert_equals(expected)
+            oracle_reencode(Codec.AUTO, messages, gradient, residual).assert_equals(expected)
         for bits in (4, 8, 16):
             codes = list(file[f"counts{bits}/codes"])
             assert_same_bits(oracle.count_fixed(codes, bits), file[f"counts{bits}/counts"])
@@ -277,10 +268,14 @@ def test_the_library_gives_the_golden_bytes(forced: Library) -> None:
     with np.load(GOLDEN) as file:
         for dtype in DTYPES:
             messages, gradient, residual, expected = recorded_reencoding(file, dtype)
-            reencode(forced, messages, gradient, residual).assert_equals(expected)
+            reencode(forced, Codec.AUTO, messages, gradient, residual).assert_equals(expected)
         for bits in (4, 8, 16):
             codes = list(file[f"counts{bits}/codes"])
-            assert_same_bits(count(forced, codes, bits), file[f"counts{bits}/counts"])
+            none = np.zeros(0)
+            messages = [Message(row, none, none) for row in codes]
+            assert_same_bits(
+                count(forced, Codec.FIXED, messages, bits), file[f"counts{bits}/counts"]
+            )
 
 
 def recorded_reencoding(

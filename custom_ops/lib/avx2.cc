@@ -1,6 +1,6 @@
 // The kernels for AVX2.
 
-#include "custom_ops/lib/two_bit_kernels.h"
+#include "custom_ops/lib/kernels.h"
 
 #if TF_GC_X86_64
 
@@ -10,7 +10,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include "custom_ops/lib/block.h"
 #include "custom_ops/lib/counts_block.h"
+#include "custom_ops/lib/one_bit_block.h"
 #include "custom_ops/lib/simd_target.h"
 #include "custom_ops/lib/two_bit_block.h"
 #include "custom_ops/lib/wire.h"
@@ -21,7 +23,7 @@ TF_GC_BEGIN_TARGET("avx2,f16c,popcnt")
 
 namespace tf_gc {
 namespace avx2 {
-#include "custom_ops/lib/two_bit_simd.inc"
+#include "custom_ops/lib/kernels_simd.inc"
 }  // namespace avx2
 }  // namespace tf_gc
 

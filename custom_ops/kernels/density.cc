@@ -1,0 +1,73 @@
+#include "custom_ops/kernels/density.h"
+
+#include <cstring>
+#include <map>
+
+#include "absl/log/log.h"
+#include "absl/numeric/bits.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tf_gc {
+namespace {
+
+struct Tally {
+  int64_t elements = 0;
+  int64_t sent = 0;
+  int64_t verdicts = 0;
+  bool warned = false;
+};
+
+// Plus and minus are the codes with the high one of their two bits set.
+static_assert((kCodePlus & kCodeMinus) == 0b10 &&
+              ((kCodeZero | kCodeNotFinite) & 0b10) == 0);
+constexpr uint64_t kSent = 0xaaaaaaaaaaaaaaaau;
+
+int64_t CountSent(const uint8_t* codes, int64_t size) {
+  static_assert(CodeBytes(Codec::kTwoBitFixed) % sizeof(uint64_t) == 0);
+  int64_t sent = 0;
+  for (int64_t i = 0; i < size; i += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, codes + i, sizeof(word));
+    sent += absl::popcount(word & kSent);
+  }
+  return sent;
+}
+
+}  // namespace
+
+void DensityWatch::Observe(float threshold, int64_t elements,
+                           const MessageLayout& layout, const uint8_t* messages,
+                           int64_t shards) {
+  static absl::Mutex mutex(absl::kConstInit);
+  static auto* const tallies = new std::map<float, Tally>;
+
+  int64_t sent = 0;
+  for (int64_t i = 0; i < shards; ++i) {
+    sent += CountSent(layout.Codes(messages + i * layout.size, 0),
+                      layout.blocks * layout.code_bytes);
+  }
+  const int step = steps_.fetch_add(1, std::memory_order_relaxed);
+  absl::MutexLock lock(mutex);
+  Tally& tally = (*tallies)[threshold];
+  if (step == 0) verdicts_before_ = tally.verdicts;
+  // The first kernel to be through judges for all that began with it.
+  if (tally.verdicts != verdicts_before_) return;
+  tally.elements += elements;
+  tally.sent += sent;
+  if (step != kSteps - 1) return;
+  if (!tally.warned && tally.sent < tally.elements / kRarely) {
+    tally.warned = true;
+    LOG(WARNING) << "tf_gc: threshold " << threshold << " sent " << tally.sent
+                 << " of " << tally.elements
+                 << " gradient elements in the first " << kSteps
+                 << " steps (density "
+                 << static_cast<double>(tally.sent) /
+                        static_cast<double>(tally.elements)
+                 << "): the model learns from next to nothing. A smaller "
+                    "threshold, or threshold=\"auto\", sends more.";
+  }
+  tally.elements = tally.sent = 0;
+  ++tally.verdicts;
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,37 @@
+// Tells a user whose fixed threshold is so large that next to nothing is sent.
+
+#ifndef TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_
+#define TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "custom_ops/lib/wire.h"
+
+namespace tf_gc {
+
+// A kernel's part in counting what a threshold sends over the first kSteps
+// steps. All kernels of the process with that threshold count together: of the
+// model's buckets and of its replicas. If less than one element in kRarely was
+// sent, one warning names the density.
+class DensityWatch {
+ public:
+  static constexpr int kSteps = 100;
+  static constexpr int64_t kRarely = 10000;
+
+  // Counts the plus and minus codes of a bucket of `elements` elements, in
+  // messages of kTwoBitFixed that follow each other.
+  void Observe(float threshold, int64_t elements, const MessageLayout& layout,
+               const uint8_t* messages, int64_t shards);
+
+  // Whether Observe() has seen enough.
+  bool done() const { return steps_.load(std::memory_order_relaxed) >= kSteps; }
+
+ private:
+  std::atomic<int> steps_{0};
+  int64_t verdicts_before_ = 0;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_

@@ -1,0 +1,174 @@
+// What the scalar definitions of all codecs share: the float types, which
+// elements are finite, and the order of the additions in a block, chosen so
+// that the SIMD bodies and the CUDA kernels can give the same bits.
+//
+// This header is plain C++ that nvcc and the host compiler both accept.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_BLOCK_H_
+#define TF_GC_CUSTOM_OPS_LIB_BLOCK_H_
+
+#include <cfloat>
+#include <cstdint>
+#include <cstring>
+
+#include "custom_ops/lib/codec.h"
+#include "custom_ops/lib/wire.h"
+
+#if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
+#error "the codecs need strict float32 arithmetic: no -ffast-math, no x87"
+#endif
+
+namespace tf_gc {
+
+// Below kMaxMagnitude the sum of a block cannot overflow.
+constexpr float kMaxMagnitude = 0x1p120f;
+// The one NaN that is ever written: processors differ in the payloads and signs
+// of the NaN that their arithmetic makes.
+constexpr uint32_t kNaNBits = 0x7fc00000;
+
+template <typename To, typename From>
+TF_GC_HOST_DEVICE inline To BitCast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
+  To to;
+  memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+TF_GC_HOST_DEVICE inline float Abs(float x) {
+  return BitCast<float>(BitCast<uint32_t>(x) & 0x7fffffffu);
+}
+
+// ---- The float types -------------------------------------------------------
+
+TF_GC_HOST_DEVICE inline float ToFloat(float x) { return x; }
+
+TF_GC_HOST_DEVICE inline float ToFloat(BFloat16 x) {
+  return BitCast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
+
+TF_GC_HOST_DEVICE inline float ToFloat(Half x) {
+  const uint32_t magnitude = x.bits & 0x7fffu;
+  uint32_t bits;
+  if (magnitude >= 0x7c00) {  // infinity or NaN
+    bits = 0x7f800000u | magnitude << 13;
+  } else if (magnitude >= 0x0400) {
+    bits = (magnitude << 13) + (112u << 23);
+  } else {  // subnormal: a multiple of 2^-24
+    bits = BitCast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
+  }
+  return BitCast<float>(bits | (x.bits & 0x8000u) << 16);
+}
+
+// Rounds to nearest even; overflow goes to infinity; NaN becomes the one NaN.
+TF_GC_HOST_DEVICE inline void RoundTo(float x, float* result) {
+  *result = x == x ? x : BitCast<float>(kNaNBits);
+}
+
+TF_GC_HOST_DEVICE inline void RoundTo(float x, BFloat16* result) {
+  const uint32_t bits = x == x ? BitCast<uint32_t>(x) : kNaNBits;
+  result->bits =
+      static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+TF_GC_HOST_DEVICE inline void RoundTo(float x, Half* result) {
+  const uint32_t bits = BitCast<uint32_t>(x);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  uint32_t half;
+  if (magnitude > 0x7f800000u) {
+    half = 0x7e00;
+  } else if (magnitude >= 0x47800000u) {  // 2^16
+    half = sign | 0x7c00;
+  } else if (magnitude >= 0x38800000u) {  // 2^-14
+    const uint32_t rounded = magnitude + 0x0fffu + (magnitude >> 13 & 1u);
+    half = sign | (rounded - (112u << 23)) >> 13;
+  } else {
+    // In [0.5, 1) floats are the multiples of 2^-24, as subnormal halves are.
+    const float shifted = BitCast<float>(magnitude) + 0.5f;
+    half = sign | (BitCast<uint32_t>(shifted) - BitCast<uint32_t>(0.5f));
+  }
+  result->bits = static_cast<uint16_t>(half);
+}
+
+// ---- Codes -----------------------------------------------------------------
+
+// Codes of one or two bits in a byte.
+template <int kBits>
+constexpr int kCodesPerByte = 8 / kBits;
+
+// Where the code of element i lies in its byte.
+template <int kBits>
+TF_GC_HOST_DEVICE constexpr int CodeShift(int64_t i) {
+  constexpr int kCodes = kCodesPerByte<kBits>;
+  return static_cast<int>((kCodes - 1 - i % kCodes) * kBits);
+}
+
+// Packs a block's codes, one in each byte of `code`.
+template <int kBits>
+TF_GC_HOST_DEVICE inline void PackBlock(const uint8_t* code, uint8_t* codes) {
+  constexpr int kCodes = kCodesPerByte<kBits>;
+  for (int i = 0; i < kBlockSize; i += kCodes) {
+    int byte = 0;
+    for (int j = 0; j < kCodes; ++j) byte |= code[i + j] << CodeShift<kBits>(j);
+    codes[i / kCodes] = static_cast<uint8_t>(byte);
+  }
+}
+
+template <int kBits>
+TF_GC_HOST_DEVICE inline void UnpackBlock(const uint8_t* codes, uint8_t* code) {
+  constexpr int kCodes = kCodesPerByte<kBits>;
+  for (int byte = 0; byte < kBlockSize / kCodes; ++byte) {
+    for (int j = 0; j < kCodes; ++j) {
+      code[byte * kCodes + j] =
+          codes[byte] >> CodeShift<kBits>(j) & ((1 << kBits) - 1);
+    }
+  }
+}
+
+// ---- Elements and blocks ---------------------------------------------------
+
+TF_GC_HOST_DEVICE inline bool IsFinite(float p) {
+  return Abs(p) < kMaxMagnitude;
+}
+
+// All bits, or none.
+TF_GC_HOST_DEVICE inline uint32_t MaskOf(bool condition) {
+  return 0u - static_cast<uint32_t>(condition);
+}
+
+// The sum of kBlockSize values, which it overwrites: a pairwise tree over the
+// bits of the index, in the order 4, 5, 6, 3, 2, 1, 0. In registers of 16 lanes
+// that is the registers first, the lanes of the last one after them.
+TF_GC_HOST_DEVICE inline float TreeSum(float* values) {
+  constexpr int kLanes = 16;
+  for (int step = kLanes; step < kBlockSize; step *= 2) {
+    for (int row = 0; row < kBlockSize; row += 2 * step) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        values[row + lane] += values[row + lane + step];
+      }
+    }
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    for (int lane = 0; lane < step; ++lane) values[lane] += values[lane + step];
+  }
+  return values[0];
+}
+
+// The functions below take the first `size` <= kBlockSize elements of a block.
+
+// `addend` is null, or what is added after the residual.
+template <typename T>
+TF_GC_HOST_DEVICE inline void LoadBlock(const T* gradient,
+                                        const float* residual,
+                                        const float* addend, int size,
+                                        float* p) {
+  for (int i = 0; i < size; ++i) p[i] = ToFloat(gradient[i]) + residual[i];
+  if (addend != nullptr) {
+    for (int i = 0; i < size; ++i) p[i] += addend[i];
+  }
+  for (int i = size; i < kBlockSize; ++i) p[i] = 0;
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_BLOCK_H_

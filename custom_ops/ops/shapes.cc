@@ -1,0 +1,121 @@
+#include "custom_ops/ops/shapes.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tf_gc {
+
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeAndType;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+namespace {
+
+// A residual has the shape of its gradient and is float32. Gives that shape,
+// as far as either of them knows it: that of a gradient out of a loop may be
+// open, and collectives need messages of a known length.
+absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
+                           ShapeHandle* merged) {
+  *merged = gradient;
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(index), 0, &scalar));
+  const std::vector<ShapeAndType>* handle =
+      c->input_handle_shapes_and_types(index);
+  if (handle == nullptr || handle->empty()) return absl::OkStatus();
+  const tensorflow::DataType dtype = handle->front().dtype;
+  if (dtype != tensorflow::DT_FLOAT && dtype != tensorflow::DT_INVALID) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a residual must be float32, got ", tensorflow::DataTypeString(dtype)));
+  }
+  return c->Merge(handle->front().shape, gradient, merged);
+}
+
+// Checks the residuals, and gives the words of a message with a shard of the
+// gradients, which are inputs from `first` on.
+absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
+                        DimensionHandle* words) {
+  int count;
+  int64_t shards;
+  TF_RETURN_IF_ERROR(c->GetAttr("K", &count));
+  TF_RETURN_IF_ERROR(c->GetAttr("shards", &shards));
+  bool known = true;
+  int64_t blocks = 0;
+  for (int i = first; i < first + count; ++i) {
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(MergeResidual(c, count + i, c->input(i), &shape));
+    const DimensionHandle elements = c->NumElements(shape);
+    known = known && c->ValueKnown(elements);
+    if (known) blocks += NumBlocks(c->Value(elements));
+  }
+  *words = c->UnknownDim();
+  if (known) {
+    *words = c->MakeDim(LayoutOf(codec, ShardBlocks(blocks, shards)).words());
+  }
+  return absl::OkStatus();
+}
+
+// Merges `words` with those of the messages, the first inputs.
+absl::Status MergeMessages(InferenceContext* c, DimensionHandle* words) {
+  int messages;
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
+  for (int i = 0; i < messages; ++i) {
+    ShapeHandle message;
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 2, &message));
+    TF_RETURN_IF_ERROR(c->Merge(*words, c->Dim(message, 1), words));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status EncodeShape(InferenceContext* c, Codec codec) {
+  int64_t shards;
+  DimensionHandle words;
+  TF_RETURN_IF_ERROR(c->GetAttr("shards", &shards));
+  TF_RETURN_IF_ERROR(ShardWords(c, 0, codec, &words));
+  c->set_output(0, c->Matrix(shards, words));
+  return absl::OkStatus();
+}
+
+absl::Status DecodeShape(InferenceContext* c) {
+  int messages;
+  int count;
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
+  TF_RETURN_IF_ERROR(c->GetAttr("K", &count));
+  DimensionHandle words = c->UnknownDim();
+  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
+  for (int i = 0; i < count; ++i) c->set_output(i, c->input(messages + i));
+  return absl::OkStatus();
+}
+
+absl::Status ReencodeShape(InferenceContext* c, Codec codec) {
+  int messages;
+  DimensionHandle words;
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
+  TF_RETURN_IF_ERROR(ShardWords(c, messages, codec, &words));
+  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
+  c->set_output(0, c->Matrix(1, words));
+  return absl::OkStatus();
+}
+
+absl::Status CountShape(InferenceContext* c, Codec codec) {
+  int64_t replicas;
+  DimensionHandle words = c->UnknownDim();
+  TF_RETURN_IF_ERROR(c->GetAttr("replicas", &replicas));
+  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
+  if (c->ValueKnown(words)) {
+    const int64_t blocks = BlocksOf(codec, c->Value(words));
+    if (blocks < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no message with a fixed threshold has ", c->Value(words), " words"));
+    }
+    const Codec counts = CountsCodec(CountBits(replicas));
+    words = c->MakeDim(LayoutOf(counts, blocks).words());
+  }
+  c->set_output(0, c->Matrix(1, words));
+  return absl::OkStatus();
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,329 @@
+"""BackupAndRestore: what a training is goes over restarts, resizes and changes."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.keras.compressed import NONE, compressed_strategy
+from tests.keras.stock import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    Array,
+    Build,
+    assert_same_bits,
+    compiled,
+    data,
+    mlp,
+    stock_strategy,
+)
+
+FAIL_IN, EPOCHS = 2, 4
+
+
+class Recorder(keras.callbacks.Callback):
+    """Notes what there is when an epoch begins, and calls a function after a batch."""
+
+    def __init__(
+        self,
+        strategy: Any,
+        at: tuple[int, int] | None = None,
+        do: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.strategy, self.at, self.do = strategy, at, do
+        self.states: dict[int, list[Array]] = {}
+        self.totals: dict[int, list[Array | None]] = {}
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.states[epoch] = [v.numpy() for v in (*self.model.weights, *optimizer_of(self.model))]
+        state = getattr(self.strategy, "compression_state", None)
+        variables = self.model.trainable_variables if state is not None else []
+        self.totals[epoch] = [state.total(v.value) for v in variables]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if (list(self.states)[-1], batch) == self.at:
+            self.do()
+
+
+def optimizer_of(model: keras.Model) -> list[keras.Variable]:
+    return model.optimizer.variables
+
+
+def fail() -> None:
+    raise InterruptedError
+
+
+def sigterm() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def make(strategy: tf.distribute.Strategy, build: Build = mlp) -> keras.Model:
+    return compiled(strategy, build, lambda: keras.optimizers.SGD(0.1, momentum=0.9))
+
+
+def train(
+    model: keras.Model,
+    backup: keras.callbacks.Callback,
+    at: tuple[int, int] | None = None,
+    do: Callable[[], None] = fail,
+    epochs: int = EPOCHS,
+) -> Recorder:
+    """Trains until all is done, or `do` ends it."""
+    recorder = Recorder(model.distribute_strategy, at, do)
+    try:
+        model.fit(*data(), batch_size=BATCH, epochs=epochs, callbacks=[backup, recorder], verbose=0)
+    except InterruptedError:
+        assert do is fail
+    return recorder
+
+
+def interrupt(strategy: tf.distribute.Strategy, folder: Path, build: Build = mlp) -> Recorder:
+    """Trains up to a batch of an epoch; the backup is of the epoch's beginning."""
+    backup = tf_gc.keras.BackupAndRestore(folder)
+    return train(make(strategy, build), backup, at=(FAIL_IN, 1))
+
+
+def resume(
+    strategy: tf.distribute.Strategy, folder: Path, build: Build = mlp, **options: Any
+) -> Recorder:
+    return train(make(strategy, build), tf_gc.keras.BackupAndRestore(folder, **options))
+
+
+def assert_same_state(resumed: Recorder, before: Recorder, epoch: int = FAIL_IN) -> None:
+    assert next(iter(resumed.states)) == epoch
+    for mine, theirs in zip(resumed.states[epoch], before.states[epoch], strict=True):
+        assert_same_bits(mine, theirs)
+
+
+def assert_same_totals(resumed: Recorder, before: Recorder, epoch: int = FAIL_IN) -> None:
+    for mine, theirs in zip(resumed.totals[epoch], before.totals[epoch], strict=True):
+        assert mine is not None
+        assert theirs is not None
+        assert (theirs != 0).any()
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+
+
+def named(*layers: str) -> Build:
+    def build() -> keras.Model:
+        return keras.Sequential(
+            [
+                keras.Input((FEATURES,)),
+                *(keras.layers.Dense(16, activation="relu", name=name) for name in layers),
+                keras.layers.Dense(CLASSES, name="scores"),
+            ],
+            name="named",
+        )
+
+    return build
+
+
+@pytest.fixture
+def default_sigterm() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
+@pytest.mark.parametrize("threshold", ["auto", 0.05])
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (4, 1), (2, 2)])
+def test_a_job_of_another_size_goes_on_with_all_that_was_not_sent(
+    tmp_path: Path, before: int, after: int, threshold: Any, plan: str
+) -> None:
+    codec = tf_gc.TwoBit(threshold, bypass_size=0, plan=plan)
+    first = interrupt(compressed_strategy(before, codec), tmp_path / "backup")
+    strategy = compressed_strategy(after, codec)
+    resumed = resume(strategy, tmp_path / "backup")
+    assert_same_state(resumed, first)
+    assert_same_totals(resumed, first)
+    assert list(resumed.states) == [2, 3]
+    assert not (tmp_path / "backup").exists()
+
+
+def test_one_replica_keeps_for_later_what_it_has_nobody_to_send_to(tmp_path: Path) -> None:
+    first = interrupt(compressed_strategy(4), tmp_path)
+    alone = train(make(compressed_strategy(1)), tf_gc.keras.BackupAndRestore(tmp_path), at=(3, 0))
+    resumed = resume(compressed_strategy(2), tmp_path)
+    assert_same_state(resumed, alone, 3)
+    for mine, theirs in zip(resumed.totals[3], first.totals[FAIL_IN], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_each_replica_gets_an_equal_part(tmp_path: Path) -> None:
+    first = interrupt(compressed_strategy(2), tmp_path)
+    strategy = compressed_strategy(4)
+    model = make(strategy)
+    backup = tf_gc.keras.BackupAndRestore(tmp_path, delete_checkpoint=False)
+    train(model, backup, epochs=FAIL_IN)  # which are done: nothing is trained
+    for variable, total in zip(model.trainable_variables, first.totals[FAIL_IN], strict=True):
+        for part in strategy.compression_state.residuals_of(variable.value):
+            np.testing.assert_allclose(part, total / 4, rtol=1e-6, atol=1e-9)
+
+
+def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = interrupt(compressed_strategy(), tmp_path, named("a", "b"))
+    names = ["a", "a_bias", "b", "b_bias", "s", "s_bias"]
+    kept = dict(zip(names, first.totals[FAIL_IN], strict=True))
+    smaller = train(
+        make(compressed_strategy(), named("a")),
+        tf_gc.keras.BackupAndRestore(tmp_path),
+        at=(FAIL_IN + 1, 1),
+    )
+    for mine, key in zip(smaller.totals[FAIL_IN], ["a", "a_bias", "s", "s_bias"], strict=True):
+        np.testing.assert_allclose(mine, kept[key], rtol=1e-6, atol=1e-9)
+    (line,) = [r.getMessage() for r in caplog.records if "what fits" in r.getMessage()]
+    assert "residuals of named/b/kernel, named/b/bias dropped" in line
+    assert "\n" not in line
+
+    caplog.clear()
+    larger = resume(compressed_strategy(), tmp_path, named("a", "c"))
+    a, _, added, _, scores, _ = larger.totals[FAIL_IN + 1]
+    before = smaller.totals[FAIL_IN + 1]
+    for mine, theirs in ((a, before[0]), (scores, before[2])):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+    assert added is None
+    assert len([r for r in caplog.records if "what fits" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("kind", [keras.callbacks.BackupAndRestore, tf_gc.keras.BackupAndRestore])
+@pytest.mark.parametrize("saved", ["stock", "none"])
+def test_a_backup_of_uncompressed_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type, saved: str
+) -> None:
+    strategy = stock_strategy() if saved == "stock" else compressed_strategy(2, NONE)
+    first = train(make(strategy), kind(str(tmp_path)), at=(FAIL_IN, 1))
+    resumed = resume(compressed_strategy(), tmp_path)
+    assert_same_state(resumed, first)
+    assert all(total is None for total in resumed.totals[FAIL_IN])
+    assert all(total is not None for total in resumed.totals[3])
+    (line,) = [r.getMessage() for r in caplog.records if "what fits" in r.getMessage()]
+    assert "no residuals" in line
+
+
+@pytest.mark.parametrize("restarted", ["stock", "none", "fixed"])
+def test_a_restart_with_other_or_no_compression(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, restarted: str
+) -> None:
+    first = interrupt(compressed_strategy(), tmp_path)
+    codec = NONE if restarted == "none" else tf_gc.TwoBit(0.05)
+    strategy = stock_strategy() if restarted == "stock" else compressed_strategy(2, codec)
+    resumed = resume(strategy, tmp_path)
+    assert_same_state(resumed, first)
+    said = [r.getMessage() for r in caplog.records if "what fits" in r.getMessage()]
+    if restarted == "fixed":
+        assert_same_totals(resumed, first)
+        assert not said
+    else:
+        (line,) = said
+        assert "residuals of 4 variables dropped" in line
+
+
+def test_restoring_in_the_same_process_undoes_later_steps(tmp_path: Path) -> None:
+    strategy = compressed_strategy()
+    model = make(strategy)
+    backup = tf_gc.keras.BackupAndRestore(tmp_path)
+    first = train(model, backup, at=(FAIL_IN, 3))
+    resumed = train(model, backup)
+    assert_same_state(resumed, first)
+    assert_same_totals(resumed, first)
+
+
+@pytest.mark.parametrize("name", ["latest.weights.h5", "residuals.npz", "training_metadata.json"])
+@pytest.mark.parametrize("double", [False, True])
+def test_a_damaged_backup_is_an_error_unless_there_is_another(
+    tmp_path: Path, double: bool, name: str
+) -> None:
+    strategy = compressed_strategy()
+    backup = tf_gc.keras.BackupAndRestore(tmp_path, double_checkpoint=double)
+    first = train(make(strategy), backup, at=(FAIL_IN, 1))
+    newest = max(int(path.name) for path in tmp_path.iterdir() if path.is_dir())
+    damaged = tmp_path / str(newest) / name
+    damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2])
+    if not double:
+        with pytest.raises((OSError, ValueError)):
+            resume(compressed_strategy(), tmp_path)
+        return
+    resumed = resume(compressed_strategy(), tmp_path)
+    assert_same_state(resumed, first, 1)
+    assert_same_totals(resumed, first, 1)
+
+
+def test_after_a_restart_backups_of_batches_know_their_epoch(tmp_path: Path) -> None:
+    """Keras' callback takes the first epoch after a restart for epoch 0."""
+    options = {"save_freq": 3, "delete_checkpoint": False}
+    train(make(compressed_strategy()), tf_gc.keras.BackupAndRestore(tmp_path, **options), (2, 3))
+    backup = tf_gc.keras.BackupAndRestore(tmp_path, **options)
+    assert list(train(make(compressed_strategy()), backup, (2, 3)).states) == [2]
+    assert list(resume(compressed_strategy(), tmp_path).states) == [2, 3]
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 100, False])
+@pytest.mark.usefixtures("default_sigterm")
+def test_sigterm_saves_after_the_step_and_stops(tmp_path: Path, save_freq: Any) -> None:
+    strategy = compressed_strategy()
+    model = make(strategy)
+    backup = tf_gc.keras.BackupAndRestore(tmp_path, save_freq)
+    first = train(model, backup, at=(1, 2), do=sigterm)
+    assert backup.preempted
+    assert list(first.states) == [0, 1]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    stopped = Recorder(strategy)
+    stopped.set_model(model)
+    stopped.on_epoch_begin(1)
+    # The signal comes at the end of batch 2 or, for the backup is asked first, of batch 3.
+    assert int(model.optimizer.iterations.numpy()) in (7, 8)
+
+    resumed = resume(compressed_strategy(), tmp_path, save_freq=save_freq)
+    assert_same_state(resumed, stopped, 1)
+    assert_same_totals(resumed, stopped, 1)
+    assert list(resumed.states) == [1, 2, 3]
+    assert not tmp_path.exists()
+
+
+@pytest.mark.usefixtures("default_sigterm")
+def test_a_program_keeps_its_own_handler(tmp_path: Path) -> None:
+    calls = []
+    handler = lambda number, frame: calls.append(number)  # noqa: E731
+    signal.signal(signal.SIGTERM, handler)
+    backup = tf_gc.keras.BackupAndRestore(tmp_path)
+    model = make(compressed_strategy())
+    assert list(train(model, backup, (1, 0), sigterm).states) == [0, 1, 2, 3]
+    assert calls == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert not backup.preempted
+
+    train(make(compressed_strategy()), backup, (1, 0), backup.request_stop)
+    assert backup.preempted
+    assert tmp_path.exists()
+
+
+def test_under_the_default_strategy_it_is_keras_callback(tmp_path: Path) -> None:
+    strategy = tf.distribute.get_strategy()
+    first = interrupt(strategy, tmp_path)
+    resumed = resume(strategy, tmp_path)
+    assert_same_state(resumed, first)
+    assert not tmp_path.exists()
+    assert issubclass(tf_gc.keras.BackupAndRestore, keras.callbacks.BackupAndRestore)
+
+
+@pytest.mark.parametrize(("folder", "save_freq"), [("", "epoch"), ("backup", "batch")])
+def test_wrong_arguments_are_errors(folder: str, save_freq: str) -> None:
+    with pytest.raises(ValueError, match=r"backup_dir|save_freq"):
+        tf_gc.keras.BackupAndRestore(folder, save_freq)
+
+
+def test_an_unbuilt_model_is_an_error(tmp_path: Path) -> None:
+    interrupt(compressed_strategy(), tmp_path)
+    model = keras.Sequential([keras.layers.Dense(CLASSES)])
+    backup = tf_gc.keras.BackupAndRestore(tmp_path)
+    backup.set_model(model)
+    with pytest.raises(ValueError, match="build"):
+        backup.on_train_begin()

@@ -1,0 +1,66 @@
+"""A gradient that is not finite on one replica: seen by all, kept by none."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tf_gc
+from tests.distribute.helpers import cpus, reducer, variables_of
+from tests.keras.compressed import components, compressed_strategy
+from tests.keras.stock import BATCH, assert_same_bits, compiled, data
+
+CODECS = [
+    tf_gc.TwoBit(threshold, bypass_size=bypass_size, plan=plan)
+    for plan in ("all_gather", "scatter_gather")
+    for threshold, bypass_size in (("auto", 0), (0.01, 0), ("auto", 10_000))
+] + [tf_gc.NoCompression()]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_every_replica_sees_it_in_that_element_once(codec: Any, replicas: int, bad: float) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
+    run = reducer(strategy, variables_of(strategy, (900,)))
+    clean = np.random.default_rng(1).normal(size=(replicas, 900)).astype(np.float32)
+    for replica, element in ((0, 3), (1, 450), (replicas - 1, 899)):
+        run([clean])
+        before = [components(r)[replica] for r in strategy.compression_state.variables]
+        gradients = clean.copy()
+        gradients[replica, element] = bad
+        for (total,) in run([gradients]):
+            assert not np.isfinite(total[element])
+            assert np.isfinite(np.delete(total, element)).all()
+        for residual, old in zip(strategy.compression_state.variables, before, strict=True):
+            assert components(residual)[replica][element] == old[element]
+            assert all(np.isfinite(component).all() for component in components(residual))
+        for (total,) in run([clean]):
+            assert np.isfinite(total).all()
+
+
+class Steps(keras.callbacks.Callback):
+    """Counts batches."""
+
+    count = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+@pytest.mark.parametrize("replica", [0, 1])
+def test_terminate_on_nan_stops_after_the_step(codec: Any, replica: int) -> None:
+    strategy = compressed_strategy(2, codec)
+    model = compiled(strategy)
+    x, y = data()
+    x[2 * BATCH + replica * BATCH // 2] = np.inf
+    steps = Steps()
+    callbacks = [keras.callbacks.TerminateOnNaN(), steps]
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, callbacks=callbacks)
+    assert steps.count == 3
+    for variable in model.trainable_variables:
+        first, second = components(variable)
+        assert_same_bits(first, second)
+    assert all(np.isfinite(r).all() for r in strategy.compression_state.variables)

@@ -1,0 +1,84 @@
+"""The one-bit codec with error feedback."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_gc import ops
+from tf_gc.codecs.threshold_codec import ThresholdCodec
+
+# What a float32 residual can hold without overflow.
+_THRESHOLD_LIMIT = 2.0**120
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBit(ThresholdCodec):
+    """Sends each gradient element as +s or -s and keeps the rest in a residual.
+
+    Attributes:
+      threshold: `"auto"` (the default): each block of 128 elements sends its signs and its own s,
+        the block's mean magnitude (EF-SignSGD, Karimireddy et al. 2019). Or a number: s is 1, and
+        plus is sent where gradient plus residual is greater than that number, minus elsewhere;
+        this is MXNet's 1-bit gradient compression. Every element moves by 1 in every step, so
+        that a learning rate that suits averaged gradients is far too large for it.
+      bypass_size: tensors with fewer elements are reduced in full precision. `None` chooses
+        1,024 with `"auto"`, and 0 for a number as threshold, since MXNet compresses every tensor.
+      plan: who sends what to whom, as in `TwoBit`. With automatic scales the sums of a
+        "scatter_gather" are rounded to one bit again, and their residuals kept; with a fixed
+        threshold the result is that of "all_gather", bit for bit.
+
+    One bit has no code for "not finite": a block with an element that is NaN, infinite or beyond
+    2^120 is NaN on every replica, and keeps its residuals.
+
+    Raises:
+      ValueError: if a value is not one of those.
+    """
+
+    def bits(self, replicas: int) -> float:
+        return ops.one_bit_message_bits(replicas, self.threshold)
+
+    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
+        return ops.one_bit_encode(gradients, residuals, self.threshold)
+
+    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return ops.one_bit_decode(messages, like, self.threshold)
+
+    def encode_shards(
+        self,
+        gradients: Sequence[tf.Tensor],
+        residuals: Sequence[tf.Variable],
+        shards: int,
+        own: int,
+    ) -> tf.Tensor:
+        # A fixed threshold has one result, whatever the plan: all that is sent is rounded.
+        skip = own if self.threshold == "auto" else None
+        return ops.one_bit_encode(gradients, residuals, self.threshold, shards, skip)
+
+    def sum_shard(
+        self,
+        messages: Sequence[tf.Tensor],
+        gradients: Sequence[tf.Tensor],
+        residuals: Sequence[tf.Variable],
+        shards: int,
+        own: int,
+    ) -> tf.Tensor:
+        if self.threshold == "auto":
+            return ops.one_bit_reencode(messages, gradients, residuals, own, shards)
+        return ops.one_bit_count(messages, shards, self.threshold)
+
+    def decode_shards(
+        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
+    ) -> list[tf.Tensor]:
+        return ops.one_bit_decode_shards(
+            messages, like, self.threshold, shards=replicas, replicas=replicas
+        )
+
+    @staticmethod
+    def _takes(threshold: np.float32) -> bool:
+        return bool(-_THRESHOLD_LIMIT < threshold < _THRESHOLD_LIMIT)
+
+    @staticmethod
+    def _range() -> str:
+        return "a finite number (between -2^120 and 2^120)"

@@ -1,0 +1,77 @@
+"""What codecs with a threshold share: their arguments, and which tensors they compress."""
+
+import abc
+import dataclasses
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+from tf_gc.codecs.base import PLANS, MessageCodec
+
+# On one host two bits take less time than the stock sum at any size (benchmarks/bypass.py), but
+# below this one the few bytes saved are not worth the rounding of biases and scales.
+_BYPASS_SIZE = 1024
+
+_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+
+
+@dataclasses.dataclass(frozen=True)
+class ThresholdCodec(MessageCodec):
+    """A codec with automatic scales or a fixed threshold.
+
+    Attributes:
+      threshold: `"auto"` or a number.
+      bypass_size: tensors with fewer elements are reduced in full precision.
+      plan: who sends what to whom.
+
+    Raises:
+      ValueError: if a value is none that the codec takes.
+    """
+
+    threshold: float | str = "auto"
+    bypass_size: int | None = None
+    plan: str = "auto"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", self._checked_threshold())
+        bypass_size = self.bypass_size
+        if bypass_size is None:
+            bypass_size = _BYPASS_SIZE if self.threshold == "auto" else 0
+        elif (
+            isinstance(bypass_size, bool)
+            or not isinstance(bypass_size, numbers.Integral)
+            or bypass_size < 0
+        ):
+            raise ValueError(
+                f"bypass_size must be None or a number of elements from 0, got {bypass_size!r}"
+            )
+        object.__setattr__(self, "bypass_size", int(bypass_size))
+        if self.plan not in PLANS:
+            raise ValueError(f"plan must be one of {list(PLANS)}, got {self.plan!r}")
+
+    def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
+        assert self.bypass_size is not None
+        return dtype in _DTYPES and num_elements >= max(self.bypass_size, 1)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _takes(threshold: np.float32) -> bool:
+        """Whether a number is a threshold of this codec."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _range() -> str:
+        """Describes those numbers."""
+
+    def _checked_threshold(self) -> float | str:
+        threshold = self.threshold
+        if isinstance(threshold, str) and threshold == "auto":
+            return threshold
+        if isinstance(threshold, numbers.Real) and not isinstance(threshold, bool):
+            value = float(threshold)
+            with np.errstate(over="ignore"):
+                as_sent = np.float32(value)
+            if self._takes(as_sent):
+                return value
+        raise ValueError(f'threshold must be "auto" or {self._range()}, got {threshold!r}')

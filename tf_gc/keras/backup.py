@@ -1,0 +1,187 @@
+"""BackupAndRestore: a job that is killed goes on, with what its replicas had not sent."""
+
+import json
+import os
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from tf_gc.keras.backup_files import BackupFiles
+from tf_gc.keras.backup_residuals import read_totals, restore_totals, write_totals
+from tf_gc.keras.one_writer import exchange, sharing
+from tf_gc.keras.preemption import Preemption
+
+_WEIGHTS, _METADATA, _RESIDUALS = "latest.weights.h5", "training_metadata.json", "residuals.npz"
+
+
+class BackupAndRestore(keras.callbacks.BackupAndRestore):
+    """`keras.callbacks.BackupAndRestore` that keeps residuals and survives being killed.
+
+    ```python
+    model.fit(..., callbacks=[tf_gc.keras.BackupAndRestore("backup")])
+    ```
+
+    A backup holds the model, its optimizer, the epoch and, for each variable, the sum of its
+    residuals over the replicas, in float32: the gradient that has not been applied yet. Each is
+    a folder of its own that counts from the moment it is complete, so that the last complete
+    backup is there whenever the job is killed. Restoring gives each replica an equal part of
+    the residuals, whatever their number. Where the model has changed, what fits is restored and
+    one line of the log says what was not. A backup of Keras' callback is restored, too.
+
+    Under `tf_gc.CompressedMultiWorkerMirroredStrategy` all workers give the same directory, on
+    a file system that they share; the chief writes, all take part in the sum and all read.
+    Under any other strategy there are no residuals to keep.
+
+    SIGTERM, by which schedulers announce the end, makes `fit` save after the step, stop and
+    return, with `preempted` set and the backup kept; a second one ends the process. If one
+    worker gets it, all of them stop after the same step, within about a second. A program with a
+    handler for SIGTERM keeps it, and calls `request_stop` where it wants the same. As with
+    Keras' callback, training goes on from the beginning of the epoch in which it was saved.
+
+    Attributes:
+      preempted: whether the last `fit` stopped early for SIGTERM or `request_stop`.
+    """
+
+    # To `one_writer`: no need to give other workers files of their own.
+    writes_on_chief = True
+
+    def __init__(
+        self,
+        backup_dir: str | os.PathLike[str],
+        save_freq: str | int = "epoch",
+        double_checkpoint: bool = False,
+        delete_checkpoint: bool = True,
+    ) -> None:
+        """Initializes the callback.
+
+        Args:
+          backup_dir: a directory for the backups only, or a URL of one.
+          save_freq: `"epoch"`, a number of batches, or `False` to save at SIGTERM only.
+          double_checkpoint: whether to keep the backup before the last one as well, and to
+            restore it if the last one cannot be read.
+          delete_checkpoint: whether to remove the directory when training has ended.
+
+        Raises:
+          ValueError: if `backup_dir` is empty or `save_freq` is something else.
+          ImportError: if the Keras at hand backs up in a way that is not known.
+        """
+        missing = [
+            name
+            for name in ("_save_model", "_should_save_on_batch")
+            if not hasattr(keras.callbacks.BackupAndRestore, name)
+        ]
+        if missing:
+            raise ImportError(
+                f"Keras {keras.__version__} has no callbacks.BackupAndRestore."
+                f"{', '.join(missing)}: see the README for the versions that work."
+            )
+        super().__init__(os.fspath(backup_dir), save_freq, double_checkpoint, delete_checkpoint)
+        self.preempted = False
+        self._files = BackupFiles(self.backup_dir)
+
+    def request_stop(self) -> None:
+        """Asks for what SIGTERM asks for: save after this step and stop. For signal handlers."""
+        self._preemption.request()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.preempted = False
+        self._preemption = Preemption(self.model)
+        self._restore()
+        self._preemption.watch()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._current_epoch = epoch  # Keras' callback has 0 here after a restart
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        due = self.save_freq is not False and self._should_save_on_batch(batch)
+        stop = self._preemption.agreed()
+        if stop:
+            self._last_batch_seen = batch
+        if due or stop:
+            self._save_model()
+        if stop:
+            self._stop()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self.preempted:  # this epoch is to be trained again
+            return
+        super().on_epoch_end(epoch, logs)
+        if self._preemption.agreed(ask_now=True):
+            if self.save_freq != "epoch":
+                self._save_model()
+            self._stop()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._preemption.unwatch()
+        if self.delete_checkpoint and not self.preempted and self._is_chief:
+            self._files.remove()
+
+    @property
+    def _is_chief(self) -> bool:
+        strategy = sharing(self.model)
+        return strategy is None or strategy.is_chief
+
+    def _stop(self) -> None:
+        self.preempted = True
+        self.model.stop_training = True
+        logging.warning("tf_gc: asked to stop; saved to %s and stops training", self.backup_dir)
+
+    def _save_model(self) -> None:
+        # All workers read all variables, which may be collectives; the chief writes.
+        if not self._is_chief:
+            self.model.save_weights(os.path.join(self.backup_dir, _WEIGHTS))
+            write_totals(self.model, None)
+            return
+        folder = self._files.begin()
+        self.model.save_weights(os.path.join(folder, _WEIGHTS))
+        write_totals(self.model, os.path.join(folder, _RESIDUALS))
+        with tf.io.gfile.GFile(os.path.join(folder, _METADATA), "w") as file:
+            file.write(json.dumps({"epoch": self._current_epoch, "batch": self._last_batch_seen}))
+        self._files.commit(folder, keep=2 if self.double_checkpoint else 1)
+
+    def _restore(self) -> None:
+        folders = self._files.complete()
+        for folder in folders:
+            try:
+                said = self._restore_from(folder)
+                break
+            except (OSError, tf.errors.OpError, json.JSONDecodeError) as error:
+                if folder == folders[-1]:
+                    raise
+                logging.warning("tf_gc: backup %s cannot be read: %s", folder, error)
+        else:
+            super().on_train_begin()  # a backup of Keras' callback, or none
+            folder, said = self.backup_dir, []
+            if tf.io.gfile.exists(os.path.join(folder, _WEIGHTS)):
+                said = restore_totals(self.model, None)
+        strategy = sharing(self.model)
+        if strategy is not None and exchange(strategy, folder) > 1:
+            raise ValueError(
+                f"the workers of this job restored different backups of {self.backup_dir}; this "
+                f"one {folder}. See the log for what could not be read."
+            )
+        if said and self._is_chief:
+            logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
+
+    def _restore_from(self, folder: str) -> list[str]:
+        """Restores a backup, and returns what of it, or of the model, was left out."""
+        if not self.model.built:
+            raise ValueError(
+                "build the model before fit(), for instance by calling it on a batch of data: "
+                f"BackupAndRestore cannot restore {self.model.name} from {self.backup_dir} else"
+            )
+        with tf.io.gfile.GFile(os.path.join(folder, _METADATA)) as file:
+            epoch = json.loads(file.read())["epoch"]
+        totals = read_totals(os.path.join(folder, _RESIDUALS))
+        optimizer = self.model.optimizer
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.model.load_weights(os.path.join(folder, _WEIGHTS), skip_mismatch=True)
+        said = [" ".join(str(warning.message).split()) for warning in caught]
+        self.model._initial_epoch = epoch
+        return said + restore_totals(self.model, totals)

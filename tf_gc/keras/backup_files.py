@@ -1,0 +1,93 @@
+"""A directory of backups of which the last complete one is there whenever the writer dies.
+
+Each backup is a folder of its own, with a number as its name. A list of those that are complete,
+the newest first, is replaced in one step when another one is; only then older ones are removed.
+A folder that is not in the list is what a writer left that was killed.
+"""
+
+import json
+import os
+
+import tensorflow as tf
+
+_LIST = "complete.json"
+
+
+class BackupFiles:
+    """The backups in a directory, local or a URL that `tf.io.gfile` knows."""
+
+    def __init__(self, directory: str) -> None:
+        """Does nothing to the directory, which need not exist.
+
+        Args:
+          directory: where the backups are; nothing else may be there.
+        """
+        self._directory = directory
+
+    def complete(self) -> list[str]:
+        """Returns the folders of the complete backups, the newest first."""
+        return [self._path(name) for name in self._names()]
+
+    def begin(self) -> str:
+        """Makes the folder of a new backup; it does not count until it is committed."""
+        taken = [int(name) for name in self._entries() if name.isdecimal()]
+        folder = self._path(str(max(taken, default=0) + 1))
+        tf.io.gfile.makedirs(folder)
+        return folder
+
+    def commit(self, folder: str, keep: int) -> None:
+        """Makes `folder` the newest complete backup and removes all but `keep` of them.
+
+        Args:
+          folder: what `begin` returned, with all files written and closed.
+          keep: how many complete backups are kept, with this one.
+        """
+        for name in tf.io.gfile.listdir(folder):
+            _flush(os.path.join(folder, name))
+        _flush(folder)
+        kept = [os.path.basename(folder), *self._names()][:keep]
+        self._replace_list(kept)
+        for name in self._entries():
+            if name.isdecimal() and name not in kept:
+                tf.io.gfile.rmtree(self._path(name))
+
+    def remove(self) -> None:
+        """Removes the directory; no backup counts from the first moment on."""
+        if tf.io.gfile.exists(self._path(_LIST)):
+            tf.io.gfile.remove(self._path(_LIST))
+            _flush(self._directory)
+        if tf.io.gfile.exists(self._directory):
+            tf.io.gfile.rmtree(self._directory)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _entries(self) -> list[str]:
+        if not tf.io.gfile.exists(self._directory):
+            return []
+        return [name.rstrip("/") for name in tf.io.gfile.listdir(self._directory)]
+
+    def _names(self) -> list[str]:
+        if not tf.io.gfile.exists(self._path(_LIST)):
+            return []
+        with tf.io.gfile.GFile(self._path(_LIST)) as file:
+            return json.loads(file.read())
+
+    def _replace_list(self, names: list[str]) -> None:
+        new = self._path(_LIST + ".new")
+        with tf.io.gfile.GFile(new, "w") as file:
+            file.write(json.dumps(names))
+        _flush(new)
+        tf.io.gfile.rename(new, self._path(_LIST), overwrite=True)
+        _flush(self._directory)
+
+
+def _flush(path: str) -> None:
+    """Waits until a file or directory is on the disk; object stores do that by themselves."""
+    if "://" in path:
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

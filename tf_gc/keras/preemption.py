@@ -1,0 +1,88 @@
+"""SIGTERM, with which schedulers announce that they end a job, as a request that workers share."""
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.keras.one_writer import sharing
+
+# Grace periods are 30 seconds and more (Kubernetes, Slurm): asking each other once a second
+# leaves most of it for saving, and costs a step next to nothing.
+_SECONDS_BETWEEN_QUESTIONS = 1.0
+
+
+class Preemption:
+    """Whether `fit` has to stop because this worker, or another one, got SIGTERM.
+
+    One worker may get the signal alone, or earlier than others, and all have to stop after the
+    same step. So they ask each other, after as many steps as take about a second on the slowest
+    of them.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Does not wait for signals yet.
+
+        Args:
+          model: the Keras model that is trained.
+        """
+        self._model = model
+        self._strategy = sharing(model)
+        self._asked = False
+        self._watching = False
+        self._since = time.monotonic()
+        self._steps = self._steps_between = 0
+
+    def watch(self) -> None:
+        """Takes SIGTERM as a request, unless the program has a handler of its own."""
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._handle)
+            self._watching = True
+
+    def unwatch(self) -> None:
+        """Gives SIGTERM its default meaning back, if `watch` took it."""
+        if self._watching:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._watching = False
+
+    def request(self) -> None:
+        """Asks for the stop that SIGTERM asks for; for a handler of the program's own."""
+        self._asked = True
+
+    def agreed(self, ask_now: bool = False) -> bool:
+        """Returns whether all workers stop here; all of them call it, after each step.
+
+        Args:
+          ask_now: whether to ask the others in any case; the same on all workers.
+        """
+        if self._strategy is None:
+            return self._asked
+        self._steps += 1
+        if self._steps <= self._steps_between and not ask_now:
+            return False
+        milliseconds = int(1000 * (time.monotonic() - self._since))
+        mine = tf.constant([[self._asked, milliseconds]], tf.int64)
+        asked, slowest = self._strategy.extended.gather_from_hosts(mine).numpy().max(axis=0)
+        per_step = max(int(slowest), 1) / 1000 / self._steps
+        self._steps_between = int(_SECONDS_BETWEEN_QUESTIONS / per_step)
+        self._since, self._steps = time.monotonic(), 0
+        return bool(asked)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        # A second signal, or one after `fit` ended with an error, means what it always means.
+        self.unwatch()
+        if self._is_in_fit(frame):
+            self._asked = True
+        else:
+            os.kill(os.getpid(), number)
+
+    def _is_in_fit(self, frame: Any) -> bool:
+        while frame is not None:
+            if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is self._model:
+                return True
+            frame = frame.f_back
+        return False
