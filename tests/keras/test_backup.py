@@ -27,6 +27,8 @@ from tests.keras.stock import (
 
 FAIL_IN, EPOCHS = 2, 4
 
+pytestmark = pytest.mark.usefixtures("unfinished_epochs")
+
 
 class Recorder(keras.callbacks.Callback):
     """Notes what there is when an epoch begins, and calls a function after a batch."""
