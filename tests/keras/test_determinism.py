@@ -1,0 +1,62 @@
+"""The same seed, data and replicas give the same bits in two runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import hashlib
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tf_gc
+
+plan, op_determinism = sys.argv[1], sys.argv[2] == "True"
+keras.utils.set_random_seed(3)
+if op_determinism:
+    tf.config.experimental.enable_op_determinism()
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
+)
+strategy = tf_gc.CompressedMirroredStrategy(
+    ["CPU:0", "CPU:1", "CPU:2"], tf_gc.TwoBit(bypass_size=0, plan=plan)
+)
+with strategy.scope():
+    layers = [keras.layers.Dense(200, activation="relu"), keras.layers.Dropout(0.3)]
+    model = keras.Sequential([keras.Input((40,)), *layers, keras.layers.Dense(5)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss)
+random = np.random.default_rng(0)
+model.fit(random.normal(size=(600, 40)), random.integers(5, size=600), 30, epochs=3, verbose=0)
+state = [*model.get_weights(), *(v.numpy() for v in strategy.compression_state.variables)]
+assert all(np.isfinite(value).all() for value in state)
+print("digest", hashlib.sha256(b"".join(value.tobytes() for value in state)).hexdigest())
+"""
+
+
+def digest(*arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("digest ")[1]
+
+
+@pytest.mark.parametrize("op_determinism", [False, True])
+@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
+def test_two_runs_end_with_the_same_weights_and_residuals(plan: str, op_determinism: bool) -> None:
+    assert digest(plan, op_determinism) == digest(plan, op_determinism)
