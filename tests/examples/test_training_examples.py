@@ -76,6 +76,13 @@ def test_a_cnn_without_compression(optimizer: str) -> None:
     assert "bytes per step and replica  not compressed" in output
 
 
+def test_one_bit_is_an_option() -> None:
+    output = run("train_mnist.py", "--compression=1bit", "--epochs=6")
+    assert "2 replicas, OneBit(threshold='auto'" in output
+    assert number("test accuracy", output) > 0.85
+    assert ratio(output) > 20
+
+
 def test_a_fixed_threshold_reaches_the_codec() -> None:
     output = run("train_mnist.py", "--threshold=0.25", "--replicas=4", "--epochs=1")
     assert "4 replicas, TwoBit(threshold=0.25" in output
