@@ -1,13 +1,12 @@
 """The one-bit codec with error feedback."""
 
 import dataclasses
-from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
-import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.codecs.threshold_codec import ThresholdCodec
+from tf_gc.codecs.threshold_codec import ThresholdCodec, ThresholdOps
 
 # What a float32 residual can hold without overflow.
 _THRESHOLD_LIMIT = 2.0**120
@@ -36,44 +35,14 @@ class OneBit(ThresholdCodec):
       ValueError: if a value is not one of those.
     """
 
-    def bits(self, replicas: int) -> float:
-        return ops.one_bit_message_bits(replicas, self.threshold)
-
-    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
-        return ops.one_bit_encode(gradients, residuals, self.threshold)
-
-    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return ops.one_bit_decode(messages, like, self.threshold)
-
-    def encode_shards(
-        self,
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
-    ) -> tf.Tensor:
-        # A fixed threshold has one result, whatever the plan: all that is sent is rounded.
-        skip = own if self.threshold == "auto" else None
-        return ops.one_bit_encode(gradients, residuals, self.threshold, shards, skip)
-
-    def sum_shard(
-        self,
-        messages: Sequence[tf.Tensor],
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
-    ) -> tf.Tensor:
-        if self.threshold == "auto":
-            return ops.one_bit_reencode(messages, gradients, residuals, own, shards)
-        return ops.one_bit_count(messages, shards, self.threshold)
-
-    def decode_shards(
-        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
-    ) -> list[tf.Tensor]:
-        return ops.one_bit_decode_shards(
-            messages, like, self.threshold, shards=replicas, replicas=replicas
-        )
+    _ops: ClassVar[ThresholdOps] = ThresholdOps(
+        encode=ops.one_bit_encode,
+        decode=ops.one_bit_decode,
+        reencode=ops.one_bit_reencode,
+        count=ops.one_bit_count,
+        decode_shards=ops.one_bit_decode_shards,
+        message_bits=ops.one_bit_message_bits,
+    )
 
     @staticmethod
     def _takes(threshold: np.float32) -> bool:

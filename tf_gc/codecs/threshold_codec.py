@@ -1,8 +1,10 @@
-"""What codecs with a threshold share: their arguments, and which tensors they compress."""
+"""What codecs with a threshold share: arguments, which tensors they compress, use of their ops."""
 
 import abc
 import dataclasses
 import numbers
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +16,17 @@ from tf_gc.codecs.base import PLANS, MessageCodec
 _BYPASS_SIZE = 1024
 
 _DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+
+
+class ThresholdOps(NamedTuple):
+    """A codec's functions in `tf_gc.ops`."""
+
+    encode: Callable[..., tf.Tensor]
+    decode: Callable[..., list[tf.Tensor]]
+    reencode: Callable[..., tf.Tensor]
+    count: Callable[..., tf.Tensor]
+    decode_shards: Callable[..., list[tf.Tensor]]
+    message_bits: Callable[..., float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +45,8 @@ class ThresholdCodec(MessageCodec):
     threshold: float | str = "auto"
     bypass_size: int | None = None
     plan: str = "auto"
+
+    _ops: ClassVar[ThresholdOps]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", self._checked_threshold())
@@ -53,6 +68,45 @@ class ThresholdCodec(MessageCodec):
     def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
         assert self.bypass_size is not None
         return dtype in _DTYPES and num_elements >= max(self.bypass_size, 1)
+
+    def bits(self, replicas: int) -> float:
+        return self._ops.message_bits(replicas, self.threshold)
+
+    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
+        return self._ops.encode(gradients, residuals, self.threshold)
+
+    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return self._ops.decode(messages, like, self.threshold)
+
+    def encode_shards(
+        self,
+        gradients: Sequence[tf.Tensor],
+        residuals: Sequence[tf.Variable],
+        shards: int,
+        own: int,
+    ) -> tf.Tensor:
+        # A fixed threshold has one result, whatever the plan: all that is sent is rounded.
+        skip = own if self.threshold == "auto" else None
+        return self._ops.encode(gradients, residuals, self.threshold, shards, skip)
+
+    def sum_shard(
+        self,
+        messages: Sequence[tf.Tensor],
+        gradients: Sequence[tf.Tensor],
+        residuals: Sequence[tf.Variable],
+        shards: int,
+        own: int,
+    ) -> tf.Tensor:
+        if self.threshold == "auto":
+            return self._ops.reencode(messages, gradients, residuals, own, shards)
+        return self._ops.count(messages, shards, self.threshold)
+
+    def decode_shards(
+        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
+    ) -> list[tf.Tensor]:
+        return self._ops.decode_shards(
+            messages, like, self.threshold, shards=replicas, replicas=replicas
+        )
 
     @staticmethod
     @abc.abstractmethod

@@ -25,9 +25,10 @@ def two_bit_encode(
     For each element, with `p = gradient + residual`, one of `+s`, `-s` and `0` is sent and
     the residual becomes `p` minus what was sent (error feedback, as in MXNet's gradient
     compression). A fixed threshold is `s`, and is sent where `p` reaches it. With `"auto"`
-    each block of 128 consecutive elements of a flattened tensor has its own `s`, the mean of
-    the `|p|` that are at least 0.7 times the block's mean `|p|` (the rule of Ternary Weight
-    Networks, Li et al. 2016), rounded to bfloat16. An element that is not finite, or not
+    each block of 128 consecutive elements of a flattened tensor has its own `s`. A first one
+    is the mean of the `|p|` that are at least 0.7 times the block's mean `|p|` (Ternary Weight
+    Networks, Li et al. 2016); `s` is the mean of those that reach half of it (a step of Lloyd's
+    algorithm, 1982), rounded to bfloat16, and those are sent. An element that is not finite, or not
     below 2^120 in magnitude, is marked as such and keeps its residual.
 
     Args:
