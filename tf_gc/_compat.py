@@ -77,12 +77,27 @@ registered_kernels = _private(
     "to find out on which devices the native ops run",
 )
 
+# To know whether this process runs a server already.
+_context = _private(
+    "tensorflow.python.eager.context", "context", "to join a cluster of workers once"
+)
+
 # Neither merge_call nor the native ops work inside a function compiled by XLA.
 in_xla_context = _private(
     "tensorflow.python.ops.control_flow_util",
     "GraphOrParentsInXlaContext",
     "to refuse jit_compile=True with a clear error",
 )
+
+
+def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
+    """Returns whether this process has joined that cluster, as that task, before."""
+    joined = getattr(_context(), "_collective_ops_server_def", None)
+    if joined is None:
+        return False
+    task = (joined.job_name, joined.task_index)
+    cluster = tf.train.ClusterSpec(joined.cluster)
+    return task == (resolver.task_type, resolver.task_id) and cluster == resolver.cluster_spec()
 
 
 def keras_optimizer_class() -> type:

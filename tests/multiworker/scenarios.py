@@ -90,6 +90,25 @@ def ledger(params: Any) -> dict[str, Any]:
     }
 
 
+def strategies_apart(late: list[int], params: Any) -> list[str]:
+    """Makes several strategies, some workers each of them a second after the others."""
+    task = tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
+    sums = []
+    for _ in range(3):
+        if task in late:
+            time.sleep(1)
+        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+        with strategy.scope():
+            variable = tf.Variable(tf.zeros(1000))
+        run = tf.function(
+            lambda strategy=strategy, variable=variable: strategy.run(
+                lambda: tf_gc.all_reduce_gradients([(tf.ones(1000), variable)])
+            )
+        )
+        sums.append(f"{float(run()[0][0]):g}")
+    return sums
+
+
 def construct(params_of_workers: list[Any]) -> str:
     """Makes a strategy with this worker's parameters; returns the error's text."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

@@ -19,3 +19,11 @@ def test_resolver_and_communication_options_are_honoured() -> None:
         assert result["timeouts"] == {8.0}
     assert first["error"] == "DeadlineExceededError"
     assert 7 < first["waited"] < 12
+
+
+@pytest.mark.parametrize("late", [[0], [1, 2]])
+def test_workers_need_not_make_their_next_strategy_at_the_same_time(late: list[int]) -> None:
+    # TensorFlow drops what others asked this worker for when it joins the cluster again.
+    params = {"type": "2bit", "threshold": 0.5, "bypass_size": 0}
+    for sums in cluster.values("scenarios:strategies_apart", late, params, workers=3, limit=60):
+        assert sums == ["1.5"] * 3

@@ -177,6 +177,14 @@ class _CompressedMultiWorkerExtended(_compat.MultiWorkerExtended):
             )
         return self._collectives_of[devices]
 
+    def _initialize_multi_worker(self, cluster_resolver: Any) -> None:
+        # To join again discards groups of collectives that other workers may already have asked
+        # this one for, since they made their next strategy earlier; they would wait for ever.
+        if _compat.is_member(cluster_resolver):
+            self._std_server_started = True
+            self._enable_check_health = False  # the coordination service watches the workers
+        super()._initialize_multi_worker(cluster_resolver)
+
     def _update_config_proto(self, config_proto: Any) -> Any:
         config = super()._update_config_proto(config_proto)
         limit_registration(config, self._communication_options.timeout_seconds)
