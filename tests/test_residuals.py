@@ -1,8 +1,10 @@
 """Residuals: whose they are, how long they live, how they are saved."""
 
 import gc
+import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from tests.distribute.helpers import reducer
 CODEC = tf_gc.TwoBit(0.5)
 
 
-def strategy_of(replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(replicas)], CODEC)
+def strategy_of(replicas: int = 2, codec: Any = CODEC) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(replicas)], codec)
 
 
 def variables_of(strategy: tf.distribute.Strategy, *names: str) -> list[tf.Variable]:
@@ -148,3 +150,99 @@ def test_saving_works_after_a_variable_is_gone(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path / "ckpt")
     names = [name for name, _ in tf.train.list_variables(path) if "VARIABLE_VALUE" in name]
     assert len([name for name in names if name.startswith("compression/")]) == 1
+
+
+def saved(tmp_path: Path, *names: str) -> str:
+    """A checkpoint with a sum of residuals of 0.2 for each of these variables."""
+    strategy = strategy_of()
+    trained = variables_of(strategy, *names)
+    leave(strategy, trained, [0.1] * len(names))
+    return tf.train.Checkpoint(compression=strategy.compression_state).save(tmp_path / "ckpt")
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Any:
+    """Returns what the log says of residuals, each line with its level, and forgets it."""
+    caplog.set_level(logging.INFO, logger="absl")
+
+    def read() -> list[tuple[str, str]]:
+        lines = [(r.levelname, r.getMessage()) for r in caplog.records]
+        caplog.clear()
+        return [line for line in lines if line[1].startswith("tf_gc: residuals")]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("names", "level", "line"),
+    [
+        ("ab", "INFO", "residuals of 2 variables restored"),
+        (
+            "bc",
+            "WARNING",
+            "residuals of 1 variables restored; residuals of a.residual not used, there are no "
+            "such variables so far; residuals of c.residual start at zero",
+        ),
+    ],
+)
+@pytest.mark.parametrize("codec", [CODEC, tf_gc.TwoBit(0.6), tf_gc.OneBit(bypass_size=0)])
+def test_one_line_says_what_was_restored(
+    tmp_path: Path, said: Any, names: str, level: str, line: str, codec: Any
+) -> None:
+    path = saved(tmp_path, "a", "b")
+    assert said() == [("INFO", "tf_gc: residuals of all 2 variables start at zero")]
+    strategy = strategy_of(2, codec)
+    variables = variables_of(strategy, *names)
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.restore(path)
+    assert not said()
+    leave(strategy, variables, [0.0, 0.0])
+    assert said() == [(level, f"tf_gc: {line}")]
+    leave(strategy, variables, [0.0, 0.0])
+    assert not said()
+    checkpoint.restore(path)
+    assert said() == [(level, f"tf_gc: {line}")]
+
+
+def test_without_compression_one_line_says_that_residuals_are_dropped(
+    tmp_path: Path, said: Any
+) -> None:
+    path = saved(tmp_path, "a", "b")
+    said()
+    strategy = strategy_of(2, tf_gc.NoCompression())
+    tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
+    assert said() == [
+        ("WARNING", "tf_gc: residuals of 2 variables dropped, nothing is compressed now")
+    ]
+
+
+def test_restoring_undoes_what_was_left_since(tmp_path: Path) -> None:
+    strategy = strategy_of()
+    a, b = variables_of(strategy, "a", "b")
+    leave(strategy, [a], [0.1])
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    path = checkpoint.save(tmp_path / "ckpt")
+    leave(strategy, [a, b], [0.2, 0.2])
+    checkpoint.restore(path)
+    np.testing.assert_allclose(totals(strategy), [0, 0.2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
+    tmp_path: Path, said: Any, eager: bool
+) -> None:
+    path = saved(tmp_path, "a", "b")
+    said()
+    strategy = strategy_of(1)
+    a, new = variables_of(strategy, "a", "new")
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.restore(path)
+    reduce = reducer(strategy, [a, new], eager)
+    gradients = [np.array([[1, np.nan, 2]], np.float32), np.ones((1, 3), np.float32)]
+    np.testing.assert_allclose(reduce(gradients)[0], [[1.2, np.nan, 2.2], [1, 1, 1]], rtol=1e-6)
+    gradients[0][:] = 1
+    np.testing.assert_allclose(reduce(gradients)[0], [[1, 1.2, 1], [1, 1, 1]], rtol=1e-6)
+    np.testing.assert_allclose(reduce(gradients)[0], np.ones((2, 3)))
+    (line,) = said()
+    assert "residuals of 1 variables restored; residuals of b.residual not used" in line[1]
+    assert len(strategy.compression_state) == 1  # no memory for variables without any

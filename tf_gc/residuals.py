@@ -1,12 +1,17 @@
 """Residuals: what each replica has not sent yet, one variable for each (variable, replica)."""
 
+import json
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from absl import logging
+
+NOTHING_COMPRESSED = "nothing is compressed now"
 
 
 class CompressionState(tf.Module):
@@ -20,15 +25,24 @@ class CompressionState(tf.Module):
 
     A residual is made, with zeros, when a gradient of its variable is first reduced, and is
     released with its variable. Restoring before the first step works as for any Keras
-    variable that does not exist yet: the values wait.
+    variable that does not exist yet: the values wait. One line of the log says what became of
+    them, at the first reduction after that. A single replica adds its part to its first gradient.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_use: bool = True) -> None:
+        """Initializes the object.
+
+        Args:
+          in_use: whether gradients are compressed.
+        """
         super().__init__(name="compression_state")
+        self._in_use = in_use
         # Its attributes are what a checkpoint holds, each by its key: the variable's name and,
         # for a name that occurs again, a number in the order of the first reductions.
         self._residuals = tf.Module(name="residuals")
         self._key_of = _KeyOf()
+        self._saved_keys = _SavedKeys(self)
+        self._latest = _Restore(frozenset())
 
     def residuals_of(self, variable: tf.Variable) -> Sequence[tf.Variable]:
         """Returns the float32 residuals of a distributed variable, one for each local replica.
@@ -65,6 +79,36 @@ class CompressionState(tf.Module):
         """
         self._residual_of(variable).assign(total)
 
+    def add_restored(self, gradient: Any, variable: tf.Variable) -> Any:
+        """Adds to the gradient of a single replica what was restored for its variable, once.
+
+        That replica has nobody to send to, and so nothing else ever uses its residuals. An
+        element that is not finite takes nothing, as under compression.
+
+        Args:
+          gradient: of the variable's shape; one that is sparse is left alone.
+          variable: the distributed variable.
+
+        Returns:
+          The sum, in the gradient's dtype; the gradient where nothing was restored.
+        """
+        known = id(variable) in self._key_of.by_id
+        if not (known or self._new_key(variable.name) in self._latest.keys):
+            return gradient
+        if not self._in_use or not isinstance(gradient, tf.Tensor):
+            return gradient
+        (residual,) = self.residuals_of(variable)
+        with tf.device(residual.device):
+            waiting = residual.read_value()
+            total = tf.cast(gradient, tf.float32) + waiting
+            residual.assign(tf.where(tf.math.is_finite(total), tf.zeros_like(waiting), waiting))
+            return tf.cast(total, gradient.dtype)
+
+    def say_what_was_restored(self) -> None:
+        """Logs, once after a restore or at the start, which residuals there are."""
+        if not self._latest.said:
+            self._latest.say(self._keys())
+
     def reset(self) -> None:
         """Sets all residuals to zero: what has not been sent yet is dropped."""
         for residual in self.variables:
@@ -76,8 +120,10 @@ class CompressionState(tf.Module):
 
     def _residual_of(self, variable: tf.Variable) -> Any:
         # An id is not used again while its entry is here: the entry goes with the variable.
-        key = self._key_of.by_id.get(id(variable))
-        return getattr(self._residuals, key or self._create(variable))
+        # Two models may be traced in two threads: variables of one name need a key each.
+        with self._key_of.lock:
+            key = self._key_of.by_id.get(id(variable))
+            return getattr(self._residuals, key or self._create(variable))
 
     def _create(self, variable: tf.Variable) -> str:
         key = self._new_key(variable.name)
@@ -95,6 +141,21 @@ class CompressionState(tf.Module):
         weakref.finalize(variable, _release, weakref.ref(self), id(variable)).atexit = False
         return key
 
+    def _keys(self) -> list[str]:
+        return list(self._key_of.by_id.values())
+
+    def _restored(self, keys: Sequence[str]) -> None:
+        """Notes that a checkpoint with residuals of these keys is being restored."""
+        mine = self._keys()
+        self._latest = _Restore(frozenset(keys))
+        if not self._in_use:
+            self._latest.drop()
+        elif mine:
+            for key in set(mine) - set(keys):  # what it holds is of steps that are undone
+                for component in getattr(self._residuals, key).values:
+                    component.assign(tf.zeros_like(component))
+            self._latest.say(mine)
+
     def _new_key(self, name: str) -> str:
         # The suffix keeps the key apart from the attributes that a tf.Module has by itself.
         base = name.split(":")[0]
@@ -105,14 +166,75 @@ class CompressionState(tf.Module):
         return key
 
 
+def said_of(names: Iterable[str], what: str) -> str:
+    """Returns what happened to the residuals of some variables, in words."""
+    return f"residuals of {', '.join(sorted(names))} {what}"
+
+
+class _Restore:
+    """What the latest restored checkpoint has, and whether the log knows what became of it.
+
+    Before the first one that is a checkpoint without residuals.
+    """
+
+    def __init__(self, keys: frozenset[str]) -> None:
+        self.keys = keys
+        self.said = False
+
+    def drop(self) -> None:
+        self.said = True
+        if self.keys:
+            logging.warning(
+                f"tf_gc: residuals of {len(self.keys)} variables dropped, {NOTHING_COMPRESSED}"
+            )
+
+    def say(self, mine: Sequence[str]) -> None:
+        """Logs which keys were found in both, in the checkpoint only and in `mine` only."""
+        self.said = True
+        if not self.keys:
+            logging.info("tf_gc: residuals of all %d variables start at zero", len(mine))
+            return
+        both = self.keys & set(mine)
+        rest = []
+        if unknown := self.keys - both:
+            rest.append(said_of(unknown, "not used, there are no such variables so far"))
+        if new := set(mine) - both:
+            rest.append(said_of(new, "start at zero"))
+        level = logging.WARNING if rest else logging.INFO
+        logging.log(
+            level, "tf_gc: %s", "; ".join([f"residuals of {len(both)} variables restored", *rest])
+        )
+
+
+class _SavedKeys(tf.train.experimental.PythonState):
+    """The keys of the residuals in a checkpoint, which tell a restore from a start."""
+
+    def __init__(self, state: CompressionState) -> None:
+        self._state = weakref.ref(state)
+
+    def serialize(self) -> str:
+        state = self._state()
+        return json.dumps([] if state is None else state._keys())
+
+    def deserialize(self, string_value: str | bytes) -> None:
+        state = self._state()
+        if state is not None:
+            state._restored(json.loads(string_value))
+
+
 class _KeyOf:
     """The keys of living variables, which have no hash of their own, by their identity.
 
     (In an object, since a `tf.Module` would take a dict for something to save.)
+
+    Attributes:
+      by_id: the key of each variable, by its `id()`.
+      lock: held while a variable's key is looked up or made.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[int, str] = {}
+        self.lock = threading.Lock()
 
 
 def _release(state: "weakref.ref[CompressionState]", variable_id: int) -> None:

@@ -59,6 +59,10 @@ def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list
 def _batch_reduce(
     strategy: tf.distribute.Strategy, gradients: tuple[Any, ...], variables: tuple[Any, ...]
 ) -> list[Any]:
+    state = getattr(strategy, "compression_state", None)
+    if state is not None and strategy.num_replicas_in_sync == 1:
+        gradients = tuple(map(state.add_restored, gradients, variables))
+        state.say_what_was_restored()
     # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
     return strategy.extended.batch_reduce_to(
         tf.distribute.ReduceOp.SUM, list(zip(gradients, variables, strict=True))

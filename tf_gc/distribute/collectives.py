@@ -1,6 +1,8 @@
 """TensorFlow's collectives: in control flow, side by side, and all-to-all."""
 
+import collections
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,8 @@ from tf_gc.reduction.exchange import Group, is_cpu
 _LANES = 4
 
 _key_bases = itertools.count(1 << 20, 1 << 10)
+# Held while the local replicas draw the key of a collective.
+_drawing = threading.Lock()
 
 
 def new_key_base() -> int:
@@ -44,10 +48,13 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
         group_key = self._launchers[0]._group_key
 
         def new_launchers() -> list[_Launcher]:
-            return [
+            launchers = [
                 _Launcher(group_key, group_size, collective_keys, device, options)
                 for device in self._devices
             ]
+            for launcher in launchers:
+                launcher.peers = launchers
+            return launchers
 
         self._launchers: list[Any] = new_launchers()
         # The stock reductions have a lane of their own, but NCCL wants one order for all.
@@ -130,7 +137,13 @@ class _Lane:
 
 
 class _Launcher(_compat.CollectiveReplicaLauncher):
-    """Launches the collectives of one replica."""
+    """Launches the collectives of one replica.
+
+    Attributes:
+      peers: the launchers of all local replicas, this one among them.
+    """
+
+    peers: "list[_Launcher]"
 
     def all_gather_rows(self, message: tf.Tensor, options: Any) -> tf.Tensor:
         return self._all_gather(message, options)
@@ -149,19 +162,41 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
             )
 
     def _next_instance_key(self) -> tf.Tensor:
-        key = super()._next_instance_key()
         if tf.executing_eagerly():
-            return key
+            # Of a Python number TensorFlow would keep a copy for ever, one for each collective.
+            return tf.constant(np.asarray(super()._next_instance_key(), np.int32))
+        graph = tf.compat.v1.get_default_graph()
+        while getattr(graph, "is_control_flow_graph", False):
+            graph = graph.outer_graph
+        # In a function the local replicas share the key of a collective: each asks for as many,
+        # in the same order. Had each a key of its own, steps that run in two threads could draw
+        # them in turns, and a replica would meet the others of the other step.
+        if not hasattr(graph, "_tf_gc_instance_keys"):
+            graph._tf_gc_instance_keys = {}
+        first: tuple[list[tf.Tensor], collections.Counter[_Launcher]] = ([], collections.Counter())
+        keys, asked = graph._tf_gc_instance_keys.setdefault(self.peers[0], first)
+        number = asked[self]
+        asked[self] += 1
+        if number == len(keys):
+            keys.append(self._new_key())
+        return keys[number]
+
+    def _new_key(self) -> tf.Tensor:
+        """Returns a new input of the function being built, for one collective."""
+        key = super()._next_instance_key()
         # TensorFlow made `key` an input of the function being built, and noted how its callers
         # get a value. A caller that is the body of a loop or a branch has to ask its own
         # function, which is what this method does.
         captures = key.graph._function_captures
         name = next(name for name, value in captures.by_ref_internal.items() if value is key)
-        stock = captures.by_ref_external[name]
 
         def value_for_caller() -> Any:
-            return stock() if tf.executing_eagerly() else [self._next_instance_key()]
+            if not tf.executing_eagerly():
+                return [self._new_key()]
+            with _drawing:
+                return [launcher._next_instance_key() for launcher in self.peers][:1]
 
+        stock = captures.by_ref_external[name]
         value_for_caller.output_spec = stock.output_spec  # type: ignore[attr-defined]
         captures.by_ref_external[name] = value_for_caller
         return key

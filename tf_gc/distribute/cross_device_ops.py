@@ -52,7 +52,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._replicas = replicas
         self.codec = codec
         self.plan = plan
-        self.compression_state = CompressionState()
+        self.compression_state = CompressionState(in_use=isinstance(codec, MessageCodec))
         self.traffic: Traffic | None = None
 
     @property
@@ -81,7 +81,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
     ) -> list[Any]:
         pairs = list(value_destination_pairs)
-        if reduce_op != tf.distribute.ReduceOp.SUM:
+        if reduce_op != tf.distribute.ReduceOp.SUM or self._replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         sizes = [_size(*pair) for pair in pairs]
         grouping = group(self.codec, sizes, options.bytes_per_pack)
@@ -104,6 +104,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                 reduced[i] = value
         if self.plan is not None and any(size is not None for size in sizes):
             self._account(pairs, grouping, sent)
+            self.compression_state.say_what_was_restored()
         return reduced
 
     def _sum_bucket(self, number: int, pairs: Pairs, options: Any) -> tuple[list[Any], int]:

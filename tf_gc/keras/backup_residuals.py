@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tf_gc.codecs import MessageCodec
-from tf_gc.residuals import CompressionState
+from tf_gc.residuals import NOTHING_COMPRESSED, CompressionState, said_of
 
 _LAYOUT = "variables"
 
@@ -88,7 +88,7 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
     if totals is None or not totals.sums:
         return ["it has no residuals, and they start at zero"] if compresses else []
     if state is None or not compresses:
-        return [f"residuals of {len(totals.sums)} variables dropped, nothing is compressed now"]
+        return [f"residuals of {len(totals.sums)} variables dropped, {NOTHING_COMPRESSED}"]
     mine = _layout(model)
     same = [shape for _, shape in mine] == [shape for _, shape in totals.layout]
     number_of = {entry: number for number, entry in enumerate(mine)}
@@ -101,7 +101,7 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
             state.set_total(model.weights[target].value, total)
     if not dropped:
         return []
-    return [f"residuals of {', '.join(dropped)} dropped, the model has no such variables"]
+    return [said_of(dropped, "dropped, the model has no such variables")]
 
 
 def _layout(model: Any) -> list[tuple[str, tuple[int, ...]]]:
