@@ -1,0 +1,87 @@
+"""Faulty links and workers that stand still: right sums or an error in bounded time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.multiworker import cluster, proxy
+from tests.multiworker.fault_scenarios import QUIET, Report
+
+pytestmark = pytest.mark.multiworker
+
+AUTO = {"type": "2bit"}
+FIXED = {"type": "2bit", "threshold": 0.1}
+SLOW = 60_000  # bytes a second: some seconds for a step
+# A worker without heartbeats is given up after 10 seconds.
+NOTICED = 25
+
+
+def run(scenario: str, *arguments: Any, workers: int = 2, **options: Any) -> list[Report]:
+    """Runs a scenario; whatever happened, no sum was wrong and no worker ended by itself."""
+    reports = cluster.values(f"fault_scenarios:{scenario}", *arguments, workers=workers, **options)
+    for report in reports:
+        assert all(report.right), reports
+    return reports
+
+
+def assert_all_fail(reports: list[Report], errors: tuple[str, ...], seconds: float) -> None:
+    """Each worker's step fails in time, after those without faults, and so does any other."""
+    for report in reports:
+        assert len(report.right) >= QUIET - 1, reports  # which one of them may just have missed
+        first, second = report.endings
+        assert first.error in errors, first
+        assert first.seconds < seconds, first
+        assert second.error == first.error, second
+        assert second.seconds < 5, second
+
+
+@pytest.mark.parametrize(
+    ("plan", "workers", "devices"),
+    [("all_gather", 2, 1), ("scatter_gather", 3, 1), ("hierarchical", 2, 2)],
+)
+def test_a_reset_in_the_middle_of_a_transfer_ends_the_step_everywhere(
+    plan: str, workers: int, devices: int
+) -> None:
+    params = {**(FIXED if plan == "hierarchical" else AUTO), "plan": plan}
+    with proxy.links(workers) as links:
+        reports = run(
+            *("reset_in_a_step", links.port, params),
+            **{"workers": workers, "devices": devices, "configs": links.configs},
+        )
+        assert links.resets > 0
+    # One that lost nothing itself notices when the process of another has ended.
+    assert_all_fail(reports, ("UnavailableError",), NOTICED)
+    assert any("Connection reset" in report.endings[0].message for report in reports)
+
+
+@pytest.mark.parametrize("params", [AUTO, {**FIXED, "plan": "scatter_gather"}])
+def test_a_reset_between_steps_and_a_slow_link_change_no_sum(params: Any) -> None:
+    with proxy.links(2) as links:
+        reports = run(*("idle_reset_then_slow", links.port, params, SLOW), configs=links.configs)
+        assert links.resets > 0
+    for report in reports:
+        assert len(report.right) == QUIET + 2, report
+        assert not report.endings
+        assert report.seconds[-1] > 1, "the link was not slow"
+
+
+@pytest.mark.parametrize("timeout_seconds", [4.0, None])
+def test_a_link_that_stands_still_is_an_error(timeout_seconds: float | None) -> None:
+    with proxy.links(2) as links:
+        reports = run("stall", links.port, AUTO, timeout_seconds, configs=links.configs)
+    # Without a timeout it is the heartbeats that are missed.
+    errors = ("DeadlineExceededError", *(() if timeout_seconds else ("UnavailableError",)))
+    assert_all_fail(reports, errors, (timeout_seconds or NOTICED) + 3)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_stopped_for_longer_than_the_timeout_fails_like_the_others(victim: int) -> None:
+    timeout, short, long = 6.0, 2.0, 9.0
+    reports = run("stop", victim, AUTO, timeout, {1: short, QUIET: long})
+    others = [report for index, report in enumerate(reports) if index != victim]
+    assert_all_fail(others, ("DeadlineExceededError",), timeout + 3)
+    for report in others:
+        assert short - 1 < report.seconds[1] < timeout
+    assert_all_fail([reports[victim]], ("DeadlineExceededError", "UnavailableError"), timeout + 3)
