@@ -10,6 +10,7 @@ TENSORFLOW ?= tensorflow
 endif
 # Warnings are errors here, but not for users, who have other compilers.
 export CXXFLAGS ?= -Werror
+export NVCCFLAGS ?= -Werror all-warnings -Xcompiler -Werror
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 VENV := .venv
@@ -19,13 +20,15 @@ INSTALLED := $(VENV)/.installed
 OPS := tf_gc/ops/_tf_gc_ops.so
 
 CC_FILES := $(wildcard custom_ops/*/*.cc custom_ops/*/*.h custom_ops/*/*.inc)
+CU_FILES := $(wildcard custom_ops/*/*.cu custom_ops/*/*.cuh)
+TEST_CC_FILES := $(foreach suffix,cc h cu cuh,$(wildcard tests/*/*.$(suffix) tests/*/*/*.$(suffix)))
 CLANG_FORMAT := $(BIN)/clang-format --style=file --fallback-style=Google
 BUILD_FILES := BUILD MODULE.bazel
 BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build test lint format bench clean lint-bazel
+.PHONY: help demo build test lint format bench clean lint-bazel cuda-report sanitize test-cuda
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
@@ -34,6 +37,9 @@ help:
 	@echo "make format   format the sources"
 	@echo "make bench    measure the codec"
 	@echo "make build    make .venv, install the package into it, build the native ops"
+	@echo "make cuda-report  compile the CUDA kernels, say what registers they need"
+	@echo "make test-cuda  test and measure the CUDA kernels on this machine's GPU"
+	@echo "make sanitize  attack the native code, built with sanitizers"
 	@echo "make clean    remove .venv and all that was built"
 	@echo
 	@echo "PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)"
@@ -42,14 +48,15 @@ help:
 demo: build
 	$(BIN)/python examples/digits.py
 
-test: lint build
+test: lint build cuda-report
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(MAKE) sanitize
 
 lint: $(INSTALLED) lint-bazel
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(CLANG_FORMAT) --dry-run -Werror $(CC_FILES)
+	$(CLANG_FORMAT) --dry-run -Werror $(CC_FILES) $(CU_FILES) $(TEST_CC_FILES)
 
 # buildifier comes from npm; where there is none, the other checks must do.
 lint-bazel:
@@ -61,12 +68,42 @@ lint-bazel:
 	fi
 
 format: $(INSTALLED)
-	$(CLANG_FORMAT) -i $(CC_FILES)
+	$(CLANG_FORMAT) -i $(CC_FILES) $(CU_FILES) $(TEST_CC_FILES)
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 
 bench: build
 	$(BIN)/python benchmarks/codec.py $(BENCH_ARGS)
+
+# Each part for so many seconds; more find more.
+SANITIZE_SECONDS ?= 20
+sanitize: $(INSTALLED)
+	$(BIN)/python tests/sanitize/run.py $(SANITIZE_SECONDS)
+
+# The kernels, the CPU's codecs and their comparison in one program; without a GPU it is built, and
+# says that there is none.
+NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
+CUDA_ARCH ?= $(if $(shell command -v nvidia-smi),native,sm_90)
+GPU_TEST := build/test_gpu
+GPU_TEST_FILES := $(wildcard custom_ops/lib/gpu_*.cu tests/gpu/*.cu tests/gpu/*.cc) \
+  $(addprefix custom_ops/lib/,avx2.cc avx512.cc codec.cc scalar.cc)
+
+$(GPU_TEST): $(CC_FILES) $(CU_FILES) $(GPU_TEST_FILES) $(wildcard tests/gpu/*.h)
+	@mkdir -p $(@D)
+	$(NVCC) $$(PYTHONPATH=build_backend $(PYTHON) -c 'import tf_gc_cuda; \
+	  print(*tf_gc_cuda.NVCCFLAGS)') $(NVCCFLAGS) -arch=$(CUDA_ARCH) --threads 0 -I. \
+	  -o $@ $(GPU_TEST_FILES)
+
+test-cuda: $(GPU_TEST)
+	$(GPU_TEST)
+	@if command -v compute-sanitizer >/dev/null; then \
+	  compute-sanitizer --error-exitcode 1 $(GPU_TEST) --small && \
+	  compute-sanitizer --tool initcheck --error-exitcode 1 $(GPU_TEST) --small; \
+	else \
+	  echo "skipped: compute-sanitizer is not on PATH"; \
+	fi
+	$(GPU_TEST) --json >build/gpu.json
+	mv build/gpu.json benchmarks/results/gpu.json
 
 build: $(INSTALLED) $(OPS)
 
@@ -82,7 +119,7 @@ $(VENV)/.made:
 	@touch $@
 
 # The editable install builds the ops too; make rebuilds them after an edit.
-$(INSTALLED): $(VENV)/.made setup.py pyproject.toml build_backend/tf_gc_build.py
+$(INSTALLED): $(VENV)/.made setup.py pyproject.toml $(wildcard build_backend/*.py)
 	$(PIP) install "setuptools>=77" "$(TENSORFLOW)"
 	$(PIP) install --no-build-isolation --editable ".[test,examples]"
 	@# BUILD finds TensorFlow's headers here.
@@ -90,6 +127,15 @@ $(INSTALLED): $(VENV)/.made setup.py pyproject.toml build_backend/tf_gc_build.py
 	  print(u.find_spec("tensorflow").submodule_search_locations[0])')" $(VENV)/tensorflow
 	@touch $@
 
-$(OPS): $(CC_FILES) | $(INSTALLED)
+# With or without a GPU, and beside the library that is in use. tests/ops loads it.
+cuda-report: build
+	@if $(BIN)/python build_backend/tf_gc_cuda.py; then \
+	  TF_GC_CUDA=1 $(BIN)/python setup.py --quiet build_ext --build-lib build/cuda && \
+	  $(BIN)/python build_backend/tf_gc_cuda.py build/cuda-kernels.log; \
+	else \
+	  echo "skipped: CUDA kernels (needs nvcc)"; \
+	fi
+
+$(OPS): $(CC_FILES) $(CU_FILES) | $(INSTALLED)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@

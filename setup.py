@@ -1,7 +1,8 @@
 """Builds tf_gc: the Python package and the TensorFlow op library inside it.
 
 Everything that does not depend on the TensorFlow at hand is in pyproject.toml.
-Compiler and flags can be set with CXX, CXXFLAGS and LDFLAGS.
+Compiler and flags can be set with CXX, CXXFLAGS and LDFLAGS; TF_GC_CUDA and
+NVCCFLAGS are for the CUDA kernels (build_backend/tf_gc_cuda.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from setuptools.errors import CompileError
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "build_backend"))
 
-from tf_gc_build import Flags, find_tensorflow, flags, requirement  # noqa: E402
+from tf_gc_build import Flags, cuda_wheels, find_tensorflow, flags, requirement  # noqa: E402
+from tf_gc_cuda import CudaError, Toolkit, toolkit, warnings  # noqa: E402
 
 # The op library's sources. BUILD has the same lists; tests/test_build_files.py
 # compares them with each other and with the tree.
@@ -41,20 +43,38 @@ SOURCES = [
     "custom_ops/ops/shapes.cc",
     "custom_ops/ops/two_bit_ops.cc",
 ]
+# Those of the CUDA kernels: g++ compiles .cc, nvcc .cu.
+CUDA_SOURCES = [
+    "custom_ops/kernels/gpu_device.cc",
+    "custom_ops/kernels/gpu_kernels.cc",
+    "custom_ops/lib/gpu_count.cu",
+    "custom_ops/lib/gpu_decode.cu",
+    "custom_ops/lib/gpu_encode.cu",
+]
 HEADERS = [
     "custom_ops/kernels/bucket.h",
     "custom_ops/kernels/codec_kernels.h",
-    "custom_ops/kernels/cpu.h",
+    "custom_ops/kernels/cpu_device.h",
     "custom_ops/kernels/density.h",
+    "custom_ops/kernels/gpu_device.h",
     "custom_ops/kernels/message.h",
+    "custom_ops/kernels/one_bit.h",
     "custom_ops/kernels/residual_lock.h",
     "custom_ops/kernels/shard_kernels.h",
+    "custom_ops/kernels/tensors.h",
+    "custom_ops/kernels/two_bit.h",
     "custom_ops/lib/block.h",
     "custom_ops/lib/block_simd.inc",
     "custom_ops/lib/c_api.h",
     "custom_ops/lib/codec.h",
     "custom_ops/lib/counts_block.h",
     "custom_ops/lib/float_mode.h",
+    "custom_ops/lib/gpu_codec.h",
+    "custom_ops/lib/gpu_launch.h",
+    "custom_ops/lib/gpu_messages.cuh",
+    "custom_ops/lib/gpu_numbers.cuh",
+    "custom_ops/lib/gpu_tables.h",
+    "custom_ops/lib/gpu_team.cuh",
     "custom_ops/lib/kernels.h",
     "custom_ops/lib/kernels_simd.inc",
     "custom_ops/lib/one_bit_block.h",
@@ -74,14 +94,15 @@ BUILD_INFO = '''"""What the op library beside this file was built with. Written 
 
 TENSORFLOW_VERSION = {tensorflow!r}
 COMPILER = {compiler!r}
+CUDA = {cuda!r}
 CXXFLAGS_SHA256 = {digest!r}
 '''
 
 
-def call(command: list[str]) -> str:
-    """Runs a command of the build and returns its output."""
+def call(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command of the build."""
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     except FileNotFoundError:
         raise CompileError(
             f"{command[0]} not found: install g++ (Debian: apt-get install g++) "
@@ -89,8 +110,11 @@ def call(command: list[str]) -> str:
         ) from None
     except subprocess.CalledProcessError as error:
         raise CompileError(f"{shlex.join(command)}\n{error.stderr}") from None
-    sys.stderr.write(done.stderr)  # warnings
-    return done.stdout
+
+
+def digest_of(*parts: str) -> str:
+    """Names a way to compile: objects of different ways are kept apart."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def is_fresh(target: Path) -> bool:
@@ -124,23 +148,37 @@ class BuildOps(build_ext):
         if tensorflow is None:
             raise CompileError("TensorFlow is not installed: pip install tensorflow")
         tf_flags = flags(tensorflow)
+        try:
+            cuda = toolkit(tf_flags.cuda, cuda_wheels())
+        except CudaError as error:
+            raise CompileError(str(error)) from None
         compiler = shlex.split(os.environ.get("CXX", "g++"))
-        compiler_version = call([*compiler, "--version"]).splitlines()[0]
+        compiler_version = call([*compiler, "--version"]).stdout.splitlines()[0]
         command = [*compiler, *CXXFLAGS, *self.compile_flags(tf_flags)]
-        digest = hashlib.sha256(
-            "\0".join([*command, compiler_version, tf_flags.version]).encode()
-        ).hexdigest()
-
-        objects = self.compile(command, ROOT / "build" / "ops" / digest[:16])
-        linked = objects[0].with_name(f"{os.getpid()}.so")
+        digest = digest_of(*command, compiler_version, tf_flags.version)
+        objects = self.compile(SOURCES, {".cc": command}, digest)
         ldflags = [*tf_flags.link, *shlex.split(os.environ.get("LDFLAGS", ""))]
-        call([*compiler, "-shared", "-o", str(linked), *map(str, objects), *ldflags])
+        if cuda is not None:
+            compilers = self.cuda_compilers(cuda, command)
+            digest = digest_of(digest, cuda.version, *compilers[".cc"], *compilers[".cu"])
+            cuda_objects = self.compile(CUDA_SOURCES, compilers, digest)
+            logs = [path.with_suffix(".log").read_text() for path in cuda_objects]
+            (ROOT / "build" / "cuda-kernels.log").write_text("".join(logs))
+            objects += cuda_objects
+            # First: TensorFlow exports the names of the CUDA runtime too, and calls its own.
+            ldflags = [*cuda.link_flags(), *ldflags]
+        linked = objects[-1].with_name(f"{os.getpid()}.so")
+        done = call([*compiler, "-shared", "-o", str(linked), *map(str, objects), *ldflags])
+        sys.stderr.write(done.stderr)
         # A running program may have the old file mapped: replace it, don't write into it.
         os.replace(linked, linked.with_name(library.name))
         library.unlink(missing_ok=True)
         shutil.copy(linked.with_name(library.name), library)
         info = BUILD_INFO.format(
-            tensorflow=tf_flags.version, compiler=compiler_version, digest=digest
+            tensorflow=tf_flags.version,
+            compiler=compiler_version,
+            cuda=None if cuda is None else str(cuda),
+            digest=digest,
         )
         library.with_name("_build_info.py").write_text(info)
 
@@ -153,28 +191,41 @@ class BuildOps(build_ext):
             result += ["-isystem", flag[2:]] if flag.startswith("-I") else [flag]
         return result + shlex.split(os.environ.get("CXXFLAGS", ""))
 
-    def compile(self, command: list[str], directory: Path) -> list[Path]:
-        """Compiles what has changed since `command` last ran; returns all objects."""
+    @staticmethod
+    def cuda_compilers(cuda: Toolkit, command: list[str]) -> dict[str, list[str]]:
+        """The commands that compile CUDA_SOURCES, by suffix; `command` compiles the others."""
+        includes = [flag for path in cuda.includes for flag in ("-isystem", path)]
+        return {".cc": [*command, *includes], ".cu": [cuda.nvcc, "-I.", *cuda.compile_flags()]}
+
+    def compile(
+        self, sources: list[str], compilers: dict[str, list[str]], digest: str
+    ) -> list[Path]:
+        """Compiles what has changed since the same commands last ran; returns all objects."""
+        directory = ROOT / "build" / "ops" / digest[:16]
         directory.mkdir(parents=True, exist_ok=True)
 
         def compile_one(source: str) -> Path:
-            target = directory / (source.replace("/", "-").removesuffix(".cc") + ".o")
+            name, suffix = os.path.splitext(source)
+            target = directory / (name.replace("/", "-") + ".o")
             if not is_fresh(target):
                 print(f"compiling {source}", flush=True)
                 partial = target.with_suffix(f".{os.getpid()}.o")
-                depfile = ["-MMD", "-MF", str(target.with_suffix(".d"))]
-                call([*command, *depfile, "-c", source, "-o", str(partial)])
+                listing = target.with_suffix(".d")
+                depfile = ["-MMD", "-MF", str(listing)]
+                done = call([*compilers[suffix], *depfile, "-c", source, "-o", str(partial)])
+                sys.stderr.write(warnings(done.stderr))
+                target.with_suffix(".log").write_text(done.stderr)
                 os.replace(partial, target)
             return target
 
         with ThreadPoolExecutor(self.parallel or min(2, os.cpu_count() or 1)) as pool:
-            return list(pool.map(compile_one, SOURCES))
+            return list(pool.map(compile_one, sources))
 
 
 if __name__ == "__main__":
     setup(
         packages=find_packages(include=["tf_gc", "tf_gc.*"]),
-        ext_modules=[Extension("tf_gc.ops._tf_gc_ops", SOURCES, depends=HEADERS)],
+        ext_modules=[Extension("tf_gc.ops._tf_gc_ops", SOURCES, depends=[*CUDA_SOURCES, *HEADERS])],
         cmdclass={"build_ext": BuildOps},
         install_requires=[
             requirement(find_tensorflow()),

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403  (the hooks that stay as they are)
+from tf_gc_cuda import WHEELS
 
 # What is required where there is no TensorFlow; `-C tensorflow=tensorflow-cpu`
 # on pip's command line names another one.
@@ -43,7 +44,8 @@ print(json.dumps(found))
 _FLAGS = """
 import json, tensorflow as tf
 print(json.dumps([tf.__version__, tf.sysconfig.get_compile_flags(),
-                  tf.sysconfig.get_link_flags()]))
+                  tf.sysconfig.get_link_flags(),
+                  bool(tf.sysconfig.get_build_info().get("is_cuda_build"))]))
 """
 
 
@@ -61,6 +63,7 @@ class Flags(NamedTuple):
     version: str  # tf.__version__
     compile: list[str]
     link: list[str]
+    cuda: bool  # whether it was built for CUDA
 
 
 def _ask(script: str, isolated: bool) -> Any:
@@ -90,6 +93,11 @@ def find_tensorflow() -> TensorFlow | None:
 def flags(tensorflow: TensorFlow) -> Flags:
     """Imports TensorFlow, in another process, and returns its flags."""
     return Flags(*_ask(_FLAGS, tensorflow.isolated))
+
+
+def cuda_wheels() -> list[str]:
+    """Returns the directories of the package `nvidia`, which has NVIDIA's wheels."""
+    return [path for isolated in (False, True) for path in _ask(WHEELS, isolated)]
 
 
 def requirement(tensorflow: TensorFlow | None) -> str:

@@ -25,7 +25,7 @@ ZERO, NOT_FINITE, MINUS, PLUS = 0b00, 0b01, 0b10, 0b11
 
 MAX_MAGNITUDE = np.float32(2.0**120)
 MIN_MAGNITUDE = np.float32(2.0**-126)
-MEAN_FACTOR, SCALE_FACTOR = np.float32(0.7), np.float32(0.5)
+SCALE_FACTOR = np.float32(2) / np.float32(3)
 NAN = np.array(0x7FC00000, np.uint32).view(np.float32)[()]
 
 
@@ -110,19 +110,10 @@ def encode_auto(gradient: Array, residual: Array, *addends: Array) -> tuple[Arra
     p_blocks = to_blocks(np.where(finite, p, np.float32(0)))
     magnitude = np.abs(p_blocks)
 
-    count = to_blocks(finite).sum(axis=1).astype(np.float32)
-    mean = (MEAN_FACTOR * tree_sum(magnitude)) / np.maximum(count, np.float32(1))
-    large = magnitude >= np.maximum(mean, MIN_MAGNITUDE)[:, None]
-    count = large.sum(axis=1).astype(np.float32)
-    kept = np.where(large, magnitude, np.float32(0))
-    half = (SCALE_FACTOR * tree_sum(kept)) / np.maximum(count, np.float32(1))
-
-    send = magnitude >= np.maximum(half, MIN_MAGNITUDE)[:, None]
-    sent = send.sum(axis=1).astype(np.float32)
-    kept = np.where(send, magnitude, np.float32(0))
-    alpha = tree_sum(kept) / np.maximum(sent, np.float32(1))
-    scales = bfloat16_bits(alpha)
+    scaled = SCALE_FACTOR * magnitude.max(axis=1)
+    scales = bfloat16_bits(np.where(scaled < 2 * MIN_MAGNITUDE, np.float32(0), scaled))
     scale = bfloat16_values(scales)[:, None]
+    send = (magnitude >= scale / 2) & (scale > 0)
 
     plus = (send & (p_blocks > 0)).reshape(-1)[:size]
     minus = (send & (p_blocks < 0)).reshape(-1)[:size]

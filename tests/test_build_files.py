@@ -56,16 +56,21 @@ def tree(*suffixes: str) -> list[str]:
 
 
 def test_setup_py_lists_every_file(setup_py: dict[str, Any]) -> None:
-    assert setup_py["SOURCES"] == tree(".cc")
-    assert setup_py["HEADERS"] == tree(".h", ".inc")
+    sources = setup_py["SOURCES"] + setup_py["CUDA_SOURCES"]
+    assert sorted(sources) == tree(".cc", ".cu")
+    assert setup_py["HEADERS"] == tree(".h", ".inc", ".cuh")
+    assert all("/gpu_" in source for source in setup_py["CUDA_SOURCES"])
+    assert not any("/gpu_" in source for source in setup_py["SOURCES"])
 
 
 def test_build_lists_the_same_files_as_setup_py(
     setup_py: dict[str, Any], bazel: dict[str, dict[str, Any]]
 ) -> None:
-    lib, ops = bazel["lib"], bazel["tf_gc/ops/_tf_gc_ops.so"]
-    listed = lib["srcs"] + lib["hdrs"] + ops["srcs"]
-    assert sorted(listed) == sorted(setup_py["SOURCES"] + setup_py["HEADERS"])
+    lib, ops, cuda = bazel["lib"], bazel["tf_gc/ops/_tf_gc_ops.so"], bazel["cuda"]
+    listed = lib["srcs"] + lib["hdrs"] + ops["srcs"] + cuda["srcs"]
+    lists = setup_py["SOURCES"] + setup_py["CUDA_SOURCES"] + setup_py["HEADERS"]
+    assert sorted(listed) == sorted(lists)
+    assert all("/gpu_" in file for file in cuda["srcs"])
     assert all(file.startswith("custom_ops/lib/") for file in lib["srcs"] + lib["hdrs"])
 
 
@@ -84,6 +89,7 @@ def test_build_finds_the_installed_tensorflow(setup_py: dict[str, Any]) -> None:
     flags = setup_py["flags"](found)
     assert flags.version == tf.__version__
     assert flags.compile == tf.sysconfig.get_compile_flags()
+    assert flags.cuda == tf.sysconfig.get_build_info()["is_cuda_build"]
 
 
 @pytest.mark.parametrize(

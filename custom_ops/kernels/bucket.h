@@ -29,6 +29,9 @@ class Bucket {
 
   int64_t blocks() const { return starts_.back(); }
 
+  // The elements of a tensor.
+  int64_t size(int tensor) const { return sizes_[tensor]; }
+
   // The blocks of a shard. The last shards of a bucket may have fewer than the
   // others, or none.
   struct Shard {

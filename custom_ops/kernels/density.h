@@ -1,4 +1,6 @@
 // Tells a user whose fixed threshold is so large that next to nothing is sent.
+// On the CPU only: where messages are elsewhere, to read one would be to wait
+// for the device in each step.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_

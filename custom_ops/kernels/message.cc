@@ -55,11 +55,21 @@ void MessageFormat::WriteFrame(const MessageLayout& layout, int64_t used,
               layout.size - layout.padding_offset);
 }
 
-absl::Status MessageFormat::ReadRows(const tensorflow::OpInputList& messages,
-                                     const MessageLayout& layout,
-                                     int64_t unchecked,
-                                     std::vector<const uint8_t*>* rows) const {
+absl::Status MessageFormat::CheckHeaders(
+    const std::vector<const uint8_t*>& rows,
+    const MessageLayout& layout) const {
   const MessageHeader expected = HeaderOf(*this, layout.blocks);
+  for (const uint8_t* row : rows) {
+    MessageHeader found;
+    std::memcpy(&found, row, sizeof(found));
+    TF_RETURN_IF_ERROR(CheckHeader(found, expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowsOf(const tensorflow::OpInputList& messages,
+                    const MessageLayout& layout,
+                    std::vector<const uint8_t*>* rows) {
   for (const tensorflow::Tensor& message : messages) {
     if (message.dims() != 2 || message.dim_size(1) != layout.words()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -67,13 +77,8 @@ absl::Status MessageFormat::ReadRows(const tensorflow::OpInputList& messages,
           layout.blocks, " blocks, got ", message.shape().DebugString()));
     }
     const uint8_t* row = static_cast<const uint8_t*>(message.data());
-    for (int64_t i = 0; i < message.dim_size(0); ++i, row += layout.size) {
-      if (static_cast<int64_t>(rows->size()) != unchecked) {
-        MessageHeader found;
-        std::memcpy(&found, row, sizeof(found));
-        TF_RETURN_IF_ERROR(CheckHeader(found, expected));
-      }
-      rows->push_back(row);
+    for (int64_t i = 0; i < message.dim_size(0); ++i) {
+      rows->push_back(row + i * layout.size);
     }
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// The frame of a message: which codec a kernel speaks, writing the header and
-// the padding, checking those of messages that arrive.
+// The frame of a message: which codec a kernel speaks, where messages are,
+// writing the header and the padding, checking those that arrive.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_MESSAGE_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_MESSAGE_H_
@@ -24,14 +24,17 @@ struct MessageFormat {
   void WriteFrame(const MessageLayout& layout, int64_t used,
                   uint8_t* message) const;
 
-  // Puts the start of each row of the input list `messages` into `rows`.
-  // InvalidArgument if a tensor's shape is not [rows, layout.words()] or a
-  // header is not the one that WriteFrame() writes. The row number `unchecked`
-  // may hold anything.
-  absl::Status ReadRows(const tensorflow::OpInputList& messages,
-                        const MessageLayout& layout, int64_t unchecked,
-                        std::vector<const uint8_t*>* rows) const;
+  // InvalidArgument if a row's header is not the one that WriteFrame() writes.
+  absl::Status CheckHeaders(const std::vector<const uint8_t*>& rows,
+                            const MessageLayout& layout) const;
 };
+
+// Puts the start of each row of the input list `messages` into `rows`, and
+// reads none. InvalidArgument if a tensor's shape is not [rows,
+// layout.words()].
+absl::Status RowsOf(const tensorflow::OpInputList& messages,
+                    const MessageLayout& layout,
+                    std::vector<const uint8_t*>* rows);
 
 // InvalidArgument if there are not as many rows as the attribute `name` says.
 absl::Status CheckRows(const std::vector<const uint8_t*>& rows,

@@ -1,44 +1,12 @@
 // CPU kernels of the one-bit ops.
 
-#include <cstdint>
-#include <cstring>
-
-#include "absl/strings/str_cat.h"
-#include "custom_ops/kernels/codec_kernels.h"
-#include "custom_ops/kernels/message.h"
+#include "custom_ops/kernels/cpu_device.h"
+#include "custom_ops/kernels/one_bit.h"
 #include "custom_ops/kernels/shard_kernels.h"
-#include "custom_ops/lib/one_bit_block.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
-namespace {
 
-struct OneBit {
-  static constexpr Codec kAuto = Codec::kOneBitAuto;
+TF_GC_REGISTER_FAMILY(tensorflow::DEVICE_CPU, "OneBit", CpuDevice, OneBit);
 
-  // The attribute `fixed` says whether `threshold` is used.
-  static absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
-                                 MessageFormat* format) {
-    bool fixed;
-    float threshold;
-    TF_RETURN_IF_ERROR(context->GetAttr("fixed", &fixed));
-    TF_RETURN_IF_ERROR(context->GetAttr("threshold", &threshold));
-    // By the bits: a thread that flushes subnormal numbers takes those for 0.
-    // -0 decides as 0 does, and the headers of messages must not differ.
-    uint32_t bits;
-    std::memcpy(&bits, &threshold, sizeof(threshold));
-    const bool zero = (bits & 0x7fffffffu) == 0;
-    if (fixed ? !IsFinite(threshold) : !zero) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "threshold must be in (", -kMaxMagnitude, ", ", kMaxMagnitude,
-          ") where `fixed`, 0 elsewhere, got ", threshold));
-    }
-    *format = {fixed ? Codec::kOneBitFixed : kAuto, zero ? 0.0f : threshold};
-    return absl::OkStatus();
-  }
-};
-
-TF_GC_REGISTER_FAMILY("OneBit", OneBit);
-
-}  // namespace
 }  // namespace tf_gc

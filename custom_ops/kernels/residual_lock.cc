@@ -60,15 +60,6 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
   return absl::OkStatus();
 }
 
-void ResidualLock::Keep(const Bucket& bucket, int64_t first, int64_t last) {
-  bucket.ForEachRun(first, last, [&](const Bucket::Run& run) {
-    const Buffers& residual = buffers(run.tensor);
-    if (residual.after == residual.before) return;
-    std::copy_n(residual.before + run.first_element, run.size,
-                residual.after + run.first_element);
-  });
-}
-
 void ResidualLock::Commit() {
   for (size_t i = 0; i < replacements_.size(); ++i) {
     if (buffers_[i].after != buffers_[i].before)

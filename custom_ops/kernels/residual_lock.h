@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "custom_ops/kernels/bucket.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -15,7 +14,7 @@ namespace tf_gc {
 
 // Looks the variables up and holds their locks until it is destroyed. A
 // residual that somebody still reads is not written in place: the encode writes
-// a new buffer, which Commit() gives to the variable.
+// all of a new buffer, which Commit() gives to the variable.
 class ResidualLock {
  public:
   struct Buffers {
@@ -30,10 +29,6 @@ class ResidualLock {
                        const tensorflow::OpInputList& gradients);
 
   const Buffers& buffers(int index) const { return buffers_[index]; }
-
-  // Takes over the residuals of the blocks [first, last), which are not
-  // encoded.
-  void Keep(const Bucket& bucket, int64_t first, int64_t last);
 
   void Commit();
 

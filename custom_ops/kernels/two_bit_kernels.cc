@@ -1,41 +1,12 @@
 // CPU kernels of the two-bit ops.
 
-#include <cstdint>
-#include <cstring>
-
-#include "absl/strings/str_cat.h"
-#include "custom_ops/kernels/codec_kernels.h"
-#include "custom_ops/kernels/message.h"
+#include "custom_ops/kernels/cpu_device.h"
 #include "custom_ops/kernels/shard_kernels.h"
-#include "custom_ops/lib/two_bit_block.h"
+#include "custom_ops/kernels/two_bit.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
-namespace {
 
-struct TwoBit {
-  static constexpr Codec kAuto = Codec::kTwoBitAuto;
+TF_GC_REGISTER_FAMILY(tensorflow::DEVICE_CPU, "TwoBit", CpuDevice, TwoBit);
 
-  // The attribute `threshold` is 0, or a number that the fixed codec takes.
-  static absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
-                                 MessageFormat* format) {
-    float threshold;
-    TF_RETURN_IF_ERROR(context->GetAttr("threshold", &threshold));
-    uint32_t bits;
-    std::memcpy(&bits, &threshold, sizeof(threshold));
-    *format = {TwoBitCodec(bits), 0.0f};
-    if (IsAuto(format->codec)) return absl::OkStatus();
-    if (!(threshold >= kMinMagnitude && threshold < kMaxMagnitude)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("threshold must be 0 (automatic) or in [", kMinMagnitude,
-                       ", ", kMaxMagnitude, "), got ", threshold));
-    }
-    format->threshold = threshold;
-    return absl::OkStatus();
-  }
-};
-
-TF_GC_REGISTER_FAMILY("TwoBit", TwoBit);
-
-}  // namespace
 }  // namespace tf_gc

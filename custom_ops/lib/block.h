@@ -8,6 +8,7 @@
 #define TF_GC_CUSTOM_OPS_LIB_BLOCK_H_
 
 #include <cfloat>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -34,9 +35,7 @@ TF_GC_HOST_DEVICE inline To BitCast(From from) {
   return to;
 }
 
-TF_GC_HOST_DEVICE inline float Abs(float x) {
-  return BitCast<float>(BitCast<uint32_t>(x) & 0x7fffffffu);
-}
+TF_GC_HOST_DEVICE inline float Abs(float x) { return std::fabs(x); }
 
 // ---- The float types -------------------------------------------------------
 
@@ -154,19 +153,72 @@ TF_GC_HOST_DEVICE inline float TreeSum(float* values) {
   return values[0];
 }
 
+// The codecs say what a block becomes for a team that shares it. Each member
+// has kElements of the elements, with zeros for those after the end of the
+// tensor, and calls every function together with the others. This is the CPU's
+// team, of one; the GPU's is in gpu_team.cuh.
+struct Alone {
+  static constexpr int kElements = kBlockSize;
+
+  // The elements of the block that are in the tensor, up to kBlockSize.
+  int size;
+
+  // Whether the member's element i is.
+  TF_GC_HOST_DEVICE bool Inside(int i) const { return i < size; }
+  // TreeSum() over all members' values, which it may overwrite.
+  TF_GC_HOST_DEVICE float Sum(float* values) const { return TreeSum(values); }
+  // The largest of all members' values, which are not negative.
+  TF_GC_HOST_DEVICE float Max(float value) const { return value; }
+  // Whether it is true for all members.
+  TF_GC_HOST_DEVICE bool All(bool condition) const { return condition; }
+  // The same, and for the teams that have to take the same path as this one.
+  TF_GC_HOST_DEVICE bool AllTeams(bool condition) const { return condition; }
+};
+
+// Whether all of a member's elements are finite.
+template <int kElements>
+TF_GC_HOST_DEVICE inline bool AreFinite(const float* p) {
+  bool finite = true;
+  for (int i = 0; i < kElements; ++i) finite &= IsFinite(p[i]);
+  return finite;
+}
+
+// Whether all of the block's elements are in the tensor and finite, as they are
+// in nearly all blocks: where it is known that they are, less is to be done.
+template <typename Team>
+TF_GC_HOST_DEVICE inline bool IsWhole(const Team& team, const float* p) {
+  return team.AllTeams(team.size == kBlockSize &&
+                       AreFinite<Team::kElements>(p));
+}
+
 // The functions below take the first `size` <= kBlockSize elements of a block.
 
 // `addend` is null, or what is added after the residual.
 template <typename T>
-TF_GC_HOST_DEVICE inline void LoadBlock(const T* gradient,
-                                        const float* residual,
-                                        const float* addend, int size,
-                                        float* p) {
+inline void LoadBlock(const T* gradient, const float* residual,
+                      const float* addend, int size, float* p) {
   for (int i = 0; i < size; ++i) p[i] = ToFloat(gradient[i]) + residual[i];
   if (addend != nullptr) {
     for (int i = 0; i < size; ++i) p[i] += addend[i];
   }
   for (int i = size; i < kBlockSize; ++i) p[i] = 0;
+}
+
+// Encodes a block as `Definition` (TwoBitFixed and the like) says.
+template <typename Definition, typename T>
+inline void EncodeBlock(const T* gradient, const float* residual_in,
+                        const float* addend, float* residual_out, int size,
+                        float threshold, uint8_t* codes, uint16_t* scale) {
+  // In arrays of their own, which the compiler knows not to overlap.
+  float p[kBlockSize];
+  float residual[kBlockSize] = {};
+  float kept[kBlockSize];
+  uint8_t code[kBlockSize];
+  LoadBlock(gradient, residual_in, addend, size, p);
+  for (int i = 0; i < size; ++i) residual[i] = residual_in[i];
+  Definition::Encode(Alone{size}, p, residual, threshold, code, kept, scale);
+  for (int i = 0; i < size; ++i) residual_out[i] = kept[i];
+  PackBlock<CodeBits(Definition::kCodec)>(code, codes);
 }
 
 }  // namespace tf_gc

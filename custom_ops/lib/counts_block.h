@@ -14,6 +14,14 @@
 
 namespace tf_gc {
 
+// The count of an element from the sum over `replicas` of 1 plus its value.
+// `marked` where a replica says "not finite".
+TF_GC_HOST_DEVICE inline uint16_t CountOf(int sum, int64_t replicas,
+                                          bool marked, int bits) {
+  return static_cast<uint16_t>(marked ? CountNotFinite(bits)
+                                      : sum - static_cast<int>(replicas));
+}
+
 // Stores the counts of the kFields elements of code byte i where they belong in
 // `counts`.
 template <int kFields>
@@ -33,18 +41,26 @@ TF_GC_HOST_DEVICE inline void StoreCounts(const uint16_t* count, int64_t i,
   }
 }
 
+// The count in the low bits of `field`.
+template <int kBits>
+TF_GC_HOST_DEVICE inline int CountInField(uint32_t field) {
+  constexpr uint32_t kSign = 1u << (kBits - 1);
+  const uint32_t bits = field & (2 * kSign - 1);
+  return static_cast<int>(bits ^ kSign) - static_cast<int>(kSign);
+}
+
 // The count of element i.
 template <int kBits>
 TF_GC_HOST_DEVICE inline int CountAt(const uint8_t* counts, int64_t i) {
   if constexpr (kBits == 16) {
-    int16_t count;
-    memcpy(&count, counts + 2 * i, sizeof(count));
-    return count;
+    uint16_t field;
+    memcpy(&field, counts + 2 * i, sizeof(field));
+    return CountInField<kBits>(field);
   } else if constexpr (kBits == 8) {
-    return static_cast<int8_t>(counts[i]);
+    return CountInField<kBits>(counts[i]);
   } else {
-    const int field = counts[i / 2] >> (i % 2 == 0 ? 4 : 0) & 0b1111;
-    return (field ^ 0b1000) - 0b1000;
+    return CountInField<kBits>(
+        static_cast<uint32_t>(counts[i / 2] >> (i % 2 == 0 ? 4 : 0)));
   }
 }
 

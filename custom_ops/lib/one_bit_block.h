@@ -25,36 +25,37 @@ TF_GC_HOST_DEVICE inline BFloat16 MeanScale(float sum, int count) {
 
 // The value that a code stands for.
 TF_GC_HOST_DEVICE inline float SignValue(bool plus, float scale) {
-  return BitCast<float>(BitCast<uint32_t>(scale) ^
-                        (MaskOf(!plus) & 0x80000000u));
+  return plus ? scale : -scale;
 }
 
-// Encodes the first `size` > 0 elements of a block, of which `scale_of(p)`
-// gives the scale and is_plus(p[i]) the signs.
-template <typename T, typename ScaleOf, typename IsPlus>
-TF_GC_HOST_DEVICE inline void EncodeOneBitBlock(
-    const T* gradient, const float* residual_in, const float* addend,
-    float* residual_out, int size, uint8_t* codes, uint16_t* scale,
-    ScaleOf scale_of, IsPlus is_plus) {
-  float p[kBlockSize];
-  LoadBlock(gradient, residual_in, addend, size, p);
-  bool finite = true;
-  for (int i = 0; i < kBlockSize; ++i) finite &= IsFinite(p[i]);
-  uint8_t code[kBlockSize] = {};
-  if (finite) {
-    const BFloat16 rounded = scale_of(p);
-    const float value = ToFloat(rounded);
-    *scale = rounded.bits;
-    for (int i = 0; i < size; ++i) {
-      code[i] = is_plus(p[i]);
-      p[i] -= SignValue(is_plus(p[i]), value);
-    }
-    for (int i = 0; i < size; ++i) residual_out[i] = p[i];
-  } else {
-    *scale = kScaleNaN;
-    for (int i = 0; i < size; ++i) residual_out[i] = residual_in[i];
+// Encodes a member's elements: is_plus(p[i]) gives the signs, `scale` what they
+// are multiplied with if all elements of the block are finite. `kWhole`: as
+// IsWhole() says. Returns the scale that is sent.
+template <bool kWhole, typename Team, typename IsPlus>
+TF_GC_HOST_DEVICE inline uint16_t EncodeSigns(const Team& team, const float* p,
+                                              const float* residual,
+                                              BFloat16 scale, IsPlus is_plus,
+                                              uint8_t* code, float* kept) {
+  constexpr int kElements = Team::kElements;
+  const bool finite = kWhole || team.All(AreFinite<kElements>(p));
+  const float value = ToFloat(scale);
+  for (int i = 0; i < kElements; ++i) {
+    const bool plus = is_plus(p[i]);
+    code[i] = plus && finite && (kWhole || team.Inside(i));
+    kept[i] = finite ? p[i] - SignValue(plus, value) : residual[i];
   }
-  PackBlock<1>(code, codes);
+  return finite ? scale.bits : kScaleNaN;
+}
+
+template <typename Team, typename IsPlus>
+TF_GC_HOST_DEVICE inline uint16_t EncodeOneBit(const Team& team, const float* p,
+                                               const float* residual,
+                                               BFloat16 scale, IsPlus is_plus,
+                                               uint8_t* code, float* kept) {
+  return IsWhole(team, p)
+             ? EncodeSigns<true>(team, p, residual, scale, is_plus, code, kept)
+             : EncodeSigns<false>(team, p, residual, scale, is_plus, code,
+                                  kept);
 }
 
 // The sums of a block over the messages, whose codes[r] and scales[r] point at
@@ -78,22 +79,21 @@ TF_GC_HOST_DEVICE inline bool IsNaNScale(uint16_t scale) {
   return (scale & 0x7fff) > 0x7f80;
 }
 
-// ---- The codecs, with the functions that scalar.cc takes --------------------
+// ---- The codecs -------------------------------------------------------------
+//
+// The functions are those of two_bit_block.h.
 
 struct OneBitFixed {
   static constexpr Codec kCodec = Codec::kOneBitFixed;
 
-  template <typename T>
-  TF_GC_HOST_DEVICE static void EncodeBlock(const T* gradient,
-                                            const float* residual_in,
-                                            const float* addend,
-                                            float* residual_out, int size,
-                                            float threshold, uint8_t* codes,
-                                            uint16_t* scale) {
-    EncodeOneBitBlock(
-        gradient, residual_in, addend, residual_out, size, codes, scale,
-        [](const float*) { return BFloat16{kScaleOne}; },
-        [=](float p) { return p > threshold; });
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float threshold,
+                                       uint8_t* code, float* kept,
+                                       uint16_t* scale) {
+    *scale = EncodeOneBit(
+        team, p, residual, BFloat16{kScaleOne},
+        [=](float element) { return element > threshold; }, code, kept);
   }
 
   // Counts in float32, exact up to 2^24 messages.
@@ -123,8 +123,7 @@ struct OneBitFixed {
       }
       uint16_t count[kFields];
       for (int j = 0; j < kFields; ++j) {
-        const int sum = 2 * plus[j] - static_cast<int>(replicas);
-        count[j] = static_cast<uint16_t>(marked ? CountNotFinite(bits) : sum);
+        count[j] = CountOf(2 * plus[j], replicas, marked, bits);
       }
       StoreCounts<kFields>(count, i, bits, counts);
     }
@@ -135,18 +134,17 @@ struct OneBitFixed {
 struct OneBitAuto {
   static constexpr Codec kCodec = Codec::kOneBitAuto;
 
-  template <typename T>
-  TF_GC_HOST_DEVICE static void EncodeBlock(
-      const T* gradient, const float* residual_in, const float* addend,
-      float* residual_out, int size, float, uint8_t* codes, uint16_t* scale) {
-    EncodeOneBitBlock(
-        gradient, residual_in, addend, residual_out, size, codes, scale,
-        [=](const float* p) {
-          float magnitudes[kBlockSize];
-          for (int i = 0; i < kBlockSize; ++i) magnitudes[i] = Abs(p[i]);
-          return MeanScale(TreeSum(magnitudes), size);
-        },
-        [](float p) { return p >= 0; });
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float,
+                                       uint8_t* code, float* kept,
+                                       uint16_t* scale) {
+    float magnitudes[Team::kElements];
+    for (int i = 0; i < Team::kElements; ++i) magnitudes[i] = Abs(p[i]);
+    const BFloat16 mean = MeanScale(team.Sum(magnitudes), team.size);
+    *scale = EncodeOneBit(
+        team, p, residual, mean, [](float element) { return element >= 0; },
+        code, kept);
   }
 
   TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,

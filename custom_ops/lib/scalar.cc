@@ -28,7 +28,7 @@ void EncodeScalar(const T* gradient, const float* residual_in,
                   float threshold, uint8_t* codes, uint16_t* scales) {
   constexpr Codec kCodec = Definition::kCodec;
   ForEachBlock(size, [=](int64_t block, int64_t first, int count) {
-    Definition::EncodeBlock(gradient + first, residual_in + first,
+    EncodeBlock<Definition>(gradient + first, residual_in + first,
                             addend == nullptr ? nullptr : addend + first,
                             residual_out + first, count, threshold,
                             codes + block * CodeBytes(kCodec),

@@ -121,6 +121,15 @@ inline bool AllBelowByBits(Vec v, float limit) {
                                            Bits(MaxByBits(v.lo, v.hi)));
   return _mm256_movemask_epi8(below) == -1;
 }
+// The largest lane.
+inline float MaxLaneByBits(Vec v) {
+  const __m256i by8 = Bits(MaxByBits(v.lo, v.hi));
+  const __m128i by4 = _mm_max_epi32(_mm256_castsi256_si128(by8),
+                                    _mm256_extracti128_si256(by8, 1));
+  const __m128i by2 = _mm_max_epi32(by4, _mm_unpackhi_epi64(by4, by4));
+  return BitCast<float>(
+      _mm_cvtsi128_si32(_mm_max_epi32(by2, _mm_srli_epi64(by2, 32))));
+}
 
 inline Mask GreaterEqual(Vec a, Vec b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ),
@@ -139,9 +148,6 @@ inline uint16_t MaskBits(Mask mask) {
 inline Vec Select(Mask mask, Vec a, Vec b) {
   return {_mm256_blendv_ps(b.lo, a.lo, mask.lo),
           _mm256_blendv_ps(b.hi, a.hi, mask.hi)};
-}
-inline Vec OrZero(Mask mask, Vec v) {
-  return {_mm256_and_ps(mask.lo, v.lo), _mm256_and_ps(mask.hi, v.hi)};
 }
 
 // v without what is sent of it: magnitude with the sign of v, where `mask`.
@@ -186,8 +192,7 @@ inline __m256i CodeBytes(const Mask* sent, const Vec* p) {
 }
 
 // Writes the codes of a block, plus or minus by the sign of p where sent.
-// Returns how many are sent.
-inline int PackCodes(const Mask* sent, const Vec* p, uint8_t* codes) {
+inline void PackCodes(const Mask* sent, const Vec* p, uint8_t* codes) {
   const __m256i first =
       _mm256_packus_epi32(CodeBytes(sent, p), CodeBytes(sent + 2, p + 2));
   const __m256i second = _mm256_packus_epi32(CodeBytes(sent + 4, p + 4),
@@ -198,15 +203,6 @@ inline int PackCodes(const Mask* sent, const Vec* p, uint8_t* codes) {
   __m128i* parts = reinterpret_cast<__m128i*>(codes);
   _mm_storeu_si128(parts, _mm_unpacklo_epi8(even, odd));
   _mm_storeu_si128(parts + 1, _mm_unpackhi_epi8(even, odd));
-
-  const __m256i high =
-      _mm256_and_si256(bytes, _mm256_set1_epi8(static_cast<char>(0xaa)));
-  int count = 0;
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 0));
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 1));
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 2));
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 3));
-  return count;
 }
 
 inline Table MakeTable(float scale) {

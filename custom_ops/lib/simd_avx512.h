@@ -83,6 +83,10 @@ inline Vec MaxByBits(Vec a, Vec b) {
 inline bool AllBelowByBits(Vec v, float limit) {
   return _mm512_cmpge_epi32_mask(Bits(v), Bits(Set(limit))) == 0;
 }
+// The largest lane.
+inline float MaxLaneByBits(Vec v) {
+  return BitCast<float>(_mm512_reduce_max_epi32(Bits(v)));
+}
 
 inline Mask GreaterEqual(Vec a, Vec b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
@@ -96,7 +100,6 @@ inline uint16_t MaskBits(Mask mask) { return mask; }
 inline Vec Select(Mask mask, Vec a, Vec b) {
   return _mm512_mask_blend_ps(mask, b, a);
 }
-inline Vec OrZero(Mask mask, Vec v) { return _mm512_maskz_mov_ps(mask, v); }
 
 // v without what is sent of it: magnitude with the sign of v, where `mask`.
 inline Vec Subtract(Mask mask, Vec v, Vec magnitude) {
@@ -137,8 +140,7 @@ inline __m512i CodeBytes(const Mask* sent, const Vec* p) {
 }
 
 // Writes the codes of a block, plus or minus by the sign of p where sent.
-// Returns how many are sent.
-inline int PackCodes(const Mask* sent, const Vec* p, uint8_t* codes) {
+inline void PackCodes(const Mask* sent, const Vec* p, uint8_t* codes) {
   // Part k has the bytes of parts k of the 8 registers.
   const __m256i bytes = _mm512_cvtepi16_epi8(
       _mm512_packus_epi32(CodeBytes(sent, p), CodeBytes(sent + 4, p + 4)));
@@ -150,15 +152,6 @@ inline int PackCodes(const Mask* sent, const Vec* p, uint8_t* codes) {
   __m128i* to = reinterpret_cast<__m128i*>(codes);
   _mm_storeu_si128(to, _mm_unpacklo_epi16(parts01, parts23));
   _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(parts01, parts23));
-
-  const __m256i high =
-      _mm256_and_si256(bytes, _mm256_set1_epi8(static_cast<char>(0xaa)));
-  int count = 0;
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 0));
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 1));
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 2));
-  count += __builtin_popcountll(_mm256_extract_epi64(high, 3));
-  return count;
 }
 
 inline Table MakeTable(float scale) {

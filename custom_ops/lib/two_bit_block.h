@@ -14,13 +14,13 @@
 
 namespace tf_gc {
 
-// The least threshold of a block in kTwoBitAuto: a block of zeros sends zeros,
-// and what is sent is not subnormal.
+// No scale, and no half of one, is subnormal.
 constexpr float kMinMagnitude = 0x1p-126f;
-// The first threshold of a block is this part of its mean magnitude, the second
-// this part of the mean magnitude of what reaches the first.
-constexpr float kMeanFactor = 0.7f;
-constexpr float kScaleFactor = 0.5f;
+// The scale of a block in kTwoBitAuto is this part of its largest magnitude.
+// With the threshold at half of the scale, the codes are those of the uniform
+// quantizer of [-largest, largest] with three levels: no element is further
+// than a third of the largest from what is sent of it.
+constexpr float kScaleFactor = 2.0f / 3.0f;
 
 // ---- Elements --------------------------------------------------------------
 
@@ -30,31 +30,25 @@ struct Element {
   float residual;
 };
 
+// Sends plus or minus `scale` of an element whose magnitude reaches `threshold`
+// > 0. `kFinite`: it is known to be finite.
+//
 // These are bit operations because what is sent cannot be predicted, and so
 // that compilers vectorize them. Subtracting +0 changes no value.
+template <bool kFinite>
 TF_GC_HOST_DEVICE inline Element EncodeElement(float p, float residual,
-                                               bool plus, bool minus,
-                                               float magnitude) {
+                                               float threshold, float scale) {
+  static_assert((kCodePlus ^ 1) == kCodeMinus);
+  const uint32_t bits = BitCast<uint32_t>(p);
+  const uint32_t sent = MaskOf(Abs(p) >= threshold);
+  const uint32_t value = BitCast<uint32_t>(scale) ^ (bits & 0x80000000u);
+  const float rest = p - BitCast<float>(value & sent);
+  const uint32_t code = (kCodePlus ^ bits >> 31) & sent;
+  if (kFinite) return {static_cast<uint8_t>(code), rest};
   const uint32_t finite = MaskOf(IsFinite(p));
-  const uint32_t sent = MaskOf(plus | minus);
-  const uint32_t sign = MaskOf(minus) & 0x80000000u;
-  const float rest =
-      p - BitCast<float>((BitCast<uint32_t>(magnitude) ^ sign) & sent);
-  const uint32_t code = (sent & kCodeMinus) | (MaskOf(plus) & kCodePlus);
   return {static_cast<uint8_t>((code & finite) | (kCodeNotFinite & ~finite)),
           BitCast<float>((BitCast<uint32_t>(rest) & finite) |
                          (BitCast<uint32_t>(residual) & ~finite))};
-}
-
-TF_GC_HOST_DEVICE inline Element EncodeFixedElement(float p, float residual,
-                                                    float threshold) {
-  return EncodeElement(p, residual, p >= threshold, p <= -threshold, threshold);
-}
-
-TF_GC_HOST_DEVICE inline Element EncodeAutoElement(float p, float residual,
-                                                   float threshold,
-                                                   float scale) {
-  return EncodeElement(p, residual, p >= threshold, p <= -threshold, scale);
 }
 
 // The value that a code stands for.
@@ -67,52 +61,31 @@ TF_GC_HOST_DEVICE inline float CodeValue(uint8_t code, float scale) {
 
 // ---- Blocks ----------------------------------------------------------------
 
-// A threshold of a block in kTwoBitAuto: `factor` times the mean of `count`
-// magnitudes that add up to `sum`.
-TF_GC_HOST_DEVICE inline float AutoThreshold(float factor, float sum,
-                                             int count) {
-  if (count == 0) return kMinMagnitude;
-  const float threshold = factor * sum / static_cast<float>(count);
-  return threshold > kMinMagnitude ? threshold : kMinMagnitude;
+// The scale of a block whose largest magnitude is `largest`; 0 if it sends
+// nothing.
+TF_GC_HOST_DEVICE inline BFloat16 AutoScale(float largest) {
+  const float scale = kScaleFactor * largest;
+  BFloat16 rounded;
+  RoundTo(scale < 2 * kMinMagnitude ? 0.0f : scale, &rounded);
+  return rounded;
 }
 
-// The scale of a block from the sum of the magnitudes of its `count` elements
-// that are sent.
-TF_GC_HOST_DEVICE inline BFloat16 AutoScale(float sum, int count) {
-  BFloat16 scale;
-  RoundTo(count == 0 ? 0.0f : sum / static_cast<float>(count), &scale);
-  return scale;
+// The least magnitude that is sent with a scale.
+TF_GC_HOST_DEVICE inline float AutoThreshold(BFloat16 scale) {
+  return scale.bits == 0 ? kMaxMagnitude : 0.5f * ToFloat(scale);
 }
 
-// Sets `kept` to the magnitudes of the finite elements that reach `least`, to 0
-// for the others; returns how many do.
-TF_GC_HOST_DEVICE inline int KeepLarge(const float* p, float least,
-                                       float* kept) {
-  int count = 0;
-  for (int i = 0; i < kBlockSize; ++i) {
-    const bool large = IsFinite(p[i]) && Abs(p[i]) >= least;
-    kept[i] = large ? Abs(p[i]) : 0.0f;
-    count += large;
-  }
-  return count;
-}
-
-// `encode(p, residual)` gives an Element.
-template <typename Encode>
+template <int kElements, bool kFinite>
 TF_GC_HOST_DEVICE inline void EncodeElements(const float* p,
-                                             const float* residual_in,
-                                             float* residual_out, int size,
-                                             uint8_t* codes, Encode encode) {
-  // In arrays of their own, which the compiler knows not to overlap.
-  uint8_t code[kBlockSize] = {};
-  float kept[kBlockSize];
-  for (int i = 0; i < size; ++i) {
-    const Element element = encode(p[i], residual_in[i]);
+                                             const float* residual,
+                                             float threshold, float scale,
+                                             uint8_t* code, float* kept) {
+  for (int i = 0; i < kElements; ++i) {
+    const Element element =
+        EncodeElement<kFinite>(p[i], residual[i], threshold, scale);
     code[i] = element.code;
     kept[i] = element.residual;
   }
-  for (int i = 0; i < size; ++i) residual_out[i] = kept[i];
-  PackBlock<2>(code, codes);
 }
 
 // Adds the values of a block's codes to its sums, or makes them the sums.
@@ -126,52 +99,67 @@ TF_GC_HOST_DEVICE inline void AddTwoBitBlock(const uint8_t* codes, float scale,
   }
 }
 
+// The low bits of the codes in a word.
+template <typename Word>
+constexpr Word kLowBits = static_cast<Word>(0x5555555555555555u);
+
+// For each code of a word, in its two bits: 1 plus its value in units of the
+// scale, or 1.
+template <typename Word>
+TF_GC_HOST_DEVICE inline Word ValuesPlusOne(Word codes) {
+  const Word high = static_cast<Word>(codes >> 1);
+  return static_cast<Word>((high & codes & kLowBits<Word>) << 1 |
+                           (~high & kLowBits<Word>));
+}
+
+// The low bits of the codes in a word that are kCodeNotFinite; the high bits
+// mean nothing.
+template <typename Word>
+TF_GC_HOST_DEVICE inline Word NotFiniteCodes(Word codes) {
+  return static_cast<Word>(codes & ~(codes >> 1));
+}
+
 // Counts the four elements of code byte i over `replicas` messages.
 TF_GC_HOST_DEVICE inline void CountByte(const uint8_t* const* codes,
                                         int64_t replicas, int64_t i, int bits,
                                         uint8_t* counts) {
-  constexpr int kLowBits = 0b01010101;
   constexpr int kFields = kCodesPerByte<2>;
-  // The sums are in 16 bits each: every message adds 1 plus its code's value.
-  uint64_t sums = 0;
+  uint64_t sums = 0;  // in 16 bits each
   int not_finite = 0;
   for (int64_t r = 0; r < replicas; ++r) {
-    const int low = codes[r][i];
-    const int high = low >> 1;
-    not_finite |= low & ~high;
-    const uint64_t added = (high & low & kLowBits) << 1 | (~high & kLowBits);
+    not_finite |= NotFiniteCodes(codes[r][i]);
+    const uint64_t added = ValuesPlusOne(codes[r][i]);
     sums += (added >> 6 | added << 12 | added << 30 | added << 48) &
             0x0003000300030003u;
   }
   uint16_t count[kFields];
   for (int j = 0; j < kFields; ++j) {
-    const bool marked = not_finite >> CodeShift<2>(j) & 1;
-    count[j] = static_cast<uint16_t>(
-        marked ? CountNotFinite(bits)
-               : static_cast<int>(sums >> 16 * j & 0xffffu) -
-                     static_cast<int>(replicas));
+    count[j] = CountOf(static_cast<int>(sums >> 16 * j & 0xffffu), replicas,
+                       not_finite >> CodeShift<2>(j) & 1, bits);
   }
   StoreCounts<kFields>(count, i, bits, counts);
 }
 
-// ---- The codecs, with the functions that scalar.cc takes --------------------
+// ---- The codecs -------------------------------------------------------------
+//
+// Encode() gives a member's codes, new residuals and the scale; the other
+// functions are what scalar.cc takes.
 
 struct TwoBitFixed {
   static constexpr Codec kCodec = Codec::kTwoBitFixed;
 
-  template <typename T>
-  TF_GC_HOST_DEVICE static void EncodeBlock(const T* gradient,
-                                            const float* residual_in,
-                                            const float* addend,
-                                            float* residual_out, int size,
-                                            float threshold, uint8_t* codes,
-                                            uint16_t*) {
-    float p[kBlockSize];
-    LoadBlock(gradient, residual_in, addend, size, p);
-    EncodeElements(p, residual_in, residual_out, size, codes,
-                   [=](float value, float residual) {
-                     return EncodeFixedElement(value, residual, threshold);
-                   });
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float threshold,
+                                       uint8_t* code, float* kept, uint16_t*) {
+    constexpr int kElements = Team::kElements;
+    if (IsWhole(team, p)) {
+      EncodeElements<kElements, true>(p, residual, threshold, threshold, code,
+                                      kept);
+    } else {
+      EncodeElements<kElements, false>(p, residual, threshold, threshold, code,
+                                       kept);
+    }
   }
 
   // Counts in float32, exact up to 2^24 messages.
@@ -199,30 +187,32 @@ struct TwoBitFixed {
 struct TwoBitAuto {
   static constexpr Codec kCodec = Codec::kTwoBitAuto;
 
-  template <typename T>
-  TF_GC_HOST_DEVICE static void EncodeBlock(
-      const T* gradient, const float* residual_in, const float* addend,
-      float* residual_out, int size, float, uint8_t* codes, uint16_t* scale) {
-    float p[kBlockSize];
-    float magnitudes[kBlockSize];
-    LoadBlock(gradient, residual_in, addend, size, p);
-    int finite = size - kBlockSize;  // The zeros after the end do not count.
-    for (int i = 0; i < kBlockSize; ++i) {
-      magnitudes[i] = IsFinite(p[i]) ? Abs(p[i]) : 0.0f;
-      finite += IsFinite(p[i]);
-    }
-    const float first = AutoThreshold(kMeanFactor, TreeSum(magnitudes), finite);
-    const int large = KeepLarge(p, first, magnitudes);
-    const float least = AutoThreshold(kScaleFactor, TreeSum(magnitudes), large);
-    const int sent = KeepLarge(p, least, magnitudes);
-    const BFloat16 rounded = AutoScale(TreeSum(magnitudes), sent);
-    const float value = ToFloat(rounded);
-    *scale = rounded.bits;
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float,
+                                       uint8_t* code, float* kept,
+                                       uint16_t* scale) {
+    *scale = IsWhole(team, p)
+                 ? EncodeScaled<true>(team, p, residual, code, kept)
+                 : EncodeScaled<false>(team, p, residual, code, kept);
+  }
 
-    EncodeElements(p, residual_in, residual_out, size, codes,
-                   [=](float element, float residual) {
-                     return EncodeAutoElement(element, residual, least, value);
-                   });
+  // `kWhole`: as IsWhole() says. Returns the scale.
+  template <bool kWhole, typename Team>
+  TF_GC_HOST_DEVICE static uint16_t EncodeScaled(const Team& team,
+                                                 const float* p,
+                                                 const float* residual,
+                                                 uint8_t* code, float* kept) {
+    constexpr int kElements = Team::kElements;
+    float largest = 0;
+    for (int i = 0; i < kElements; ++i) {
+      const float magnitude = kWhole || IsFinite(p[i]) ? Abs(p[i]) : 0.0f;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    const BFloat16 scale = AutoScale(team.Max(largest));
+    EncodeElements<kElements, kWhole>(p, residual, AutoThreshold(scale),
+                                      ToFloat(scale), code, kept);
+    return scale.bits;
   }
 
   TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,

@@ -156,13 +156,17 @@ TF_GC_HOST_DEVICE constexpr int64_t NumBlocks(int64_t elements) {
   return elements / kBlockSize + (elements % kBlockSize != 0);
 }
 
+// The most blocks of a message: more than fit into any memory, and so few that
+// the bytes of a message fit into an int64.
+constexpr int64_t kMaxBlocks = int64_t{1} << 54;
+
 // The blocks of each of `shards` >= 1 shards of a bucket of `blocks` blocks.
 TF_GC_HOST_DEVICE constexpr int64_t ShardBlocks(int64_t blocks,
                                                 int64_t shards) {
   return blocks / shards + (blocks % shards != 0);
 }
 
-// Byte offsets in a message of `blocks` blocks.
+// Byte offsets in a message of `blocks` <= kMaxBlocks blocks.
 struct MessageLayout {
   int64_t blocks;
   int64_t code_bytes;  // of a block
@@ -178,13 +182,14 @@ struct MessageLayout {
   // Where the codes (counts) or the scales of a block are. Byte is uint8_t,
   // const or not.
   template <typename Byte>
-  Byte* Codes(Byte* message, int64_t block) const {
+  TF_GC_HOST_DEVICE Byte* Codes(Byte* message, int64_t block) const {
     return message + codes_offset + block * code_bytes;
   }
-  uint16_t* Scales(uint8_t* message, int64_t block) const {
+  TF_GC_HOST_DEVICE uint16_t* Scales(uint8_t* message, int64_t block) const {
     return reinterpret_cast<uint16_t*>(message + scales_offset) + block;
   }
-  const uint16_t* Scales(const uint8_t* message, int64_t block) const {
+  TF_GC_HOST_DEVICE const uint16_t* Scales(const uint8_t* message,
+                                           int64_t block) const {
     return reinterpret_cast<const uint16_t*>(message + scales_offset) + block;
   }
 };
@@ -200,6 +205,7 @@ constexpr MessageLayout LayoutOf(Codec codec, int64_t blocks) {
 
 // The blocks of a message of `words` words, -1 if no message has that many.
 constexpr int64_t BlocksOf(Codec codec, int64_t words) {
+  if (words < 0 || words > LayoutOf(codec, kMaxBlocks).words()) return -1;
   // A block is no shorter than the alignment: two numbers of blocks cannot give
   // messages of one length.
   const int64_t bytes = words * static_cast<int64_t>(sizeof(WireWord)) -

@@ -48,6 +48,11 @@ absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
     const DimensionHandle elements = c->NumElements(shape);
     known = known && c->ValueKnown(elements);
     if (known) blocks += NumBlocks(c->Value(elements));
+    if (blocks > kMaxBlocks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a bucket has at most ", kMaxBlocks, " blocks of ",
+                       kBlockSize, " elements, got ", blocks));
+    }
   }
   *words = c->UnknownDim();
   if (known) {

@@ -8,11 +8,17 @@ import tensorflow as tf
 from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.distribute.all_reduce_gradients import Gradient, all_reduce_gradients
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
-from tf_gc.ops.two_bit import device_types
+from tf_gc.ops._library import how_to_build
+from tf_gc.ops.two_bit import cuda_versions, device_types
 from tf_gc.reduction.exchange import Group
 from tf_gc.reduction.plans import Plan, choose_plan
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.residuals import CompressionState
+
+_HOW_TO_BUILD_FOR_GPUS = (
+    "The build needs nvcc: put it on PATH or set CUDA_HOME to its toolkit, and set TF_GC_CUDA=1, "
+    "with which a build that cannot use it fails. "
+)
 
 
 class CompressedStrategy:
@@ -66,12 +72,25 @@ def make_plan(
 
 
 def check_devices(devices: Sequence[str]) -> None:
-    """Raises ValueError if the native ops were not built for one of `devices`."""
+    """Raises ValueError if the native ops cannot run on one of `devices`.
+
+    The message says how to build them for it.
+    """
     built = device_types()
-    missing = sorted({tf.DeviceSpec.from_string(d).device_type for d in devices} - built)
+    needed = {tf.DeviceSpec.from_string(device).device_type for device in devices}
+    missing = sorted(needed - built)
     if missing:
         raise ValueError(
             f"tf_gc's native ops were built for {', '.join(sorted(built))} only, and the devices "
-            f"{list(devices)} need {', '.join(missing)} kernels, which this build does not have. "
-            "Use devices of another type."
+            f"{list(devices)} need {', '.join(missing)} kernels. "
+            + (_HOW_TO_BUILD_FOR_GPUS + how_to_build() if missing == ["GPU"] else "")
+        )
+    versions = cuda_versions() if "GPU" in needed else None
+    if versions is not None and versions[1] // 1000 < versions[0] // 1000:
+        runtime, driver = (f"{number // 1000}.{number % 1000 // 10}" for number in versions)
+        raise ValueError(
+            f"tf_gc's GPU kernels were built with CUDA {runtime}, and this machine's driver is for "
+            f"CUDA {driver}. Update the driver, or build with an older toolkit. "
+            + _HOW_TO_BUILD_FOR_GPUS
+            + how_to_build()
         )

@@ -1,4 +1,9 @@
-"""The native ops: loading them and thin wrappers around them."""
+"""The native ops: loading them and thin wrappers around them.
+
+On GPUs an op only starts its work and does not wait for it, so two things differ. A message whose
+header is not the expected one gives NaN instead of an error; lengths are checked as on the CPU.
+And nobody counts how much a fixed threshold sends.
+"""
 
 from tf_gc.ops import _library
 from tf_gc.ops.one_bit import (

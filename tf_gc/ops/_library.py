@@ -40,21 +40,21 @@ def load() -> types.ModuleType:
     if built_for is None or not library_path().is_file():
         raise ImportError(
             f"tf_gc's native ops are not built. Found TensorFlow {tf.__version__}. "
-            + _how_to_build()
+            + how_to_build()
         )
     misfit = (
         f"tf_gc's native ops were built for TensorFlow {built_for}, "
         f"found TensorFlow {tf.__version__}"
     )
     if _abi(built_for) != _abi(tf.__version__):
-        raise ImportError(f"{misfit}. {_how_to_build()}")
+        raise ImportError(f"{misfit}. {how_to_build()}")
     try:
         return tf.load_op_library(str(library_path()))
     except tf.errors.OpError:
         # The loader's own message is one mangled symbol, of no use to a user.
         raise ImportError(
             f"{misfit}, and do not load into it: another build of TensorFlow, or a damaged "
-            f"file. {_how_to_build()}"
+            f"file. {how_to_build()}"
         ) from None
 
 
@@ -74,7 +74,8 @@ def _abi(version: str) -> str:
     return ".".join(parts[:2]) if all(part.isdigit() for part in parts) else version
 
 
-def _how_to_build() -> str:
+def how_to_build() -> str:
+    """Returns the command that builds the library again, in a sentence."""
     try:
         direct_url = importlib.metadata.distribution("tf_gc").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

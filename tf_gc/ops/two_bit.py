@@ -25,11 +25,11 @@ def two_bit_encode(
     For each element, with `p = gradient + residual`, one of `+s`, `-s` and `0` is sent and
     the residual becomes `p` minus what was sent (error feedback, as in MXNet's gradient
     compression). A fixed threshold is `s`, and is sent where `p` reaches it. With `"auto"`
-    each block of 128 consecutive elements of a flattened tensor has its own `s`. A first one
-    is the mean of the `|p|` that are at least 0.7 times the block's mean `|p|` (Ternary Weight
-    Networks, Li et al. 2016); `s` is the mean of those that reach half of it (a step of Lloyd's
-    algorithm, 1982), rounded to bfloat16, and those are sent. An element that is not finite, or not
-    below 2^120 in magnitude, is marked as such and keeps its residual.
+    each block of 128 consecutive elements of a flattened tensor has its own `s`: two thirds of the
+    block's largest `|p|`, rounded to bfloat16. What reaches half of it is sent, which makes this
+    the uniform quantizer with three levels (scaled by the largest, as in TernGrad, Wen et al. 2017,
+    but rounding to the nearest level). An element that is not finite, or not below 2^120 in
+    magnitude, is marked as such and keeps its residual.
 
     Args:
       gradients: tensors of one dtype (float32, float16 or bfloat16) and any shapes; at least
@@ -99,6 +99,20 @@ def device_types() -> frozenset[str]:
     _library.load()
     kernels = _compat.registered_kernels("TfGc>TwoBitEncode").kernel
     return frozenset(kernel.device_type for kernel in kernels)
+
+
+def cuda_versions() -> tuple[int, int] | None:
+    """Returns the CUDA versions of the ops' runtime and of this machine's driver.
+
+    Each is 1000 · major + 10 · minor, the driver's 0 if there is none; `None` if the native ops
+    were not built for GPUs.
+    """
+    library = ctypes.CDLL(str(_library.library_path()))
+    if not hasattr(library, "tf_gc_cuda_versions"):
+        return None
+    runtime, driver = ctypes.c_int(), ctypes.c_int()
+    library.tf_gc_cuda_versions(ctypes.byref(runtime), ctypes.byref(driver))
+    return runtime.value, driver.value
 
 
 def attribute(threshold: float | str) -> float:

@@ -28,7 +28,13 @@ class LocalExchange:
         return [messages] * len(messages)
 
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
-        return [[sent[i : i + 1] for sent in rows] for i in range(len(rows))]
+        return [[_row(sent, i) for sent in rows] for i in range(len(rows))]
+
+
+def _row(messages: tf.Tensor, i: int) -> tf.Tensor:
+    # Where nothing else is said TensorFlow works on the first GPU, and all messages go there.
+    with tf.device(messages.device):
+        return messages[i : i + 1]
 
 
 @dataclasses.dataclass(frozen=True)

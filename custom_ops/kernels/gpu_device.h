@@ -1,0 +1,117 @@
+// The work of the ops on GPUs: the library's kernels, in the device's stream.
+
+#ifndef TF_GC_CUSTOM_OPS_KERNELS_GPU_DEVICE_H_
+#define TF_GC_CUSTOM_OPS_KERNELS_GPU_DEVICE_H_
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "custom_ops/kernels/bucket.h"
+#include "custom_ops/kernels/message.h"
+#include "custom_ops/kernels/residual_lock.h"
+#include "custom_ops/kernels/tensors.h"
+#include "custom_ops/lib/gpu_codec.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_gc {
+
+// Nothing here waits for the device, so headers of messages are not compared
+// here but by the library's kernels, which make NaN of a wrong one.
+class GpuDevice {
+ public:
+  static constexpr bool kMessagesOnHost = false;
+
+  template <typename T>
+  static absl::Status Encode(tensorflow::OpKernelContext* context,
+                             const MessageFormat& format, const Bucket&,
+                             int64_t shards, int64_t skip,
+                             const tensorflow::OpInputList& gradients,
+                             const ResidualLock& residuals, uint8_t* messages) {
+    const std::vector<gpu::Gradient> tensors = Gradients(gradients, residuals);
+    return Launched(gpu::Encode(format.codec, kDType<T>, tensors.data(),
+                                Size(tensors), shards, skip, format.threshold,
+                                messages, StreamOf(context)));
+  }
+
+  template <typename T>
+  static absl::Status Decode(tensorflow::OpKernelContext* context,
+                             const MessageFormat& format, const Bucket& bucket,
+                             const std::vector<const uint8_t*>& rows,
+                             const std::vector<LibType<T>*>& sums) {
+    const std::vector<gpu::Sum> tensors = Sums(bucket, sums);
+    return Launched(gpu::DecodeSum(format.codec, kDType<T>, rows.data(),
+                                   Size(rows), tensors.data(), Size(tensors),
+                                   format.threshold, StreamOf(context)));
+  }
+
+  template <typename T>
+  static absl::Status Reencode(tensorflow::OpKernelContext* context,
+                               const MessageFormat& format, const Bucket&,
+                               int64_t shards, int64_t shard,
+                               const std::vector<const uint8_t*>& others,
+                               const tensorflow::OpInputList& gradients,
+                               const ResidualLock& residuals,
+                               uint8_t* message) {
+    const std::vector<gpu::Gradient> tensors = Gradients(gradients, residuals);
+    return Launched(gpu::Reencode(format.codec, kDType<T>, others.data(),
+                                  Size(others), tensors.data(), Size(tensors),
+                                  shard, shards, message, StreamOf(context)));
+  }
+
+  static absl::Status Count(tensorflow::OpKernelContext* context,
+                            const MessageFormat& fixed, const MessageFormat&,
+                            int64_t blocks,
+                            const std::vector<const uint8_t*>& rows,
+                            uint8_t* message) {
+    return Launched(gpu::Count(fixed.codec, fixed.threshold, rows.data(),
+                               Size(rows), blocks, message, StreamOf(context)));
+  }
+
+  template <typename T>
+  static absl::Status DecodeShards(tensorflow::OpKernelContext* context,
+                                   const MessageFormat& format,
+                                   const Bucket& bucket,
+                                   const std::vector<const uint8_t*>& rows,
+                                   const std::vector<LibType<T>*>& sums) {
+    const std::vector<gpu::Sum> tensors = Sums(bucket, sums);
+    return Launched(gpu::DecodeShards(format.codec, kDType<T>, rows.data(),
+                                      Size(rows), tensors.data(), Size(tensors),
+                                      format.threshold, StreamOf(context)));
+  }
+
+ private:
+  template <typename T>
+  static constexpr gpu::DType kDType =
+      std::is_same_v<T, Eigen::half>       ? gpu::DType::kHalf
+      : std::is_same_v<T, Eigen::bfloat16> ? gpu::DType::kBFloat16
+                                           : gpu::DType::kFloat;
+
+  template <typename Item>
+  static int64_t Size(const std::vector<Item>& items) {
+    return static_cast<int64_t>(items.size());
+  }
+
+  template <typename Number>
+  static std::vector<gpu::Sum> Sums(const Bucket& bucket,
+                                    const std::vector<Number*>& sums) {
+    std::vector<gpu::Sum> tensors;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      tensors.push_back({sums[i], bucket.size(static_cast<int>(i))});
+    }
+    return tensors;
+  }
+
+  static std::vector<gpu::Gradient> Gradients(
+      const tensorflow::OpInputList& gradients, const ResidualLock& residuals);
+
+  // The stream that the device's kernels are in.
+  static CUstream_st* StreamOf(tensorflow::OpKernelContext* context);
+
+  // Internal if `error` is one.
+  static absl::Status Launched(int error);
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_KERNELS_GPU_DEVICE_H_

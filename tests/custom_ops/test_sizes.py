@@ -1,0 +1,181 @@
+"""Tensors of more than 2^31 elements: sizes, shapes of messages, and one encode and decode."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.custom_ops import native
+from tests.custom_ops.native import AnyCodec, Array, Codec, OneBit
+from tf_gc.ops import one_bit_encode, two_bit_count, two_bit_encode, two_bit_reencode
+
+MAX_BLOCKS = 2**54
+BLOCK_BYTES = {Codec.FIXED: 32, Codec.AUTO: 34, OneBit.FIXED: 18, OneBit.AUTO: 18}
+# Of mmap(2), which Python does not name.
+MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000
+HUGE = [2**31 - 1, 2**31, 2**31 + 5, 2**32 + 129, 2**40, 2**61 - 1]
+ELEMENTS = st.one_of(
+    st.integers(0, MAX_BLOCKS * 128),
+    st.builds(lambda e, d: max(0, 2**e + d), st.integers(0, 60), st.integers(-130, 130)),
+)
+
+
+def words(blocks: int, block_bytes: int) -> int:
+    return -(-(16 + blocks * block_bytes) // 16) * 2
+
+
+def message_shape(
+    encode: Callable[..., tf.Tensor], *shapes: tuple[int, ...], **arguments: Any
+) -> tuple[int, ...]:
+    """The shape that an encode op says its messages have, for tensors that need not exist."""
+    with tf.Graph().as_default():
+        gradients = [tf.compat.v1.placeholder(tf.bfloat16, shape) for shape in shapes]
+        residuals = [tf.compat.v1.placeholder(tf.resource, []) for _ in shapes]
+        return tuple(encode(gradients, residuals, **arguments).shape)
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_messages_of_huge_tensors_have_the_size_of_their_blocks(size: int) -> None:
+    blocks = -(-size // 128)
+    for threshold, codec in ((0.5, Codec.FIXED), ("auto", Codec.AUTO)):
+        expected = (1, words(blocks, BLOCK_BYTES[codec]))
+        assert message_shape(two_bit_encode, (size,), threshold=threshold) == expected
+    for threshold in (0.0, "auto"):
+        expected = (1, words(blocks, 18))
+        assert message_shape(one_bit_encode, (size,), threshold=threshold) == expected
+
+
+@given(sizes=st.lists(ELEMENTS, min_size=1, max_size=3), shards=st.integers(1, 2**31))
+def test_shards_of_huge_buckets_have_the_size_of_their_blocks(
+    sizes: list[int], shards: int
+) -> None:
+    blocks = sum(-(-size // 128) for size in sizes)
+    shapes = [(size,) for size in sizes]
+    if blocks > MAX_BLOCKS:
+        with pytest.raises(ValueError, match=f"at most {MAX_BLOCKS} blocks .*got "):
+            message_shape(two_bit_encode, *shapes, shards=shards)
+        return
+    expected = (shards, words(-(-blocks // shards), 34))
+    assert message_shape(two_bit_encode, *shapes, shards=shards) == expected
+
+
+def test_dimensions_multiply_in_64_bits() -> None:
+    shape = (2**20, 2**15, 3)
+    expected = (1, words(2**35 * 3 // 128, 34))
+    assert message_shape(two_bit_encode, shape) == expected
+
+
+def count_shape(length: int, replicas: int) -> tuple[int, ...]:
+    with tf.Graph().as_default():
+        messages = tf.compat.v1.placeholder(tf.int64, (None, length))
+        return tuple(two_bit_count(messages, replicas, 0.5).shape)
+
+
+@pytest.mark.parametrize("blocks", [2**24 + 1, 2**31, 2**40 - 1, MAX_BLOCKS])
+@pytest.mark.parametrize(("replicas", "bits"), [(7, 4), (127, 8), (32767, 16)])
+def test_counts_of_huge_messages_have_the_size_of_their_blocks(
+    blocks: int, replicas: int, bits: int
+) -> None:
+    assert count_shape(words(blocks, 32), replicas) == (1, words(blocks, 16 * bits))
+
+
+@pytest.mark.parametrize("length", [words(MAX_BLOCKS + 1, 32), 2**60 + 6, 2**61 + 6, 2**63 - 2])
+def test_messages_that_no_memory_holds_are_refused(length: int) -> None:
+    with pytest.raises(ValueError, match=f"has {length} words"):
+        count_shape(length, 32767)
+
+
+def test_a_reencoded_shard_of_a_huge_tensor_has_the_size_of_its_blocks() -> None:
+    blocks = 2**30 + 1
+    with tf.Graph().as_default():
+        gradient = tf.compat.v1.placeholder(tf.float32, (2**38 + 5,))
+        residual = tf.compat.v1.placeholder(tf.resource, [])
+        messages = tf.compat.v1.placeholder(tf.int64, (2, None))
+        message = two_bit_reencode(messages, [gradient], [residual], shard=1, shards=2)
+    assert tuple(message.shape) == (1, words(blocks, 34))
+
+
+class Repeated:
+    """An array that lies in memory once and in the address space many times.
+
+    Element i and element i + `period` are the same: a tensor of gigabytes needs no memory.
+    """
+
+    def __init__(self, size: int, period: int, dtype: Any) -> None:
+        dtype = np.dtype(dtype)
+        part = period * dtype.itemsize
+        assert part % mmap.PAGESIZE == 0
+        self._file = os.memfd_create("repeated")
+        os.ftruncate(self._file, part)
+        repeats = -(-size // period)
+        # Address space to map the file into, again and again.
+        self._space = mmap.mmap(-1, repeats * part, flags=mmap.MAP_PRIVATE | MAP_NORESERVE)
+        self.array: Array = np.frombuffer(self._space, dtype, size)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        fixed_shared = MAP_FIXED | mmap.MAP_SHARED
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        for i in range(repeats):
+            address = self.array.ctypes.data + i * part
+            mapped = libc.mmap(address, part, protection, fixed_shared, self._file, 0)
+            assert mapped == address, os.strerror(ctypes.get_errno())
+        os.close(self._file)
+
+
+@pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.FIXED])
+def test_two_to_the_31_elements_and_more(library: native.Library, codec: AnyCodec) -> None:
+    """Each period of a repeated gradient and residual is the next step of a small one."""
+    period, size = 2**22, 2**31 + 129
+    dtype = np.dtype(ml_dtypes.bfloat16)
+    random = np.random.default_rng(1)
+    small = random.standard_normal(period).astype(dtype)
+    gradient = Repeated(size, period, dtype)
+    gradient.array[:period] = small
+    residual = Repeated(size, period, np.float32)
+    blocks = native.num_blocks(size)
+    codes = np.zeros(blocks * native.code_bytes(codec), np.uint8)
+    scales = np.zeros(blocks if native.has_scales(codec) else 0, np.uint16)
+    threshold = 0.5 if codec in (Codec.FIXED, OneBit.FIXED) else 0.0
+
+    library.encode(codec, gradient.array, residual.array, residual.array, codes, scales, threshold)
+    expected = np.zeros(period, np.float32)
+    small_codes = np.zeros(period // 128 * native.code_bytes(codec), np.uint8)
+    small_scales = np.zeros(period // 128 if native.has_scales(codec) else 0, np.uint16)
+    for first in range(0, size, period):
+        count = min(period, size - first)
+        of_codes = slice(0, native.num_blocks(count) * native.code_bytes(codec))
+        of_scales = slice(0, native.num_blocks(count) if native.has_scales(codec) else 0)
+        library.encode(
+            codec,
+            small[:count],
+            expected[:count],
+            expected[:count],
+            small_codes[of_codes],
+            small_scales[of_scales],
+            threshold,
+        )
+        at = first // 128
+        np.testing.assert_array_equal(
+            codes[at * native.code_bytes(codec) :][of_codes], small_codes[of_codes]
+        )
+        np.testing.assert_array_equal(scales[at:][of_scales], small_scales[of_scales])
+    np.testing.assert_array_equal(residual.array[:period], expected)
+
+    # The last elements, which lie at the start of the last period, are written last.
+    sums = Repeated(size, period, dtype)
+    library.decode_sum(codec, [codes], [scales], sums.array, threshold)
+    rest = size % period
+    last = np.zeros(rest, dtype)
+    library.decode_sum(codec, [small_codes[of_codes]], [small_scales[of_scales]], last, threshold)
+    np.testing.assert_array_equal(sums.array[-rest:].view(np.uint16), last.view(np.uint16))

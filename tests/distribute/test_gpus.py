@@ -1,0 +1,173 @@
+"""What GPUs need, as far as it shows without one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.distribute.helpers import cpus
+from tf_gc import _compat
+from tf_gc.distribute.compressed_strategy import check_devices
+from tf_gc.reduction.exchange import Group, local_group
+from tf_gc.reduction.plans import Plan
+
+CODECS = [tf_gc.TwoBit(), tf_gc.TwoBit(0.5), tf_gc.OneBit(), tf_gc.OneBit(0.5)]
+PLANS = ["all_gather", "scatter_gather"]
+REPLICAS = 3
+
+# TensorFlow's ops that messages go through, and which of their arguments a GPU kernel for int64
+# wants in host memory. Of TensorFlow 2.21.0 built for CUDA; a build for the CPU has some of them.
+_COLLECTIVE = {"group_size", "group_key", "instance_key"}
+HOST_MEMORY = {
+    "CollectiveAllToAllV2": _COLLECTIVE,
+    "CollectiveGatherV2": _COLLECTIVE,
+    "StridedSlice": {"begin", "end", "strides"},
+}
+
+
+class Use(NamedTuple):
+    """An op that takes a message."""
+
+    op: tf.Operation
+    argument: str
+    message: tf.Tensor
+
+
+def uses_of_messages(graph: tf.Graph) -> Iterator[Use]:
+    """Yields all ops that messages go through after they are made."""
+    todo = [
+        tensor
+        for op in graph.get_operations()
+        if op.type.startswith("TfGc>")
+        for tensor in op.outputs
+        if tensor.dtype == tf.int64
+    ]
+    followed = set()
+    while todo:
+        message = todo.pop()
+        for op in message.consumers():
+            for argument, tensor in zip(arguments(op), op.inputs, strict=True):
+                if tensor is message:
+                    yield Use(op, argument, message)
+            if op not in followed and not op.type.startswith("TfGc>"):
+                followed.add(op)
+                todo += [output for output in op.outputs if output.dtype == tf.int64]
+
+
+def arguments(op: tf.Operation) -> list[str]:
+    """The name of each input, as in the op's definition."""
+    names: list[str] = []
+    for argument in op.op_def.input_arg:
+        count = op.get_attr(argument.number_attr) if argument.number_attr else 1
+        names += [argument.name] * count
+    return names
+
+
+def reduction(
+    codec: tf_gc.codecs.MessageCodec, plan: str, devices: Sequence[str], group: Group
+) -> Callable[[], Any]:
+    """A function that sums a bucket of two tensors."""
+    shapes = [(300,), (7, 100)]
+
+    def reduce() -> Any:
+        gradients, residuals = [], []
+        for device in devices:
+            with tf.device(device):
+                gradients.append([tf.zeros(shape) for shape in shapes])
+                residuals.append(
+                    [
+                        tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=str(i))
+                        for i, shape in enumerate(shapes)
+                    ]
+                )
+        options = tf.distribute.experimental.CommunicationOptions()
+        return Plan(plan, tuple(devices), (group,)).sum_bucket(
+            codec, 0, gradients, residuals, options
+        )[0]
+
+    return reduce
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_messages_stay_on_gpus_that_have_or_need_them(
+    codec: tf_gc.codecs.MessageCodec, plan: str
+) -> None:
+    gpus = [f"/device:GPU:{i}" for i in range(REPLICAS)]
+    with tf.Graph().as_default() as graph:  # where a device need not exist
+        reduction(codec, plan, gpus, local_group(gpus))()
+    uses = list(uses_of_messages(graph))
+    assert {use.op.device for use in uses} == set(gpus)
+    for op, argument, message in uses:
+        assert message.device in gpus
+        if not op.type.startswith("TfGc>"):
+            assert op.device == message.device, f"{op.type} takes {argument} to another device"
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("between", ["devices of a host", "hosts"])
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_messages_are_never_wanted_in_host_memory(
+    codec: tf_gc.codecs.MessageCodec, between: str, plan: str
+) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(REPLICAS), codec)
+    devices = strategy.extended.worker_devices
+    group = local_group(devices)
+    if between == "hosts":  # CPU devices stand for them: the ops are the same
+        group = strategy.extended.compressed_all_reduce._stock.group()
+    traced = tf.function(reduction(codec, plan, devices, group)).get_concrete_function()
+    uses = list(uses_of_messages(traced.graph))
+    assert {use.op.type for use in uses if use.op.type.startswith("TfGc>")}
+    moved_by = {use.op.type for use in uses if not use.op.type.startswith("TfGc>")}
+    expected = {
+        ("hosts", "all_gather"): {"CollectiveGatherV2"},
+        ("hosts", "scatter_gather"): {"CollectiveGatherV2", "CollectiveAllToAllV2"},
+        ("devices of a host", "scatter_gather"): {"StridedSlice"},
+    }
+    assert moved_by == expected.get((between, plan), set())
+    for use in uses:
+        assert use.argument not in HOST_MEMORY.get(use.op.type, set())
+
+
+@pytest.mark.parametrize("name", HOST_MEMORY)
+def test_the_list_of_gpu_kernels_is_tensorflows(name: str) -> None:
+    kernels = [
+        kernel
+        for kernel in _compat.registered_kernels(name).kernel
+        if kernel.device_type in ("GPU", "DEFAULT")
+        and all(
+            constraint.name not in ("T", "dtype")
+            or tf.int64.as_datatype_enum in constraint.allowed_values.list.type
+            for constraint in kernel.constraint
+        )
+    ]
+    # A build for the CPU lacks the kernels that are CUDA code.
+    cuda = tf.sysconfig.get_build_info()["is_cuda_build"]
+    assert kernels or not (cuda or name.startswith("Collective"))
+    for kernel in kernels:
+        assert set(kernel.host_memory_arg) == HOST_MEMORY[name]
+
+
+def test_without_gpu_kernels_the_error_says_how_to_build_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = "tf_gc.distribute.compressed_strategy"
+    monkeypatch.setattr(f"{module}.device_types", lambda: frozenset(["CPU"]))
+    with pytest.raises(ValueError, match="built for CPU only") as error:
+        check_devices(["/device:GPU:0", "/device:GPU:1"])
+    for part in ("GPU kernels", "CUDA_HOME", "TF_GC_CUDA=1", "-m pip install --force-reinstall"):
+        assert part in str(error.value)
+    check_devices(["/device:CPU:0"])
+
+
+def test_an_older_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "tf_gc.distribute.compressed_strategy"
+    monkeypatch.setattr(f"{module}.device_types", lambda: frozenset(["CPU", "GPU"]))
+    monkeypatch.setattr(f"{module}.cuda_versions", lambda: (13000, 12040))
+    with pytest.raises(ValueError, match=r"CUDA 13\.0, .* CUDA 12\.4\. Update the driver"):
+        check_devices(["/device:GPU:0"])
+    check_devices(["/device:CPU:0"])
+    monkeypatch.setattr(f"{module}.cuda_versions", lambda: (12090, 12040))
+    check_devices(["/device:GPU:0"])

@@ -1,0 +1,128 @@
+// The same buckets on the device, and comparisons with the CPU's results.
+
+#ifndef TF_GC_TESTS_GPU_GPU_BUCKET_H_
+#define TF_GC_TESTS_GPU_GPU_BUCKET_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "custom_ops/lib/gpu_codec.h"
+#include "tests/gpu/buckets.h"
+#include "tests/gpu/memory.h"
+
+namespace tf_gc {
+namespace gpu {
+
+inline DType DTypeOf(float) { return DType::kFloat; }
+inline DType DTypeOf(Half) { return DType::kHalf; }
+inline DType DTypeOf(BFloat16) { return DType::kBFloat16; }
+
+// Ends the program with the first difference.
+template <typename T>
+void ExpectSame(const std::vector<T>& actual, const std::vector<T>& expected,
+                const std::string& what) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::memcmp(&actual[i], &expected[i], sizeof(T)) == 0) continue;
+    uint32_t bits[2] = {};
+    std::memcpy(&bits[0], &actual[i], sizeof(T));
+    std::memcpy(&bits[1], &expected[i], sizeof(T));
+    std::fprintf(stderr, "%s: number %zu of %zu has the bits %x, not %x\n",
+                 what.c_str(), i, expected.size(), bits[0], bits[1]);
+    std::exit(1);
+  }
+}
+
+// Gradients and residuals on the device.
+template <typename T>
+struct Inputs {
+  // `shift` elements move the arrays off the alignment that they would have.
+  Inputs(const Tensors<T>& gradient_values,
+         const Tensors<float>& residual_values, bool in_place, size_t shift) {
+    for (size_t i = 0; i < gradient_values.size(); ++i) {
+      gradients.emplace_back(gradient_values[i], shift);
+      residuals.emplace_back(residual_values[i], shift);
+      if (!in_place) {
+        outputs.emplace_back(residual_values[i].size(), shift);
+      }
+      const Array<float>& out = in_place ? residuals.back() : outputs.back();
+      table.push_back({gradients.back().data(), residuals.back().data(),
+                       out.data(),
+                       static_cast<int64_t>(gradient_values[i].size())});
+    }
+  }
+
+  // Compares the new residuals, and what was only read with what it was.
+  void Expect(const Tensors<T>& gradient_values,
+              const Tensors<float>& residual_values,
+              const Tensors<float>& new_residuals,
+              const std::string& what) const {
+    for (size_t i = 0; i < table.size(); ++i) {
+      const std::string where = what + ", tensor " + std::to_string(i);
+      ExpectSame(gradients[i].Read(), gradient_values[i], where);
+      if (outputs.empty()) {
+        ExpectSame(residuals[i].Read(), new_residuals[i], where);
+      } else {
+        ExpectSame(residuals[i].Read(), residual_values[i], where);
+        ExpectSame(outputs[i].Read(), new_residuals[i], where);
+      }
+    }
+  }
+
+  std::vector<Array<T>> gradients;
+  std::vector<Array<float>> residuals;
+  std::vector<Array<float>> outputs;
+  std::vector<Gradient> table;
+};
+
+// Sums on the device.
+template <typename T>
+struct Outputs {
+  Outputs(const Tensors<T>& like, size_t shift) {
+    for (const std::vector<T>& tensor : like) {
+      sums.emplace_back(tensor.size(), shift);
+      table.push_back(
+          {sums.back().data(), static_cast<int64_t>(tensor.size())});
+    }
+  }
+
+  void Expect(const Tensors<T>& expected, const std::string& what) const {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      ExpectSame(sums[i].Read(), expected[i],
+                 what + ", tensor " + std::to_string(i));
+    }
+  }
+
+  std::vector<Array<T>> sums;
+  std::vector<Sum> table;
+};
+
+// Rows on the device, `together` to a tensor.
+struct DeviceRows {
+  DeviceRows(const std::vector<Bytes>& rows, size_t together) {
+    for (size_t first = 0; first < rows.size(); first += together) {
+      const size_t end = std::min(first + together, rows.size());
+      Bytes joined;
+      for (size_t i = first; i < end; ++i) {
+        joined.insert(joined.end(), rows[i].begin(), rows[i].end());
+      }
+      tensors.emplace_back(joined);
+      for (size_t i = first; i < end; ++i) {
+        table.push_back(tensors.back().data() + (i - first) * rows[i].size());
+      }
+    }
+  }
+
+  int64_t count() const { return static_cast<int64_t>(table.size()); }
+
+  std::vector<Array<uint8_t>> tensors;
+  std::vector<const uint8_t*> table;
+};
+
+}  // namespace gpu
+}  // namespace tf_gc
+
+#endif  // TF_GC_TESTS_GPU_GPU_BUCKET_H_

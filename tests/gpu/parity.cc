@@ -1,0 +1,354 @@
+// The GPU's results have the bits of the CPU's.
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "custom_ops/lib/gpu_codec.h"
+#include "tests/gpu/buckets.h"
+#include "tests/gpu/gpu_bucket.h"
+#include "tests/gpu/tests.h"
+
+namespace tf_gc {
+namespace gpu {
+namespace {
+
+const std::vector<Codec> kFixed = {Codec::kTwoBitFixed, Codec::kOneBitFixed};
+const std::vector<Codec> kAuto = {Codec::kTwoBitAuto, Codec::kOneBitAuto};
+const std::vector<Codec> kCodecs = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
+                                    Codec::kOneBitFixed, Codec::kOneBitAuto};
+
+const std::vector<int64_t> kSizes = {0,   1,   3,   4,   5,   15,  16,   17,
+                                     127, 128, 129, 255, 256, 509, 1021, 7919};
+
+// The sizes of the tensors of each bucket that is tried.
+std::vector<std::vector<int64_t>> BucketSizes(bool large) {
+  std::vector<std::vector<int64_t>> buckets = {
+      {0}, {1}, {127}, {128}, {129}, {0, 0, 300, 0}, kSizes};
+  // More tensors than one launch takes.
+  buckets.push_back(std::vector<int64_t>(260, 1));
+  if (large) {
+    for (int64_t size : kSizes) buckets.push_back({size});
+    buckets.push_back(std::vector<int64_t>(600, 130));
+    buckets.push_back({65'537, 999'983});
+  }
+  return buckets;
+}
+
+std::string Name(const char* op, const Format& format, DType dtype,
+                 const std::vector<int64_t>& sizes) {
+  return std::string(op) + ": codec " +
+         std::to_string(static_cast<int>(format.codec)) + ", dtype " +
+         std::to_string(static_cast<int>(dtype)) + ", threshold " +
+         std::to_string(format.threshold) + ", " +
+         std::to_string(sizes.size()) + " tensors, the last one of " +
+         std::to_string(sizes.back());
+}
+
+template <typename T>
+struct Case {
+  Case(Random& random, const std::vector<int64_t>& sizes,
+       float threshold = kThreshold) {
+    for (int64_t size : sizes) {
+      gradients.push_back(RandomGradient<T>(random, size, threshold));
+      residuals.push_back(RandomResidual(random, size));
+    }
+  }
+
+  Bucket bucket() const { return BucketOf(gradients); }
+
+  Tensors<T> gradients;
+  Tensors<float> residuals;
+};
+
+template <typename T>
+void ExpectEncoded(const Format& format, const Case<T>& values, int64_t shards,
+                   int64_t skip, bool in_place, size_t shift,
+                   const std::string& name) {
+  Tensors<float> residuals = values.residuals;
+  const Bytes expected =
+      EncodeOnCpu(format, values.gradients, shards, skip, &residuals);
+  const Inputs<T> inputs(values.gradients, values.residuals, in_place, shift);
+  const Array<uint8_t> messages(expected.size());
+  Check(Encode(format.codec, DTypeOf(T{}), inputs.table.data(),
+               static_cast<int64_t>(inputs.table.size()), shards, skip,
+               format.threshold, messages.data(), nullptr),
+        "Encode");
+  ExpectSame(messages.Read(), expected, name);
+  inputs.Expect(values.gradients, values.residuals, residuals, name);
+}
+
+template <typename T>
+void TestEncode(bool large) {
+  Random random(1);
+  for (Codec codec : kCodecs) {
+    const Format format = FormatOf(codec);
+    for (const auto& sizes : BucketSizes(large)) {
+      const Case<T> values(random, sizes);
+      const std::string name = Name("encode", format, DTypeOf(T{}), sizes);
+      for (bool in_place : {true, false}) {
+        for (size_t shift : {0, 1, 3}) {
+          ExpectEncoded(format, values, 1, -1, in_place, shift, name);
+        }
+        ExpectEncoded(format, values, 3, -1, in_place, 0, name);
+        if (!IsAuto(codec)) continue;
+        for (int64_t skip : {0, 1, 4}) {
+          ExpectEncoded(format, values, 5, skip, in_place, 0, name);
+        }
+      }
+    }
+  }
+  for (Codec codec : kFixed) {
+    for (float threshold : {0x1p-126f, 1e-10f, 0.3f, 65504.0f, 0x1.8p119f}) {
+      const Format format = FormatOf(codec, threshold);
+      const Case<T> values(random, {1000}, threshold);
+      ExpectEncoded(format, values, 1, -1, true, 0,
+                    Name("encode", format, DTypeOf(T{}), {1000}));
+    }
+  }
+  const Format negative = FormatOf(Codec::kOneBitFixed, -0.25f);
+  ExpectEncoded(negative, Case<T>(random, {1000}), 1, -1, true, 0,
+                Name("encode", negative, DTypeOf(T{}), {1000}));
+}
+
+// Every gradient of 16 bits, in their order and shuffled.
+template <typename T>
+void TestEncodeAll() {
+  Random random(2);
+  std::vector<T> all(65'536);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].bits = static_cast<uint16_t>(i);
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (Codec codec : kCodecs) {
+      const Format format = FormatOf(codec);
+      Case<T> values(random, {0});
+      values.gradients[0] = all;
+      values.residuals[0].resize(all.size());
+      ExpectEncoded(format, values, 1, -1, true, 0,
+                    Name("encode all", format, DTypeOf(T{}), {65'536}));
+    }
+    std::shuffle(all.begin(), all.end(), random);
+  }
+}
+
+// Messages that were encoded, and one of random bytes.
+template <typename T>
+std::vector<Bytes> Messages(Random& random, const Format& format,
+                            const std::vector<int64_t>& sizes, int64_t shard,
+                            int64_t shards, int64_t count) {
+  std::vector<Bytes> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    Case<T> values(random, sizes);
+    const MessageLayout layout =
+        format.Layout(ShardBlocks(values.bucket().blocks(), shards));
+    if (i == 2) {
+      rows.push_back(HostileMessage(random, format, layout.blocks));
+      continue;
+    }
+    const Bytes all =
+        EncodeOnCpu(format, values.gradients, shards, -1, &values.residuals);
+    const uint8_t* first = all.data() + shard * layout.size;
+    rows.emplace_back(first, first + layout.size);
+  }
+  return rows;
+}
+
+template <typename T>
+Tensors<T> Empty(const std::vector<int64_t>& sizes) {
+  Tensors<T> tensors;
+  for (int64_t size : sizes) tensors.emplace_back(size);
+  return tensors;
+}
+
+template <typename T>
+void TestDecode(bool large) {
+  Random random(3);
+  for (Codec codec : kCodecs) {
+    const Format format = FormatOf(codec, 0.3f);
+    for (const auto& sizes : BucketSizes(large)) {
+      const std::string name = Name("decode", format, DTypeOf(T{}), sizes);
+      for (int64_t replicas : {1, 2, 3, 5, 8}) {
+        const std::vector<Bytes> rows =
+            Messages<T>(random, format, sizes, 0, 1, replicas);
+        Tensors<T> expected = Empty<T>(sizes);
+        DecodeOnCpu(format, rows, &expected);
+        for (size_t shift : {0, 1, 3}) {
+          const DeviceRows device(rows, shift + 1);
+          const Outputs<T> outputs(expected, shift);
+          Check(DecodeSum(format.codec, DTypeOf(T{}), device.table.data(),
+                          replicas, outputs.table.data(),
+                          static_cast<int64_t>(outputs.table.size()),
+                          format.threshold, nullptr),
+                "DecodeSum");
+          outputs.Expect(expected, name);
+        }
+      }
+    }
+  }
+}
+
+// Every bfloat16 as a scale, plus one of another message: ties, overflow,
+// subnormals.
+template <typename T>
+void TestDecodeAllScales() {
+  Random random(4);
+  const int64_t blocks = 65'536;
+  for (Codec codec : kAuto) {
+    const Format format = FormatOf(codec);
+    const MessageLayout layout = format.Layout(blocks);
+    std::vector<Bytes> rows(2, Frames(format, blocks, 1));
+    for (int64_t i = 0; i < blocks; ++i) {
+      *layout.Scales(rows[0].data(), i) = static_cast<uint16_t>(i);
+      *layout.Scales(rows[1].data(), i) =
+          static_cast<uint16_t>((i ^ Below(random, 1 << 10)) & 0x7fff);
+    }
+    for (Bytes& row : rows) {
+      std::memset(layout.Codes(row.data(), 0), 0xe1,
+                  blocks * layout.code_bytes);
+    }
+    Tensors<T> expected = Empty<T>({blocks * kBlockSize});
+    DecodeOnCpu(format, rows, &expected);
+    const DeviceRows device(rows, 2);
+    const Outputs<T> outputs(expected, 0);
+    Check(DecodeSum(format.codec, DTypeOf(T{}), device.table.data(), 2,
+                    outputs.table.data(), 1, 0.0f, nullptr),
+          "DecodeSum");
+    outputs.Expect(expected, Name("decode all scales", format, DTypeOf(T{}),
+                                  {blocks * kBlockSize}));
+  }
+}
+
+template <typename T>
+void TestReencode(bool large) {
+  Random random(5);
+  for (Codec codec : kAuto) {
+    const Format format = FormatOf(codec);
+    for (const auto& sizes : BucketSizes(large)) {
+      const std::string name = Name("reencode", format, DTypeOf(T{}), sizes);
+      for (int64_t others : {0, 1, 2, 5}) {
+        const int64_t shards = others + 1;
+        const int64_t shard = others / 2;
+        const Case<T> values(random, sizes);
+        const std::vector<Bytes> rows =
+            Messages<T>(random, format, sizes, shard, shards, others);
+        Tensors<float> residuals = values.residuals;
+        const Bytes expected = ReencodeOnCpu(format, rows, values.gradients,
+                                             shard, shards, &residuals);
+        for (bool in_place : {true, false}) {
+          for (size_t shift : {0, 1}) {
+            const DeviceRows device(rows, shift + 1);
+            const Inputs<T> inputs(values.gradients, values.residuals, in_place,
+                                   shift);
+            const Array<uint8_t> message(expected.size());
+            Check(Reencode(format.codec, DTypeOf(T{}), device.table.data(),
+                           others, inputs.table.data(),
+                           static_cast<int64_t>(inputs.table.size()), shard,
+                           shards, message.data(), nullptr),
+                  "Reencode");
+            ExpectSame(message.Read(), expected, name);
+            inputs.Expect(values.gradients, values.residuals, residuals, name);
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+void TestDecodeShards(bool large) {
+  Random random(6);
+  std::vector<Format> formats = {FormatOf(Codec::kTwoBitAuto),
+                                 FormatOf(Codec::kOneBitAuto)};
+  for (int bits : {4, 8, 16}) {
+    for (float unit : {1.0f, 0.3f, 0x1p-126f, 3.0e36f}) {
+      formats.push_back({CountsCodec(bits), unit});
+    }
+  }
+  for (const Format& format : formats) {
+    for (const auto& sizes : BucketSizes(large)) {
+      for (int64_t shards : {1, 2, 5}) {
+        Tensors<T> expected = Empty<T>(sizes);
+        const int64_t blocks = ShardBlocks(BucketOf(expected).blocks(), shards);
+        std::vector<Bytes> rows;
+        for (int64_t i = 0; i < shards; ++i) {
+          rows.push_back(HostileMessage(random, format, blocks));
+        }
+        DecodeShardsOnCpu(format, rows, &expected);
+        for (size_t shift : {0, 1}) {
+          const DeviceRows device(rows, shift + 1);
+          const Outputs<T> outputs(expected, shift);
+          Check(DecodeShards(format.codec, DTypeOf(T{}), device.table.data(),
+                             shards, outputs.table.data(),
+                             static_cast<int64_t>(outputs.table.size()),
+                             format.threshold, nullptr),
+                "DecodeShards");
+          outputs.Expect(expected,
+                         Name("decode shards", format, DTypeOf(T{}), sizes));
+        }
+      }
+    }
+  }
+}
+
+void TestCount() {
+  Random random(7);
+  for (Codec codec : kFixed) {
+    const Format format = FormatOf(codec, 0.3f);
+    for (int64_t replicas : {1, 2, 3, 7, 8, 127, 128, 129, 300}) {
+      for (int64_t blocks : {0, 1, 2, 37}) {
+        std::vector<Bytes> rows;
+        for (int64_t i = 0; i < replicas; ++i) {
+          rows.push_back(HostileMessage(random, format, blocks));
+          if (i % 3 != 0) continue;
+          // One that is all plus: the largest counts.
+          const MessageLayout layout = format.Layout(blocks);
+          std::fill(rows.back().begin() + layout.codes_offset,
+                    rows.back().begin() + layout.scales_offset, 0xff);
+        }
+        if (replicas % 2 == 0 && HasScales(codec)) {  // No NaN.
+          for (Bytes& row : rows) {
+            for (int64_t i = 0; i < blocks; ++i) {
+              *format.Layout(blocks).Scales(row.data(), i) = 0x3f80;
+            }
+          }
+        }
+        const Bytes expected = CountOnCpu(format, rows, blocks);
+        const DeviceRows device(rows, static_cast<size_t>(replicas + 4) / 5);
+        const Array<uint8_t> message(expected.size());
+        Check(Count(format.codec, format.threshold, device.table.data(),
+                    replicas, blocks, message.data(), nullptr),
+              "Count");
+        ExpectSame(message.Read(), expected,
+                   Name("count", format, DType::kFloat, {blocks, replicas}));
+      }
+    }
+  }
+}
+
+template <typename T>
+void TestType(bool large) {
+  TestEncode<T>(large);
+  TestDecode<T>(large);
+  TestReencode<T>(large);
+  TestDecodeShards<T>(large);
+}
+
+}  // namespace
+
+void TestParity(bool large) {
+  TestType<float>(large);
+  TestType<Half>(large);
+  TestType<BFloat16>(large);
+  TestCount();
+  if (!large) return;
+  TestEncodeAll<Half>();
+  TestEncodeAll<BFloat16>();
+  TestDecodeAllScales<float>();
+  TestDecodeAllScales<Half>();
+  TestDecodeAllScales<BFloat16>();
+}
+
+}  // namespace gpu
+}  // namespace tf_gc

@@ -1,0 +1,83 @@
+"""The CUDA kernels, built where there is nvcc and loaded without a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Loads a library and says which kernels its ops have: (op, device, dtypes of T, host memory).
+KERNELS = """
+import ctypes, json, sys
+import tensorflow as tf
+from tensorflow.python.framework import kernels
+tf.load_op_library(sys.argv[1])
+runtime, driver = ctypes.c_int(), ctypes.c_int()
+ctypes.CDLL(sys.argv[1]).tf_gc_cuda_versions(ctypes.byref(runtime), ctypes.byref(driver))
+ops = [
+    (
+        kernel.op,
+        kernel.device_type,
+        [
+            tf.dtypes.as_dtype(number).name
+            for constraint in kernel.constraint
+            for number in constraint.allowed_values.list.type
+        ],
+        list(kernel.host_memory_arg),
+    )
+    for kernel in kernels.get_all_registered_kernels().kernel
+    if kernel.op.startswith("TfGc>")
+]
+print(json.dumps([ops, runtime.value]))
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    """The op library with CUDA kernels, for the TensorFlow at hand."""
+    search = [sys.executable, str(ROOT / "build_backend" / "tf_gc_cuda.py")]
+    if subprocess.run(search, capture_output=True, check=False).returncode:
+        pytest.skip("there is no nvcc to build the CUDA kernels with")
+    # `make cuda-report` has done that: nothing is compiled again.
+    build = ROOT / "build" / "cuda"
+    arguments = ["setup.py", "--quiet", "build_ext", "--build-lib", build]
+    run(sys.executable, *arguments, TF_GC_CUDA="1")
+    return build / "tf_gc" / "ops" / "_tf_gc_ops.so"
+
+
+@pytest.mark.timeout(900)
+def test_every_op_has_a_gpu_kernel_with_messages_in_device_memory(library: Path) -> None:
+    kernels, runtime = json.loads(run(sys.executable, "-c", KERNELS, library).splitlines()[-1])
+    assert runtime >= 11080
+    of: dict[str, set[tuple[Any, ...]]] = {"CPU": set(), "GPU": set()}
+    for op, device, dtypes, in_host_memory in kernels:
+        of[device].add((op, tuple(dtypes)))
+        # Handles of residuals are in host memory; messages, gradients and sums are not.
+        writes_residuals = op.endswith(("Encode", "Reencode"))
+        assert in_host_memory == (["residuals"] if writes_residuals else [])
+    assert len(of["CPU"]) == 26  # two codecs with 4 ops of 3 dtypes and one without
+    assert of["GPU"] == of["CPU"]
+
+    # TensorFlow has a CUDA runtime of its own: the two must not take each other for themselves.
+    symbols = run("nm", "-D", library).split()
+    assert "tf_gc_wire_version" in symbols
+    assert not [name for name in symbols if name.startswith(("cuda", "cu", "__cuda"))]
+    assert "cuda" not in run("readelf", "-d", library).lower()

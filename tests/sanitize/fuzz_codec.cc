@@ -1,0 +1,383 @@
+// Fuzz target of the codec library: the calls that codec.h allows, with any
+// bytes as messages, and the sizes of wire.h and bucket.h for any numbers.
+//
+// Each array has exactly the size that codec.h promises, so that
+// AddressSanitizer sees one byte too many. Results must be those of the scalar
+// target, to the bit, which makes them defined for every input.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "custom_ops/kernels/bucket.h"
+#include "custom_ops/lib/codec.h"
+#include "custom_ops/lib/wire.h"
+#include "tests/sanitize/input.h"
+
+namespace tf_gc {
+namespace {
+
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      abort();                                                        \
+    }                                                                 \
+  } while (false)
+
+constexpr Codec kCodecs[] = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
+                             Codec::kOneBitFixed, Codec::kOneBitAuto};
+constexpr Codec kAutoCodecs[] = {Codec::kTwoBitAuto, Codec::kOneBitAuto};
+constexpr Codec kFixedCodecs[] = {Codec::kTwoBitFixed, Codec::kOneBitFixed};
+constexpr int kCountBits[] = {4, 8, 16};
+constexpr uint16_t kFixedScales[] = {0x3f80, kScaleNaN};
+
+std::vector<uint8_t> Join(const std::vector<std::vector<uint8_t>>& parts) {
+  std::vector<uint8_t> result;
+  for (const std::vector<uint8_t>& part : parts) {
+    result.insert(result.end(), part.begin(), part.end());
+  }
+  return result;
+}
+
+// Calls run(), which returns the bytes that it computed, with each target.
+template <typename Run>
+void SameForAllTargets(Run run) {
+  CHECK(ForceTarget(Target::kScalar));
+  const std::vector<uint8_t> expected = run();
+  for (Target target : {Target::kAvx2, Target::kAvx512}) {
+    if (ForceTarget(target)) CHECK(run() == expected);
+  }
+}
+
+int64_t ShiftOf(Input* input) { return input->Coin() ? input->Below(9) : 0; }
+
+// Sizes with and without a partial last block, and with none.
+int64_t SizeOf(Input* input) {
+  const int64_t blocks = input->Below(input->Coin() ? 3 : 40);
+  return blocks * kBlockSize + (input->Coin() ? input->Below(kBlockSize) : 0);
+}
+
+float FloatOf(uint32_t bits) {
+  float result;
+  memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+// What the codec allows.
+float ThresholdOf(Codec codec, Input* input) {
+  const uint32_t exponent = 1 + input->Below(246);  // up to 2^119
+  const float magnitude =
+      FloatOf(exponent << 23 | (input->Value<uint32_t>() & 0x7fffff));
+  if (codec == Codec::kTwoBitFixed) return input->Coin() ? 0.5f : magnitude;
+  if (codec == Codec::kOneBitFixed) return input->Coin() ? 0 : -magnitude;
+  return 0;
+}
+
+enum class Style { kAnyBits, kFinite, kEqual };
+
+// Clears bits, so that the magnitude is well below 2^120, or 2^16 for a Half.
+void Tame(float* value) {
+  uint32_t bits;
+  memcpy(&bits, value, sizeof(bits));
+  bits &= 0xbfffffff;
+  memcpy(value, &bits, sizeof(bits));
+}
+void Tame(Half* value) { value->bits &= 0xbfff; }
+void Tame(BFloat16* value) { value->bits &= 0xbfff; }
+
+template <typename T>
+void FillValues(Input* input, const Array<T>& values) {
+  const Style style = static_cast<Style>(input->Below(3));
+  input->Fill(values.data(), values.size() * sizeof(T));
+  if (style == Style::kAnyBits) return;
+  for (int64_t i = 0; i < values.size(); ++i) {
+    Tame(&values[i]);
+    if (style == Style::kEqual) values[i] = values[0];
+  }
+}
+
+// Codes and scales of messages, any bits; at times one byte throughout, so that
+// sums get as large as they can.
+struct Messages {
+  Messages(Codec codec, int64_t blocks, int64_t count, bool valid_scales,
+           Input* input) {
+    const bool equal = input->Below(4) == 0;
+    const uint8_t byte = input->Value<uint8_t>() | (input->Coin() ? 0xff : 0);
+    for (int64_t r = 0; r < count; ++r) {
+      codes.emplace_back(blocks * CodeBytes(codec), ShiftOf(input));
+      scales.emplace_back(HasScales(codec) ? blocks : 0, ShiftOf(input));
+      input->Fill(codes[r].data(), codes[r].size());
+      if (equal) memset(codes[r].data(), byte, codes[r].size());
+      input->Fill(scales[r].data(), scales[r].size() * sizeof(uint16_t));
+      for (int64_t i = 0; valid_scales && i < scales[r].size(); ++i) {
+        scales[r][i] = kFixedScales[scales[r][i] % 64 == 0];
+      }
+      code_pointers.push_back(codes[r].data());
+      scale_pointers.push_back(scales[r].data());
+    }
+  }
+
+  std::vector<Array<uint8_t>> codes;
+  std::vector<Array<uint16_t>> scales;
+  std::vector<const uint8_t*> code_pointers;
+  std::vector<const uint16_t*> scale_pointers;
+};
+
+int64_t ReplicasOf(Input* input) {
+  // Counts of more than 127 messages are added in parts.
+  return input->Below(16) == 0 ? 120 + input->Below(150) : 1 + input->Below(9);
+}
+
+template <typename T>
+std::vector<uint8_t> DecodedSum(Codec codec, const Messages& messages,
+                                int64_t size, float threshold, int64_t shift) {
+  const Array<T> sum(size, shift);
+  DecodeSum(codec, messages.code_pointers.data(),
+            messages.scale_pointers.data(), messages.codes.size(), size,
+            threshold, sum.data());
+  return sum.Bytes();
+}
+
+template <typename T>
+std::vector<uint8_t> DecodedCounts(const Array<uint8_t>& counts, int bits,
+                                   int64_t size, float unit, int64_t shift) {
+  const Array<T> sum(size, shift);
+  DecodeCounts(counts.data(), bits, size, unit, sum.data());
+  return sum.Bytes();
+}
+
+// Encode(), or Reencode() if there are messages to add.
+template <typename T>
+void FuzzEncode(Input* input, bool again) {
+  const Codec codec = input->OneOf(kCodecs);
+  if (again && !IsAuto(codec)) return;
+  const int64_t size = SizeOf(input);
+  const int64_t blocks = NumBlocks(size);
+  const float threshold = ThresholdOf(codec, input);
+  const Array<T> gradient(size, ShiftOf(input));
+  const Array<float> residual(size, ShiftOf(input));
+  FillValues(input, gradient);
+  FillValues(input, residual);
+  const Messages added(codec, blocks, again ? input->Below(9) : 0, false,
+                       input);
+  const int64_t shift = ShiftOf(input);
+  const bool in_place = input->Coin();
+  SameForAllTargets([&] {
+    Array<float> before(size, shift);
+    Array<float> after(size, shift);
+    Array<float>& updated = in_place ? before : after;
+    before.CopyFrom(residual);
+    const Array<uint8_t> codes(blocks * CodeBytes(codec), shift);
+    const Array<uint16_t> scales(HasScales(codec) ? blocks : 0, shift);
+    if (again) {
+      Reencode(codec, added.code_pointers.data(), added.scale_pointers.data(),
+               added.codes.size(), gradient.data(), before.data(),
+               updated.data(), size, codes.data(), scales.data());
+    } else {
+      Encode(codec, gradient.data(), before.data(), updated.data(), size,
+             threshold, codes.data(), scales.data());
+    }
+    return Join({updated.Bytes(), codes.Bytes(), scales.Bytes()});
+  });
+}
+
+template <typename T>
+void FuzzDecodeSum(Input* input) {
+  const Codec codec = input->OneOf(kCodecs);
+  const int64_t size = SizeOf(input);
+  const float threshold = ThresholdOf(codec, input);
+  const Messages messages(codec, NumBlocks(size), ReplicasOf(input), false,
+                          input);
+  const int64_t shift = ShiftOf(input);
+  SameForAllTargets(
+      [&] { return DecodedSum<T>(codec, messages, size, threshold, shift); });
+}
+
+// Counts of messages, decoded, are the bits of their sum.
+template <typename T>
+void FuzzCount(Input* input) {
+  const Codec codec = input->OneOf(kFixedCodecs);
+  const int64_t size = SizeOf(input);
+  const float threshold = ThresholdOf(codec, input);
+  const int64_t replicas = ReplicasOf(input);
+  const int64_t blocks = NumBlocks(size);
+  const Messages messages(codec, blocks, replicas, true, input);
+  const int bits = std::max(input->OneOf(kCountBits), CountBits(replicas));
+  const int64_t shift = ShiftOf(input);
+  SameForAllTargets([&] {
+    const Array<uint8_t> counts(blocks * CodeBytes(CountsCodec(bits)), shift);
+    Count(codec, messages.code_pointers.data(), messages.scale_pointers.data(),
+          replicas, blocks, bits, counts.data());
+    CHECK(DecodedCounts<T>(counts, bits, size, CountUnit(codec, threshold),
+                           shift) ==
+          DecodedSum<T>(codec, messages, size, threshold, shift));
+    return counts.Bytes();
+  });
+}
+
+template <typename T>
+void FuzzDecodeCounts(Input* input) {
+  const int bits = input->OneOf(kCountBits);
+  const int64_t size = SizeOf(input);
+  const Array<uint8_t> counts(NumBlocks(size) * CodeBytes(CountsCodec(bits)),
+                              ShiftOf(input));
+  input->Fill(counts.data(), counts.size());
+  const float unit = ThresholdOf(Codec::kTwoBitFixed, input);
+  const int64_t shift = ShiftOf(input);
+  SameForAllTargets(
+      [&] { return DecodedCounts<T>(counts, bits, size, unit, shift); });
+}
+
+// Sizes of messages, for any number: UndefinedBehaviorSanitizer sees one that
+// does not fit.
+void FuzzSizes(Input* input) {
+  const Codec codec = static_cast<Codec>(1 + input->Below(7));
+  const int64_t words = input->Hostile();
+  const int64_t blocks = BlocksOf(codec, words);
+  CHECK(blocks == -1 || LayoutOf(codec, blocks).words() == words);
+
+  const int64_t wanted = input->Hostile() & (kMaxBlocks - 1);
+  const MessageLayout layout = LayoutOf(codec, wanted);
+  CHECK(BlocksOf(codec, layout.words()) == wanted);
+  CHECK(layout.size - layout.padding_offset < kMessageAlignment);
+  CHECK((layout.padding_offset - layout.codes_offset) / BlockBytes(codec) ==
+            wanted ||
+        wanted == 0);
+}
+
+// The runs of a range of a bucket, which may be larger than any memory: each
+// block once, in order, within its tensor and its shard.
+void FuzzBucket(Input* input) {
+  Bucket bucket;
+  std::vector<int64_t> sizes(1 + input->Below(6));
+  for (int64_t& size : sizes) {
+    size =
+        input->Below(4) == 0 ? 0 : input->Hostile() & ((int64_t{1} << 56) - 1);
+    bucket.Add(size);
+  }
+  const int64_t blocks = bucket.blocks();
+  const int64_t shards =
+      input->Coin() ? 1 + input->Below(9)
+                    : std::max<int64_t>(1, input->Hostile() & INT64_MAX);
+  const int64_t shard = input->Hostile() & INT64_MAX;
+  const Bucket::Shard own = bucket.ShardOf(shard % shards, shards);
+  CHECK(0 <= own.first && own.first <= own.last && own.last <= blocks);
+  if (blocks == 0) return;
+
+  const int64_t shard_blocks = ShardBlocks(blocks, shards);
+  const int64_t first = (input->Hostile() & INT64_MAX) % blocks;
+  // Not more shards than can be visited.
+  const int64_t limit =
+      shard_blocks > (int64_t{1} << 50) ? blocks : first + 50 * shard_blocks;
+  const int64_t last =
+      std::min({blocks, limit,
+                first + 1 + (input->Hostile() & ((int64_t{1} << 58) - 1))});
+  int64_t next = first;
+  bucket.ForEachShardRun(
+      first, last, shards,
+      [&](const Bucket::Run& run, int64_t of, int64_t block) {
+        CHECK(run.first_block == next && run.size > 0);
+        CHECK(of < shards && of * shard_blocks + block == next);
+        CHECK(run.first_element % kBlockSize == 0);
+        CHECK(run.first_element + run.size <= sizes[run.tensor]);
+        next += NumBlocks(run.size);
+        CHECK(next <= std::min(last, (of + 1) * shard_blocks));
+      });
+  CHECK(next == last);
+}
+
+template <typename T>
+void FuzzType(Input* input) {
+  switch (input->Below(5)) {
+    case 0:
+      return FuzzEncode<T>(input, false);
+    case 1:
+      return FuzzEncode<T>(input, true);
+    case 2:
+      return FuzzDecodeSum<T>(input);
+    case 3:
+      return FuzzCount<T>(input);
+    case 4:
+      return FuzzDecodeCounts<T>(input);
+  }
+}
+
+// One message with each scale there is, and all code bytes.
+template <typename T>
+void DecodeEveryScale() {
+  constexpr int64_t kScales = 1 << 16;
+  for (Codec codec : kAutoCodecs) {
+    Input input(nullptr, 0);
+    const Messages message(codec, kScales, 1, false, &input);
+    for (int64_t i = 0; i < kScales; ++i) message.scales[0][i] = i;
+    for (int64_t i = 0; i < message.codes[0].size(); ++i) {
+      message.codes[0][i] = i * 167 >> 3;
+    }
+    SameForAllTargets([&] {
+      return DecodedSum<T>(codec, message, kScales * kBlockSize, 0, 0);
+    });
+  }
+}
+
+// Stores that pass by the caches, which AddressSanitizer does not see: the
+// pages around the result must not be touched.
+void DecodePastTheCaches() {
+  constexpr int64_t kPage = 4096;
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  constexpr int64_t kSize = kBytes / sizeof(float);
+  uint8_t* pages = static_cast<uint8_t*>(
+      mmap(nullptr, kBytes + 2 * kPage, PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  CHECK(pages != MAP_FAILED);
+  CHECK(mprotect(pages, kPage, PROT_NONE) == 0);
+  CHECK(mprotect(pages + kPage + kBytes, kPage, PROT_NONE) == 0);
+  float* sum = reinterpret_cast<float*>(pages + kPage);
+  Input input(nullptr, 0);
+  const Messages messages(Codec::kTwoBitAuto, NumBlocks(kSize), 1, false,
+                          &input);
+  for (Target target : {Target::kAvx2, Target::kAvx512}) {
+    if (!ForceTarget(target)) continue;
+    DecodeSum(Codec::kTwoBitAuto, messages.code_pointers.data(),
+              messages.scale_pointers.data(), 1, kSize, 0, sum);
+  }
+  munmap(pages, kBytes + 2 * kPage);
+}
+
+}  // namespace
+}  // namespace tf_gc
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  tf_gc::DecodeEveryScale<float>();
+  tf_gc::DecodeEveryScale<tf_gc::Half>();
+  tf_gc::DecodeEveryScale<tf_gc::BFloat16>();
+  tf_gc::DecodePastTheCaches();
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tf_gc::Input input(data, size);
+  switch (input.Below(5)) {
+    case 0:
+      tf_gc::FuzzSizes(&input);
+      break;
+    case 1:
+      tf_gc::FuzzBucket(&input);
+      break;
+    case 2:
+      tf_gc::FuzzType<float>(&input);
+      break;
+    case 3:
+      tf_gc::FuzzType<tf_gc::Half>(&input);
+      break;
+    case 4:
+      tf_gc::FuzzType<tf_gc::BFloat16>(&input);
+      break;
+  }
+  return 0;
+}
