@@ -15,7 +15,7 @@ AUTO = {"type": "2bit"}
 FIXED = {"type": "2bit", "threshold": 0.1}
 SLOW = 60_000  # bytes a second: some seconds for a step
 # A worker without heartbeats is given up after 10 seconds.
-NOTICED = 25
+NOTICED = 40
 
 
 def run(scenario: str, *arguments: Any, workers: int = 2, **options: Any) -> list[Report]:
@@ -34,7 +34,7 @@ def assert_all_fail(reports: list[Report], errors: tuple[str, ...], seconds: flo
         assert first.error in errors, first
         assert first.seconds < seconds, first
         assert second.error == first.error, second
-        assert second.seconds < 5, second
+        assert second.seconds < 15, second
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_link_that_stands_still_is_an_error(timeout_seconds: float | None) -> 
         reports = run("stall", links.port, AUTO, timeout_seconds, configs=links.configs)
     # Without a timeout it is the heartbeats that are missed.
     errors = ("DeadlineExceededError", *(() if timeout_seconds else ("UnavailableError",)))
-    assert_all_fail(reports, errors, (timeout_seconds or NOTICED) + 3)
+    assert_all_fail(reports, errors, (timeout_seconds or NOTICED) + 6)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -81,7 +81,7 @@ def test_a_worker_stopped_for_longer_than_the_timeout_fails_like_the_others(vict
     timeout, short, long = 6.0, 2.0, 9.0
     reports = run("stop", victim, AUTO, timeout, {1: short, QUIET: long})
     others = [report for index, report in enumerate(reports) if index != victim]
-    assert_all_fail(others, ("DeadlineExceededError",), timeout + 3)
+    assert_all_fail(others, ("DeadlineExceededError",), timeout + 6)
     for report in others:
         assert short - 1 < report.seconds[1] < timeout
-    assert_all_fail([reports[victim]], ("DeadlineExceededError", "UnavailableError"), timeout + 3)
+    assert_all_fail([reports[victim]], ("DeadlineExceededError", "UnavailableError"), timeout + 6)
