@@ -16,6 +16,8 @@ FIXED = {"type": "2bit", "threshold": 0.1}
 SLOW = 60_000  # bytes a second: some seconds for a step
 # A worker without heartbeats is given up after 10 seconds.
 NOTICED = 40
+# Either the timeout of the collectives ends a step, or TensorFlow misses heartbeats before.
+STILL = ("DeadlineExceededError", "UnavailableError")
 
 
 def run(scenario: str, *arguments: Any, workers: int = 2, **options: Any) -> list[Report]:
@@ -71,9 +73,7 @@ def test_a_reset_between_steps_and_a_slow_link_change_no_sum(params: Any) -> Non
 def test_a_link_that_stands_still_is_an_error(timeout_seconds: float | None) -> None:
     with proxy.links(2) as links:
         reports = run("stall", links.port, AUTO, timeout_seconds, configs=links.configs)
-    # Without a timeout it is the heartbeats that are missed.
-    errors = ("DeadlineExceededError", *(() if timeout_seconds else ("UnavailableError",)))
-    assert_all_fail(reports, errors, (timeout_seconds or NOTICED) + 6)
+    assert_all_fail(reports, STILL, (timeout_seconds or NOTICED) + 6)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -81,7 +81,7 @@ def test_a_worker_stopped_for_longer_than_the_timeout_fails_like_the_others(vict
     timeout, short, long = 6.0, 2.0, 9.0
     reports = run("stop", victim, AUTO, timeout, {1: short, QUIET: long})
     others = [report for index, report in enumerate(reports) if index != victim]
-    assert_all_fail(others, ("DeadlineExceededError",), timeout + 6)
+    assert_all_fail(others, STILL, timeout + 6)
     for report in others:
         assert short - 1 < report.seconds[1] < timeout
-    assert_all_fail([reports[victim]], ("DeadlineExceededError", "UnavailableError"), timeout + 6)
+    assert_all_fail([reports[victim]], STILL, timeout + 6)
