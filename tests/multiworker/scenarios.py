@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tf_gc.distribute import collectives
 
 
 def for_each(scenario: str, all_params: list[Any], *arguments: Any) -> list[Any]:
@@ -88,6 +90,27 @@ def ledger(params: Any) -> dict[str, Any]:
         "residuals": residuals,
         "last_sums": sums,
     }
+
+
+def ledger_in_one_order(params: Any) -> tuple[dict[str, Any], list[int]]:
+    """Does the same as if the devices were GPUs, whose collectives need one order for all groups.
+
+    Returns as well how many groups each of this worker's devices is in, for each ordering token.
+    """
+    collectives.is_cpu = lambda device: False
+    made: list[Any] = []
+    initialize = collectives.CollectiveAllReduce.__init__
+
+    def note(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialize(self, *args, **kwargs)
+        made.extend(self._launchers)
+
+    collectives.CollectiveAllReduce.__init__ = note
+    result = ledger(params)
+    groups = collections.Counter(
+        (launcher._device, launcher._ordering_token.handle._id) for launcher in made
+    )
+    return result, [groups[key] for key in sorted(groups)]
 
 
 def strategies_apart(late: list[int], params: Any) -> list[str]:

@@ -64,6 +64,18 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
                 np.testing.assert_array_equal(mine, theirs)
 
 
+def test_groups_that_share_a_gpu_run_in_one_order() -> None:
+    params = {"type": "2bit", "bypass_size": 0, "plan": "hierarchical"}
+    of_workers = cluster.values("scenarios:ledger_in_one_order", params, workers=2, devices=2)
+    for outcome, groups in of_workers:
+        # All replicas, the peers of this one and, for the first device, the hosts.
+        assert groups == [3, 2]
+        for sent, residual, given in zip(
+            outcome["sent"], outcome["residuals"], outcome["given"], strict=True
+        ):
+            np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
+
+
 def test_one_bit_sends_what_was_given_or_keeps_it() -> None:
     params = [
         {"type": "1bit", "threshold": threshold, "bypass_size": 0, "plan": "scatter_gather"}

@@ -43,7 +43,25 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
     loop then share a key, and TensorFlow tells them apart by the number of the iteration.
     """
 
-    def __init__(self, devices: Any, group_size: int, options: Any, collective_keys: Any) -> None:
+    def __init__(
+        self,
+        devices: Any,
+        group_size: int,
+        options: Any,
+        collective_keys: Any,
+        ordering_tokens: dict[str, Any],
+    ) -> None:
+        """Initializes the object.
+
+        Args:
+          devices: those of this host's members of the group.
+          group_size: how many members the group has on all hosts.
+          options: a `tf.distribute.experimental.CommunicationOptions`.
+          collective_keys: the strategy's source of keys.
+          ordering_tokens: the strategy's tokens by device, which all its groups share and add
+            to. A GPU that is in several groups runs their collectives in the order of the
+            program: NCCL may stand still if two groups start theirs in different orders.
+        """
         super().__init__(devices, group_size, options, collective_keys)
         group_key = self._launchers[0]._group_key
 
@@ -59,6 +77,10 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
         self._launchers: list[Any] = new_launchers()
         # The stock reductions have a lane of their own, but NCCL wants one order for all.
         on_cpu = all(is_cpu(device) for device in self._devices)
+        if not on_cpu:
+            for device, launcher in zip(self._devices, self._launchers, strict=True):
+                token = launcher._ordering_token
+                launcher._ordering_token = ordering_tokens.setdefault(device, token)
         self._lanes = [
             _Lane(new_launchers() if on_cpu else self._launchers, self._lock)
             for _ in range(_LANES if on_cpu else 1)

@@ -77,5 +77,9 @@ class _CompressedMirroredExtended(_compat.MirroredExtended):
         if not isinstance(stock, _compat.CollectiveAllReduce):
             return stock  # different kinds of devices
         return CollectiveAllReduce(
-            self._devices, len(self._devices), self._communication_options, self._collective_keys
+            self._devices,
+            len(self._devices),
+            self._communication_options,
+            self._collective_keys,
+            ordering_tokens={},
         )

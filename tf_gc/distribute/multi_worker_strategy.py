@@ -142,6 +142,7 @@ class _CompressedMultiWorkerExtended(_compat.MultiWorkerExtended):
         super().__init__(strategy, cluster_resolver, options)
         self.several_hosts = self._num_workers > 1
         self._collectives_of: dict[tuple[str, ...], CollectiveAllReduce] = {}
+        self._ordering_tokens: dict[str, Any] = {}
         self._host_cross_device_ops = self._collectives((self._worker_device,))
 
     def compress(self, codec: Codec) -> None:
@@ -173,7 +174,11 @@ class _CompressedMultiWorkerExtended(_compat.MultiWorkerExtended):
         if devices not in self._collectives_of:
             members = self._num_workers * len(devices)
             self._collectives_of[devices] = CollectiveAllReduce(
-                devices, members, self._communication_options, self._collective_keys
+                devices,
+                members,
+                self._communication_options,
+                self._collective_keys,
+                self._ordering_tokens,
             )
         return self._collectives_of[devices]
 
