@@ -1,9 +1,11 @@
 # Everything runs in .venv, which the first target that needs it makes.
 
 PYTHON ?= python3
-# The TensorFlow to install when .venv is made: the CPU wheel where it exists and
-# there is no GPU to miss.
-ifeq ($(shell uname -sm; command -v nvidia-smi || :),Linux x86_64)
+# The TensorFlow to install when .venv is made: with the CUDA libraries where there is a GPU, the
+# CPU wheel where there is none and such a wheel exists.
+ifneq ($(shell command -v nvidia-smi),)
+TENSORFLOW ?= tensorflow[and-cuda]
+else ifeq ($(shell uname -sm),Linux x86_64)
 TENSORFLOW ?= tensorflow-cpu
 else
 TENSORFLOW ?= tensorflow

@@ -185,7 +185,9 @@ def said(caplog: pytest.LogCaptureFixture) -> Any:
         ),
     ],
 )
-@pytest.mark.parametrize("codec", [CODEC, tf_gc.TwoBit(0.6), tf_gc.OneBit(bypass_size=0)])
+@pytest.mark.parametrize(
+    "codec", [CODEC, tf_gc.TwoBit(0.6), tf_gc.OneBit(warm_up=False, bypass_size=0)]
+)
 def test_one_line_says_what_was_restored(
     tmp_path: Path, said: Any, names: str, level: str, line: str, codec: Any
 ) -> None:

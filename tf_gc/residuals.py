@@ -11,6 +11,8 @@ import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
+from tf_gc import warm_up
+
 NOTHING_COMPRESSED = "nothing is compressed now"
 
 
@@ -40,6 +42,7 @@ class CompressionState(tf.Module):
         # Its attributes are what a checkpoint holds, each by its key: the variable's name and,
         # for a name that occurs again, a number in the order of the first reductions.
         self._residuals = tf.Module(name="residuals")
+        self._warm_ups = tf.Module(name="warm_ups")
         self._key_of = _KeyOf()
         self._saved_keys = _SavedKeys(self)
         self._latest = _Restore(frozenset())
@@ -54,6 +57,35 @@ class CompressionState(tf.Module):
           Variables of its shape, in the order of the local replicas, each on its device.
         """
         return self._residual_of(variable).values
+
+    def warm_up_of(self, variable: tf.Variable) -> Any:
+        """Returns the state of a warm-up (`tf_gc.warm_up`), a distributed variable.
+
+        Args:
+          variable: the first of the distributed variables whose gradients are reduced together.
+        """
+        self._residual_of(variable)
+        key = self._key_of.by_id[id(variable)]
+        with self._key_of.lock:
+            if not hasattr(self._warm_ups, key):
+                with tf.init_scope(), variable.distribute_strategy.scope():
+                    state = tf.Variable(
+                        lambda: tf.zeros(warm_up.SIZE),
+                        trainable=False,
+                        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                        name=f"{key}.warm_up",
+                    )
+                setattr(self._warm_ups, key, state)
+            return getattr(self._warm_ups, key)
+
+    def has_warm_up(self, variable: tf.Variable) -> bool:
+        """Whether `warm_up_of` was called for a variable."""
+        return hasattr(self._warm_ups, self._key_of.by_id.get(id(variable), "-"))
+
+    @property
+    def warm_up_steps(self) -> int:
+        """How many steps were in full precision (`TwoBit.warm_up`); the most of several models."""
+        return max((int(warm_up.steps(state)) for state in self._warm_ups.variables), default=0)
 
     def total(self, variable: tf.Variable) -> npt.NDArray[np.float32] | None:
         """Returns the sum of a variable's residuals over all replicas, of its shape.
@@ -110,13 +142,13 @@ class CompressionState(tf.Module):
             self._latest.say(self._keys())
 
     def reset(self) -> None:
-        """Sets all residuals to zero: what has not been sent yet is dropped."""
-        for residual in self.variables:
-            for component in residual.values:
+        """Starts anew: what has not been sent yet is dropped, and a warm-up begins again."""
+        for variable in self.variables:
+            for component in variable.values:
                 component.assign(tf.zeros_like(component))
 
     def __len__(self) -> int:
-        return len(self.variables)
+        return len(self._residuals.variables)
 
     def _residual_of(self, variable: tf.Variable) -> Any:
         # An id is not used again while its entry is here: the entry goes with the variable.
@@ -240,4 +272,7 @@ class _KeyOf:
 def _release(state: "weakref.ref[CompressionState]", variable_id: int) -> None:
     alive = state()
     if alive is not None:
-        delattr(alive._residuals, alive._key_of.by_id.pop(variable_id))
+        key = alive._key_of.by_id.pop(variable_id)
+        delattr(alive._residuals, key)
+        if hasattr(alive._warm_ups, key):
+            delattr(alive._warm_ups, key)

@@ -15,9 +15,9 @@ CASES = ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"]
 EVERY_TENSOR = [
     tf_gc.TwoBit(0.5),
     tf_gc.TwoBit(0.01),
-    tf_gc.TwoBit(bypass_size=0),
+    tf_gc.TwoBit(warm_up=False, bypass_size=0),
     tf_gc.OneBit(0.5),
-    tf_gc.OneBit(bypass_size=0),
+    tf_gc.OneBit(warm_up=False, bypass_size=0),
 ]
 
 
@@ -118,7 +118,9 @@ def test_a_bad_number_shows_on_all_replicas_once_and_poisons_nothing(
 
 
 def test_small_tensors_are_summed_in_full_precision() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(bypass_size=100))
+    strategy = tf_gc.CompressedMirroredStrategy(
+        cpus(2), tf_gc.TwoBit(warm_up=False, bypass_size=100)
+    )
     run = reducer(strategy, variables_of(strategy, (99,), (100,)))
     gradients = [np.random.default_rng(1).random((2, n), np.float32) for n in (99, 100)]
     for small, large in run(gradients):

@@ -74,7 +74,7 @@ def test_scattered_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
         threshold = float(golden[f"{case}__threshold"])
     strategy = tf_gc.CompressedMirroredStrategy(
         cpus(gradients.shape[1]),
-        {"type": "2bit", "threshold": threshold, "plan": "scatter_gather"},
+        {"type": "2bit", "threshold": threshold, "warm_up": False, "plan": "scatter_gather"},
     )
     run = reducer(strategy, variables_of(strategy, gradients.shape[2:]), eager)
     for step, sums in zip(gradients, expected, strict=True):
@@ -113,7 +113,7 @@ def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
 def test_scattered_and_reencoded_sums_lose_nothing(
     replicas: int, bucket_bytes: int, kind: type
 ) -> None:
-    codec = kind(bypass_size=0, plan="scatter_gather")
+    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
     run = reducer(strategy, variables_of(strategy, *SHAPES), bucket_bytes=bucket_bytes)
     given = [np.zeros(shape) for shape in SHAPES]
@@ -138,7 +138,8 @@ def test_scattered_and_reencoded_sums_lose_nothing(
 def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
     bad: float, replica: int, kind: type
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), kind(bypass_size=0, plan="scatter_gather"))
+    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather")
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), codec)
     run = reducer(strategy, variables_of(strategy, (900,)))
     gradients = np.random.default_rng(1).normal(size=(3, 900)).astype(np.float32)
     clean = gradients.copy()

@@ -97,7 +97,9 @@ def in_threads(*work: Callable[[], None]) -> None:
 
 # With None some of the tensors are small, and go to TensorFlow's collectives; with NONE all do.
 @pytest.mark.parametrize(
-    "params", [AUTO, FIXED, tf_gc.TwoBit(bypass_size=0, plan="scatter_gather"), None, NONE], ids=str
+    "params",
+    [AUTO, FIXED, tf_gc.TwoBit(warm_up=False, bypass_size=0, plan="scatter_gather"), None, NONE],
+    ids=str,
 )
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_steps_of_two_models_do_not_meet(params: tf_gc.codecs.Codec | None, replicas: int) -> None:

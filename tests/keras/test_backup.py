@@ -140,7 +140,7 @@ def default_sigterm() -> Iterator[None]:
 def test_a_job_of_another_size_goes_on_with_all_that_was_not_sent(
     tmp_path: Path, before: int, after: int, threshold: Any, plan: str
 ) -> None:
-    codec = tf_gc.TwoBit(threshold, bypass_size=0, plan=plan)
+    codec = tf_gc.TwoBit(threshold, warm_up=False, bypass_size=0, plan=plan)
     first = interrupt(compressed_strategy(before, codec), tmp_path / "backup")
     strategy = compressed_strategy(after, codec)
     resumed = resume(strategy, tmp_path / "backup")

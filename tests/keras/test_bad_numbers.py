@@ -12,7 +12,7 @@ from tests.keras.compressed import components, compressed_strategy
 from tests.keras.stock import BATCH, CLASSES, FEATURES, assert_same_bits, compiled, data
 
 CODECS = [
-    tf_gc.TwoBit(threshold, bypass_size=bypass_size, plan=plan)
+    tf_gc.TwoBit(threshold, warm_up=False, bypass_size=bypass_size, plan=plan)
     for plan in ("all_gather", "scatter_gather")
     for threshold, bypass_size in (("auto", 0), (0.01, 0), ("auto", 10_000))
 ] + [tf_gc.NoCompression()]

@@ -33,7 +33,7 @@ random = np.random.default_rng(0)
 x, y = random.normal(size=(600, 40)), random.integers(5, size=600)
 for codec in codecs:
     strategy = tf_gc.CompressedMirroredStrategy(
-        ["CPU:0", "CPU:1", "CPU:2"], codec(bypass_size=0, plan=plan)
+        ["CPU:0", "CPU:1", "CPU:2"], codec(warm_up=False, bypass_size=0, plan=plan)
     )
     with strategy.scope():
         layers = [keras.layers.Dense(200, activation="relu"), keras.layers.Dropout(0.3)]

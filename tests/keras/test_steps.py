@@ -24,7 +24,7 @@ from tests.keras.stock import (
 from tf_gc.codecs import Codec, TwoBit
 
 # The biases are bypassed, the kernels are compressed.
-MIXED = TwoBit(bypass_size=20)
+MIXED = TwoBit(warm_up=False, bypass_size=20)
 codecs = pytest.mark.parametrize("codec", [NONE, AUTO, MIXED], ids=["none", "auto", "mixed"])
 normalized = functools.partial(normalized_mlp, synchronized=True)
 

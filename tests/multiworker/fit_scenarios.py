@@ -25,7 +25,7 @@ def strategy_named(name: str) -> tf.distribute.Strategy:
         return tf.distribute.get_strategy()
     if name == "stock":
         return tf.distribute.MultiWorkerMirroredStrategy()
-    codecs = {"none": tf_gc.NoCompression(), "auto": tf_gc.TwoBit(bypass_size=20)}
+    codecs = {"none": tf_gc.NoCompression(), "auto": tf_gc.TwoBit(warm_up=False, bypass_size=20)}
     return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=codecs[name])
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.multiworker
 def test_terminate_on_nan_stops_all_workers_at_the_same_step(worker: int) -> None:
     step = 3
     params = [
-        {"type": "2bit", "threshold": threshold, "bypass_size": 0, "plan": plan}
+        {"type": "2bit", "threshold": threshold, "warm_up": False, "bypass_size": 0, "plan": plan}
         for plan in ("all_gather", "scatter_gather")
         for threshold in ("auto", 0.01)
     ] + [{"type": "none"}]

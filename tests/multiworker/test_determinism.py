@@ -9,9 +9,9 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 CODECS = [
-    {"type": "2bit", "bypass_size": 0},
+    {"type": "2bit", "bypass_size": 0, "warm_up": False},
     {"type": "2bit", "bypass_size": 0, "threshold": 0.01},
-    {"type": "1bit", "bypass_size": 0},
+    {"type": "1bit", "bypass_size": 0, "warm_up": False},
 ]
 
 

@@ -11,7 +11,7 @@ from tests.multiworker.fault_scenarios import QUIET, Report
 
 pytestmark = pytest.mark.multiworker
 
-AUTO = {"type": "2bit"}
+AUTO = {"type": "2bit", "warm_up": False}
 FIXED = {"type": "2bit", "threshold": 0.1}
 SLOW = 60_000  # bytes a second: some seconds for a step
 # A worker without heartbeats is given up after 10 seconds.

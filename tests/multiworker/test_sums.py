@@ -46,7 +46,7 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
     workers: int, devices: int, plans: list[str], chosen: list[str]
 ) -> None:
     params = [
-        {"type": "2bit", "threshold": threshold, "bypass_size": 0, "plan": plan}
+        {"type": "2bit", "threshold": threshold, "warm_up": False, "bypass_size": 0, "plan": plan}
         for plan in plans
         for threshold in ("auto", 0.01)
     ]
@@ -64,8 +64,27 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
                 np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.parametrize(("workers", "devices"), [(3, 1), (2, 2)])
+def test_workers_end_a_warm_up_in_the_same_step(workers: int, devices: int) -> None:
+    random = np.random.default_rng(1)
+    scales = [1.0, 2.0, 3.0] + [1.0] * 22
+    steps = np.stack(
+        [random.normal(scale=s, size=(workers * devices, 40, 50)).astype("f") for s in scales]
+    )
+    params = [{"type": "none"}, {"type": "2bit"}]
+    of_workers = cluster.values(
+        "scenarios:for_each", "gradient_sums", params, steps, workers=workers, devices=devices
+    )
+    for dense, warm in of_workers:
+        same = [np.array_equal(a, b) for a, b in zip(dense, warm, strict=True)]
+        assert 10 < sum(same) < 20
+        assert all(same[: sum(same)])
+        for mine, theirs in zip(warm, of_workers[0][1], strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
 def test_groups_that_share_a_gpu_run_in_one_order() -> None:
-    params = {"type": "2bit", "bypass_size": 0, "plan": "hierarchical"}
+    params = {"type": "2bit", "warm_up": False, "bypass_size": 0, "plan": "hierarchical"}
     of_workers = cluster.values("scenarios:ledger_in_one_order", params, workers=2, devices=2)
     for outcome, groups in of_workers:
         # All replicas, the peers of this one and, for the first device, the hosts.
@@ -78,7 +97,13 @@ def test_groups_that_share_a_gpu_run_in_one_order() -> None:
 
 def test_one_bit_sends_what_was_given_or_keeps_it() -> None:
     params = [
-        {"type": "1bit", "threshold": threshold, "bypass_size": 0, "plan": "scatter_gather"}
+        {
+            "type": "1bit",
+            "threshold": threshold,
+            "warm_up": False,
+            "bypass_size": 0,
+            "plan": "scatter_gather",
+        }
         for threshold in ("auto", 0.0)
     ]
     of_workers = cluster.values("scenarios:for_each", "ledger", params, workers=2)

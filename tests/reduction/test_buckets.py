@@ -8,7 +8,7 @@ import tf_gc
 from tf_gc.reduction.buckets import Bucket, group
 
 F32, F16 = tf.float32, tf.float16
-ALL = tf_gc.TwoBit(bypass_size=0)
+ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
 
 
 def test_buckets_follow_backpropagation() -> None:
@@ -22,7 +22,9 @@ def test_a_bucket_has_one_dtype() -> None:
 
 
 def test_what_cannot_be_compressed_is_bypassed() -> None:
-    grouping = group(tf_gc.TwoBit(bypass_size=8), [None, (F32, 7), (tf.float64, 8), (F32, 8)])
+    grouping = group(
+        tf_gc.TwoBit(warm_up=False, bypass_size=8), [None, (F32, 7), (tf.float64, 8), (F32, 8)]
+    )
     assert grouping.bypass == (0, 1, 2)
     assert [bucket.indices for bucket in grouping.buckets] == [(3,)]
 
@@ -36,7 +38,7 @@ def test_without_compression_everything_is_bypassed() -> None:
     st.integers(1, 4000),
 )
 def test_every_gradient_is_in_one_place(gradients: list, bucket_bytes: int) -> None:
-    grouping = group(tf_gc.TwoBit(bypass_size=100), gradients, bucket_bytes)
+    grouping = group(tf_gc.TwoBit(warm_up=False, bypass_size=100), gradients, bucket_bytes)
     places = [i for bucket in grouping.buckets for i in bucket.indices] + list(grouping.bypass)
     assert sorted(places) == list(range(len(gradients)))
 

@@ -13,7 +13,12 @@ class Codec(abc.ABC):
     """What `compression_params` stands for: which gradients are compressed, and how.
 
     A small frozen value object: equal parameters make equal codecs, and it holds no tensors.
+
+    Attributes:
+      warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
     """
+
+    warm_up: bool | None = False
 
     @abc.abstractmethod
     def compresses(self, dtype: tf.DType, num_elements: int) -> bool:

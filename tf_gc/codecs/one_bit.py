@@ -27,6 +27,7 @@ class OneBit(ThresholdCodec):
       plan: who sends what to whom, as in `TwoBit`. With automatic scales the sums of a
         "scatter_gather" are rounded to one bit again, and their residuals kept; with a fixed
         threshold the result is that of "all_gather", bit for bit.
+      warm_up: as in `TwoBit`.
 
     One bit has no code for "not finite": a block with an element that is NaN, infinite or beyond
     2^120 is NaN on every replica, and keeps its residuals.

@@ -37,6 +37,7 @@ class ThresholdCodec(MessageCodec):
       threshold: `"auto"` or a number.
       bypass_size: tensors with fewer elements are reduced in full precision.
       plan: who sends what to whom.
+      warm_up: whether the first steps are in full precision; by default with `"auto"`.
 
     Raises:
       ValueError: if a value is none that the codec takes.
@@ -45,6 +46,7 @@ class ThresholdCodec(MessageCodec):
     threshold: float | str = "auto"
     bypass_size: int | None = None
     plan: str = "auto"
+    warm_up: bool | None = None
 
     _ops: ClassVar[ThresholdOps]
 
@@ -64,6 +66,15 @@ class ThresholdCodec(MessageCodec):
         object.__setattr__(self, "bypass_size", int(bypass_size))
         if self.plan not in PLANS:
             raise ValueError(f"plan must be one of {list(PLANS)}, got {self.plan!r}")
+        if self.warm_up is None:
+            object.__setattr__(self, "warm_up", self.threshold == "auto")
+        elif not isinstance(self.warm_up, bool):
+            raise ValueError(f"warm_up must be None, True or False, got {self.warm_up!r}")
+        elif self.warm_up and self.threshold != "auto":
+            raise ValueError(
+                "warm_up=True is for threshold='auto': what a fixed threshold sends is MXNet's, "
+                f"from the first step on; got threshold={self.threshold!r}"
+            )
 
     def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
         assert self.bypass_size is not None

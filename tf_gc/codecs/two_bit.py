@@ -33,6 +33,9 @@ class TwoBit(ThresholdCodec):
         that of "all_gather", bit for bit. "hierarchical": the replicas of a host are summed in
         full precision, and only what crosses hosts is compressed. "auto" (the default): the one
         that sends least.
+      warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
+        norm of the gradients has stopped growing (`tf_gc.warm_up`). Adam takes until then to know
+        how large they are. `None`: with `"auto"`; a fixed threshold has no warm-up, as in MXNet.
 
     Raises:
       ValueError: if a value is not one of those.

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from tf_gc import _compat
+from tf_gc import _compat, warm_up
 from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.reduction.buckets import Grouping, group
 from tf_gc.reduction.plans import Plan
@@ -86,29 +86,79 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         sizes = [_size(*pair) for pair in pairs]
         grouping = group(self.codec, sizes, options.bytes_per_pack)
         reduced: list[Any] = [None] * len(pairs)
+        compressible = [i for bucket in grouping.buckets for i in bucket.indices]
         sent = 0
-        for number, bucket in enumerate(grouping.buckets):
-            sums, size = self._sum_bucket(number, [pairs[i] for i in bucket.indices], options)
-            sent += size
-            for i, value in zip(bucket.indices, sums, strict=True):
-                reduced[i] = value
-        # The stock ops concatenate what they get, and so take one dtype at a time.
-        bypassed: dict[tf.DType, list[int]] = {}
-        for i in grouping.bypass:
-            bypassed.setdefault(pairs[i][0].values[0].dtype, []).append(i)
-        for indices in bypassed.values():
-            stock = self._stock.batch_reduce_implementation(
-                reduce_op, [pairs[i] for i in indices], options
+
+        def compressed() -> list[list[tf.Tensor]]:
+            nonlocal sent
+            components = []
+            for number, bucket in enumerate(grouping.buckets):
+                of_bucket = [pairs[i] for i in bucket.indices]
+                sums, size = self._sum_bucket(number, of_bucket, options)
+                sent += size
+                components += sums
+            return components
+
+        if compressible and self.codec.warm_up:
+            state = self.compression_state.warm_up_of(pairs[compressible[0]][1])
+            # One branch for all buckets: TensorFlow would run one after the other those that
+            # share what is stateful, such as the order of the collectives.
+            sums = tf.cond(
+                warm_up.is_on(state.values[0].read_value()),
+                lambda: self._warm_up_step(state, pairs, grouping, options),
+                compressed,
             )
-            for i, value in zip(indices, stock, strict=True):
-                reduced[i] = value
+        else:
+            sums = compressed()
+        for i, components in zip(compressible, sums, strict=True):
+            reduced[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
+        bypassed = self._stock_sums([pairs[i] for i in grouping.bypass], options)
+        for i, value in zip(grouping.bypass, bypassed, strict=True):
+            reduced[i] = value
         if self.plan is not None and any(size is not None for size in sizes):
             self._account(pairs, grouping, sent)
             self.compression_state.say_what_was_restored()
         return reduced
 
-    def _sum_bucket(self, number: int, pairs: Pairs, options: Any) -> tuple[list[Any], int]:
-        """Returns the Mirrored sums of a bucket, and the bytes that a replica sends for it."""
+    def _stock_sums(self, pairs: Pairs, options: Any) -> list[Any]:
+        """Returns each pair's sum by the stock ops."""
+        # They concatenate what they get, and so take one dtype at a time.
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for i, (value, _) in enumerate(pairs):
+            by_dtype.setdefault(value.values[0].dtype, []).append(i)
+        sums: list[Any] = [None] * len(pairs)
+        for indices in by_dtype.values():
+            stock = self._stock.batch_reduce_implementation(
+                tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
+            )
+            for i, value in zip(indices, stock, strict=True):
+                sums[i] = value
+        return sums
+
+    def _warm_up_step(
+        self, state: Any, pairs: Pairs, grouping: Grouping, options: Any
+    ) -> list[list[tf.Tensor]]:
+        """Returns the buckets' sums on the local devices, by the stock ops."""
+        reports = _compat.regroup(
+            tuple(warm_up.report(component.read_value()) for component in state.values),
+            always_wrap=True,
+        )
+        totals = []
+        for bucket in grouping.buckets:  # each by itself: the stock ops copy what they sum at once
+            totals += self._stock_sums([pairs[i] for i in bucket.indices], options)
+        totals += self._stock_sums([(reports, state)], options)
+        # Of a single local replica there may be the bare tensor.
+        *sums, reported = [list(getattr(total, "values", [total])) for total in totals]
+        for device, component in enumerate(state.values):
+            with tf.device(component.device):
+                mine = [components[device] for components in sums]
+                component.assign(warm_up.after_step(component.read_value(), reported[device], mine))
+        return sums
+
+    def _sum_bucket(
+        self, number: int, pairs: Pairs, options: Any
+    ) -> tuple[list[list[tf.Tensor]], int]:
+        """Returns a bucket's sums on the local devices, and the bytes that a replica sends."""
         assert isinstance(self.codec, MessageCodec)
         assert self.plan is not None
         replicas = range(len(pairs[0][0].values))
@@ -120,11 +170,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             [[residual[r] for residual in residuals] for r in replicas],
             options,
         )
-        mirrored = [
-            _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
-            for components in zip(*sums, strict=True)
-        ]
-        return mirrored, sent
+        return [list(components) for components in zip(*sums, strict=True)], sent
 
     def _account(self, pairs: Pairs, grouping: Grouping, sent: int) -> None:
         assert self.plan is not None

@@ -14,6 +14,7 @@ from tf_gc.codecs import MessageCodec
 from tf_gc.residuals import NOTHING_COMPRESSED, CompressionState, said_of
 
 _LAYOUT = "variables"
+_WARM_UP = "warm_up_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +24,12 @@ class Totals:
     Attributes:
       layout: path and shape of each variable of the model that was saved, in its order.
       sums: float32 sums of residuals, by the variable's number in `layout`.
+      warm_ups: the states of warm-ups (`tf_gc.warm_up`), by that number.
     """
 
     layout: list[tuple[str, tuple[int, ...]]]
     sums: dict[int, npt.NDArray[np.float32]]
+    warm_ups: dict[int, npt.NDArray[np.float32]]
 
 
 def write_totals(model: Any, path: str | None) -> None:
@@ -44,6 +47,8 @@ def write_totals(model: Any, path: str | None) -> None:
         total = None if state is None else state.total(variable.value)
         if total is not None and path is not None:
             arrays[str(number)] = total
+        if state is not None and state.has_warm_up(variable.value):
+            arrays[f"{_WARM_UP}{number}"] = state.warm_up_of(variable.value).numpy()
     if path is not None:
         whole = io.BytesIO()  # np.savez goes back in a file, which tf.io.gfile does not
         np.savez(whole, **arrays)
@@ -60,9 +65,12 @@ def read_totals(path: str) -> Totals:
     try:
         with tf.io.gfile.GFile(path, "rb") as file, np.load(file) as arrays:
             layout = json.loads(str(arrays[_LAYOUT]))
+            names = set(arrays.files) - {_LAYOUT}
+            warm_ups = {name for name in names if name.startswith(_WARM_UP)}
             return Totals(
                 [(name, tuple(shape)) for name, shape in layout],
-                {int(key): arrays[key] for key in arrays.files if key != _LAYOUT},
+                {int(name): arrays[name] for name in names - warm_ups},
+                {int(name.removeprefix(_WARM_UP)): arrays[name] for name in warm_ups},
             )
     except (ValueError, EOFError, zipfile.BadZipFile, tf.errors.OpError) as error:
         raise OSError(f"{path}: {error}") from error
@@ -98,7 +106,10 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
         if target is None:
             dropped.append(totals.layout[number][0])
         else:
-            state.set_total(model.weights[target].value, total)
+            variable = model.weights[target].value
+            state.set_total(variable, total)
+            if number in totals.warm_ups:
+                state.warm_up_of(variable).assign(totals.warm_ups[number])
     if not dropped:
         return []
     return [said_of(dropped, "dropped, the model has no such variables")]
