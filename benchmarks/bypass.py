@@ -58,7 +58,9 @@ def main() -> None:
         [tf.config.LogicalDeviceConfiguration()] * options.replicas,
     )
     devices = [f"CPU:{i}" for i in range(options.replicas)]
-    compressed = tf_gc.CompressedMirroredStrategy(devices, tf_gc.TwoBit(bypass_size=0))
+    compressed = tf_gc.CompressedMirroredStrategy(
+        devices, tf_gc.TwoBit(warm_up=False, bypass_size=0)
+    )
     # The stock path, in a strategy whose collectives do not meet those of another one.
     stock = tf_gc.CompressedMirroredStrategy(devices, tf_gc.NoCompression())
 

@@ -170,7 +170,8 @@ def measure(options: argparse.Namespace, path: Path, rates: dict[str, Any]) -> l
                     trainer = trainer or Trainer(task, optimizer, variant, rate)
                     start = time.perf_counter()
                     curve = trainer.run(seed)
-                    run = {**key, **settings, "curve": curve}
+                    dense = trainer.strategy.compression_state.warm_up_steps
+                    run = {**key, **settings, "warm_up_steps": dense, "curve": curve}
                     runs = [other for other in runs if other not in same] + [run]
                     summary = convergence_report.summarize(runs)
                     convergence_report.save(path, {**head, "summary": summary}, runs)

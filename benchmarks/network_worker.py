@@ -20,6 +20,7 @@ from typing import Any
 
 import keras
 import models
+import report
 import tensorflow as tf
 
 import tf_gc
@@ -124,7 +125,7 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(task["threads"])
     strategy = make_strategy(task)
     step, model = build(strategy, task["model"], task["batch_size"])
-    step()
+    report.finish_warm_up(strategy, step)
     traffic = getattr(strategy, "traffic", None)
     answer(
         {

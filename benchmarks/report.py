@@ -47,6 +47,16 @@ def timed(step: Callable[[], Any], steps: int) -> Callable[[], list[float]]:
     return run
 
 
+def finish_warm_up(strategy: Any, step: Callable[[], Any]) -> None:
+    """Makes steps until they are compressed; workers make as many of them as each other."""
+    step()
+    state = getattr(strategy, "compression_state", None)
+    done = 0
+    while state is not None and state.warm_up_steps > done:
+        done = state.warm_up_steps
+        step()
+
+
 def alternate(
     runs: Mapping[str, Callable[[], list[float]]], rounds: int
 ) -> dict[str, list[list[float]]]:

@@ -54,6 +54,7 @@ def build(strategy: tf.distribute.Strategy, options: argparse.Namespace) -> Call
     def step() -> None:
         strategy.run(replica_step)
 
+    report.finish_warm_up(strategy, step)
     build.parameters = model.count_params()  # type: ignore[attr-defined]
     return step
 

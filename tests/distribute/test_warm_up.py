@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tf_gc
@@ -37,6 +37,12 @@ def steps_of(norms: list[float]) -> int:
     return len(norms)
 
 
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(
     st.lists(st.sampled_from([0.0, 1e-3, 0.5, 1.0, 2.0, 30.0, math.nan, math.inf]), max_size=40),
     st.integers(1, 3),
@@ -82,6 +88,7 @@ def test_steps_are_those_without_compression_and_then_those_with_it(
         dense = state.warm_up_steps > dense_steps
         dense_steps = state.warm_up_steps
         assert dense == (step < dense_steps)
+        assert (runs["warm"][0].traffic is None) == (eager and dense)
         expected = runs["dense" if dense else "compressed"][1](now)
         for mine, other in zip(sums, expected, strict=True):
             for a, b in zip(mine, other, strict=True):

@@ -87,10 +87,11 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         grouping = group(self.codec, sizes, options.bytes_per_pack)
         reduced: list[Any] = [None] * len(pairs)
         compressible = [i for bucket in grouping.buckets for i in bucket.indices]
-        sent = 0
+        sent: int | None = None
 
         def compressed() -> list[list[tf.Tensor]]:
             nonlocal sent
+            sent = 0
             components = []
             for number, bucket in enumerate(grouping.buckets):
                 of_bucket = [pairs[i] for i in bucket.indices]
@@ -115,7 +116,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         bypassed = self._stock_sums([pairs[i] for i in grouping.bypass], options)
         for i, value in zip(grouping.bypass, bypassed, strict=True):
             reduced[i] = value
-        if self.plan is not None and any(size is not None for size in sizes):
+        # Eagerly, a step of the warm-up has not come to compression yet.
+        if self.plan is not None and sent is not None and any(size is not None for size in sizes):
             self._account(pairs, grouping, sent)
             self.compression_state.say_what_was_restored()
         return reduced
@@ -139,14 +141,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self, state: Any, pairs: Pairs, grouping: Grouping, options: Any
     ) -> list[list[tf.Tensor]]:
         """Returns the buckets' sums on the local devices, by the stock ops."""
-        reports = _compat.regroup(
-            tuple(warm_up.report(component.read_value()) for component in state.values),
-            always_wrap=True,
-        )
+        reports = []
+        for component in state.values:
+            with tf.device(component.device):
+                reports.append(warm_up.report(component.read_value()))
         totals = []
         for bucket in grouping.buckets:  # each by itself: the stock ops copy what they sum at once
             totals += self._stock_sums([pairs[i] for i in bucket.indices], options)
-        totals += self._stock_sums([(reports, state)], options)
+        totals += self._stock_sums([(_compat.PerReplica(reports), state)], options)
         # Of a single local replica there may be the bare tensor.
         *sums, reported = [list(getattr(total, "values", [total])) for total in totals]
         for device, component in enumerate(state.values):
