@@ -65,11 +65,13 @@ def read_totals(path: str) -> Totals:
     try:
         with tf.io.gfile.GFile(path, "rb") as file, np.load(file) as arrays:
             layout = json.loads(str(arrays[_LAYOUT]))
-            names = set(arrays.files) - {_LAYOUT}
-            warm_ups = {name for name in names if name.startswith(_WARM_UP)}
+            # In the file's order, the same on all workers: to make residuals takes collectives.
+            names = [name for name in arrays.files if name != _LAYOUT]
+            sums = [name for name in names if not name.startswith(_WARM_UP)]
+            warm_ups = [name for name in names if name.startswith(_WARM_UP)]
             return Totals(
                 [(name, tuple(shape)) for name, shape in layout],
-                {int(name): arrays[name] for name in names - warm_ups},
+                {int(name): arrays[name] for name in sums},
                 {int(name.removeprefix(_WARM_UP)): arrays[name] for name in warm_ups},
             )
     except (ValueError, EOFError, zipfile.BadZipFile, tf.errors.OpError) as error:
