@@ -121,7 +121,7 @@ def train(
       save_freq: when to back up.
     """
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
-        compression_params=tf_gc.TwoBit(warm_up=False, bypass_size=0)
+        compression_params=tf_gc.TwoBit(bypass_size=0)
     )
     model = make_model(strategy)
     backup = tf_gc.keras.BackupAndRestore(folder, save_freq)

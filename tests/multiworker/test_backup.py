@@ -16,6 +16,7 @@ EPOCHS, STEPS_PER_EPOCH = 60, 16
 ROUNDING = 1e-4  # of a gradient of up to 3, for each step
 
 
+@pytest.mark.timeout(600)  # eight jobs, two of them of 960 steps with 60 backups
 def test_two_kills_in_each_of_six_rounds_cost_no_accuracy(tmp_path: Path) -> None:
     folder = str(tmp_path / "backup")
     begun = []
