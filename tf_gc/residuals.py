@@ -59,7 +59,10 @@ class CompressionState(tf.Module):
         return self._residual_of(variable).values
 
     def warm_up_of(self, variable: tf.Variable) -> Any:
-        """Returns the state of a warm-up (`tf_gc.warm_up`), a distributed variable.
+        """Returns the state of a warm-up, a mirrored float32 variable of shape [warm_up.SIZE].
+
+        It is made at the first call. Under a strategy of several workers that is a collective:
+        all of them have to call it, for the same variables in the same order.
 
         Args:
           variable: the first of the distributed variables whose gradients are reduced together.
@@ -80,7 +83,8 @@ class CompressionState(tf.Module):
 
     def has_warm_up(self, variable: tf.Variable) -> bool:
         """Whether `warm_up_of` was called for a variable."""
-        return hasattr(self._warm_ups, self._key_of.by_id.get(id(variable), "-"))
+        key = self._key_of.by_id.get(id(variable))
+        return key is not None and hasattr(self._warm_ups, key)
 
     @property
     def warm_up_steps(self) -> int:

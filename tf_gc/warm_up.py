@@ -37,7 +37,7 @@ def steps(state: tf.Tensor) -> tf.Tensor:
 
 
 def report(state: tf.Tensor) -> tf.Tensor:
-    """Returns what replicas sum up in a step: the squared norm of the step before.
+    """Returns what replicas sum up, a float32 scalar: the squared norm of the step before.
 
     Each computes it from the same sums, but not necessarily in the same order of additions. That
     they add up what each found makes them decide alike.
@@ -46,12 +46,12 @@ def report(state: tf.Tensor) -> tf.Tensor:
 
 
 def after_step(state: tf.Tensor, reported: tf.Tensor, sums: Any) -> tf.Tensor:
-    """Returns the state after a step in full precision.
+    """Returns the state after a step in full precision, float32 [SIZE].
 
     Args:
       state: float32 [SIZE], the state before.
-      reported: the sum of `report` over all replicas.
-      sums: the summed gradients of this step.
+      reported: the sum of `report` over all replicas, a float32 scalar.
+      sums: the summed gradients of this step, of any shapes and float types.
     """
     average, weight, maximum, since, done, _ = tf.unstack(state)
     # Of the first step there is no report yet; of one that overflowed there is none of use.
