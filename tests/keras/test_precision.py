@@ -49,6 +49,8 @@ def _scaled_sgd() -> keras.optimizers.Optimizer:
 
 # All tensors of these models are below its size.
 SMALL = TwoBit()
+# The steps of these tests are within its warm-up.
+WARM = TwoBit(bypass_size=0)
 
 _float16 = functools.partial(_mlp, "mixed_float16")
 
@@ -89,7 +91,9 @@ def test_the_global_policy_scales_the_loss_by_itself() -> None:
     assert_replicas_agree(strategy, run.model.variables)
 
 
-@pytest.mark.parametrize("codec", [NONE, AUTO, FIXED], ids=["none", "auto", "fixed"])
+@pytest.mark.parametrize(
+    "codec", [NONE, AUTO, FIXED, WARM], ids=["none", "auto", "fixed", "warm-up"]
+)
 @pytest.mark.parametrize("overflowing", [0, 1])
 def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     overflowing: int, codec: Codec
@@ -116,6 +120,7 @@ def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     model.fit(x, y, batch_size=BATCH, verbose=0)
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
     assert any(not np.array_equal(a, b) for a, b in zip(weights, model.get_weights(), strict=True))
+    assert strategy.compression_state.warm_up_steps == (2 if codec is WARM else 0)
 
 
 @pytest.mark.parametrize("codec", [NONE, AUTO, SMALL], ids=["none", "auto", "bypassed"])
