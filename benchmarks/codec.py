@@ -163,7 +163,7 @@ class Cases:
                 library.reencode(
                     codec,
                     *(codes[:others], scales[:others], self.gradients[0], residual, residual),
-                    *(own.codes[0], own.scales[0]),
+                    *(own.codes[:1], own.scales[:1]),
                 )
 
             moved = 3 * residual.nbytes + (others + 1) * own.size

@@ -74,7 +74,7 @@ class CpuDevice {
               [&](int64_t first, int64_t last) {
                 Blocks of_run(replicas);
                 bucket.ForEachRun(first, last, [&](const Bucket::Run& run) {
-                  of_run.Point(layout, rows, run.first_block);
+                  of_run.Point(layout, rows.data(), run.first_block);
                   DecodeSum(format.codec, of_run.codes.data(),
                             of_run.scales.data(), replicas, run.size,
                             format.threshold,
@@ -91,32 +91,40 @@ class CpuDevice {
                                int64_t shard,
                                const std::vector<const uint8_t*>& others,
                                const tensorflow::OpInputList& gradients,
-                               const ResidualLock& residuals,
-                               uint8_t* message) {
+                               const ResidualLock& residuals, int64_t layers,
+                               uint8_t* messages) {
     const Bucket::Shard own = bucket.ShardOf(shard, shards);
     const MessageLayout layout =
         format.Layout(ShardBlocks(bucket.blocks(), shards));
     TF_RETURN_IF_ERROR(format.CheckHeaders(others, layout));
-    format.WriteFrame(layout, own.blocks(), message);
+    for (int64_t i = 0; i < layers; ++i) {
+      format.WriteFrame(layout, own.blocks(), messages + i * layout.size);
+    }
     Keep(bucket, 0, own.first, residuals);
     Keep(bucket, own.last, bucket.blocks(), residuals);
 
     const int64_t replicas = static_cast<int64_t>(others.size());
-    const int64_t cost = kEncodeBlockCost + kAddBlockCost * replicas;
+    const int64_t cost = kEncodeBlockCost * layers + kAddBlockCost * replicas;
     ForBlocks(context, own.blocks(), cost, [&](int64_t first, int64_t last) {
       Blocks of_run(replicas);
+      std::vector<uint8_t*> codes(layers);
+      std::vector<uint16_t*> scales(layers);
       bucket.ForEachRun(
           own.first + first, own.first + last, [&](const Bucket::Run& run) {
             const int64_t block = run.first_block - own.first;
-            of_run.Point(layout, others, block);
+            of_run.Point(layout, others.data(), block);
+            for (int64_t i = 0; i < layers; ++i) {
+              codes[i] = layout.Codes(messages + i * layout.size, block);
+              scales[i] = layout.Scales(messages + i * layout.size, block);
+            }
             const ResidualLock::Buffers& residual =
                 residuals.buffers(run.tensor);
-            tf_gc::Reencode(
-                format.codec, of_run.codes.data(), of_run.scales.data(),
-                replicas, Data<T>(gradients[run.tensor]) + run.first_element,
-                residual.before + run.first_element,
-                residual.after + run.first_element, run.size,
-                layout.Codes(message, block), layout.Scales(message, block));
+            tf_gc::Reencode(format.codec, of_run.codes.data(),
+                            of_run.scales.data(), replicas,
+                            Data<T>(gradients[run.tensor]) + run.first_element,
+                            residual.before + run.first_element,
+                            residual.after + run.first_element, run.size,
+                            layers, codes.data(), scales.data());
           });
     });
     return absl::OkStatus();
@@ -135,7 +143,7 @@ class CpuDevice {
     ForBlocks(context, blocks, kStoreCountsCost + kCountBlockCost * replicas,
               [&](int64_t first, int64_t last) {
                 Blocks of_range(replicas);
-                of_range.Point(from, rows, first);
+                of_range.Point(from, rows.data(), first);
                 tf_gc::Count(fixed.codec, of_range.codes.data(),
                              of_range.scales.data(), replicas, last - first,
                              CodeBits(counts.codec), to.Codes(message, first));
@@ -143,32 +151,33 @@ class CpuDevice {
     return absl::OkStatus();
   }
 
-  // `format` is automatic or that of counts.
+  // `format` is automatic or that of counts, which have one layer.
   template <typename T>
   static absl::Status DecodeShards(tensorflow::OpKernelContext* context,
                                    const MessageFormat& format,
                                    const Bucket& bucket,
                                    const std::vector<const uint8_t*>& rows,
+                                   int64_t layers,
                                    const std::vector<LibType<T>*>& sums) {
-    const int64_t shards = static_cast<int64_t>(rows.size());
+    const int64_t shards = static_cast<int64_t>(rows.size()) / layers;
     const MessageLayout layout =
         format.Layout(ShardBlocks(bucket.blocks(), shards));
     TF_RETURN_IF_ERROR(format.CheckHeaders(rows, layout));
-    ForBlocks(context, bucket.blocks(), kDecodeBlockCost,
+    ForBlocks(context, bucket.blocks(), kDecodeBlockCost * layers,
               [&](int64_t first, int64_t last) {
+                Blocks of_run(layers);
                 bucket.ForEachShardRun(
                     first, last, shards,
                     [&](const Bucket::Run& run, int64_t shard, int64_t block) {
-                      const uint8_t* codes = layout.Codes(rows[shard], block);
-                      const uint16_t* scales =
-                          layout.Scales(rows[shard], block);
+                      of_run.Point(layout, &rows[shard * layers], block);
                       LibType<T>* sum = sums[run.tensor] + run.first_element;
                       if (IsAuto(format.codec)) {
-                        DecodeSum(format.codec, &codes, &scales, 1, run.size,
-                                  0.0f, sum);
+                        DecodeSum(format.codec, of_run.codes.data(),
+                                  of_run.scales.data(), layers, run.size, 0.0f,
+                                  sum);
                       } else {
-                        DecodeCounts(codes, CodeBits(format.codec), run.size,
-                                     format.threshold, sum);
+                        DecodeCounts(of_run.codes[0], CodeBits(format.codec),
+                                     run.size, format.threshold, sum);
                       }
                     });
               });
@@ -188,9 +197,9 @@ class CpuDevice {
   struct Blocks {
     explicit Blocks(int64_t messages) : codes(messages), scales(messages) {}
 
-    void Point(const MessageLayout& layout,
-               const std::vector<const uint8_t*>& rows, int64_t block) {
-      for (size_t i = 0; i < rows.size(); ++i) {
+    void Point(const MessageLayout& layout, const uint8_t* const* rows,
+               int64_t block) {
+      for (size_t i = 0; i < codes.size(); ++i) {
         codes[i] = layout.Codes(rows[i], block);
         scales[i] = layout.Scales(rows[i], block);
       }

@@ -36,9 +36,15 @@ absl::Status RowsOf(const tensorflow::OpInputList& messages,
                     const MessageLayout& layout,
                     std::vector<const uint8_t*>* rows);
 
-// InvalidArgument if there are not as many rows as the attribute `name` says.
+// InvalidArgument if there are not as many rows as the attribute `name` says,
+// `layers` for each.
 absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
-                       const char* name, int64_t expected);
+                       const char* name, int64_t expected, int64_t layers = 1);
+
+// Reads the attribute `layers`. InvalidArgument if a sum of messages of `codec`
+// does not have so many.
+absl::Status ReadLayers(tensorflow::OpKernelConstruction* context, Codec codec,
+                        int64_t* layers);
 
 // Reads the attribute `replicas` and gives the format of their counts.
 // InvalidArgument if `fixed` is not of a fixed codec, or they are too many.

@@ -28,6 +28,7 @@ class ReencodeOp : public OpKernel {
                 absl::InvalidArgumentError(
                     absl::StrCat("shard must be the number of one of the ",
                                  shards_, " shards, got ", shard_)));
+    OP_REQUIRES_OK(context, ReadLayers(context, Family::kAuto, &layers_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -47,18 +48,20 @@ class ReencodeOp : public OpKernel {
     ResidualLock residuals;
     OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
     Tensor* message = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(
-                                0, TensorShape({1, layout.words()}), &message));
-    OP_REQUIRES_OK(
-        context, Device::template Reencode<T>(
-                     context, format, bucket, shards_, shard_, rows, gradients,
-                     residuals, static_cast<uint8_t*>(message->data())));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(
+                       0, TensorShape({layers_, layout.words()}), &message));
+    OP_REQUIRES_OK(context, Device::template Reencode<T>(
+                                context, format, bucket, shards_, shard_, rows,
+                                gradients, residuals, layers_,
+                                static_cast<uint8_t*>(message->data())));
     residuals.Commit();
   }
 
  private:
   int64_t shard_;
   int64_t shards_;
+  int64_t layers_;
 };
 
 template <typename Device, typename Family>
@@ -107,6 +110,7 @@ class DecodeShardsOp : public OpKernel {
   explicit DecodeShardsOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, Family::ReadFormat(context, &format_));
     OP_REQUIRES_OK(context, context->GetAttr("shards", &shards_));
+    OP_REQUIRES_OK(context, ReadLayers(context, format_.codec, &layers_));
     if (IsFixed(format_.codec)) {
       OP_REQUIRES_OK(context, ReadCountsFormat(context, format_, &format_));
     }
@@ -125,14 +129,15 @@ class DecodeShardsOp : public OpKernel {
         context,
         RowsOf(messages, format_.Layout(ShardBlocks(bucket.blocks(), shards_)),
                &rows));
-    OP_REQUIRES_OK(context, CheckRows(rows, "shards", shards_));
+    OP_REQUIRES_OK(context, CheckRows(rows, "shards", shards_, layers_));
     OP_REQUIRES_OK(context, Device::template DecodeShards<T>(
-                                context, format_, bucket, rows, sums));
+                                context, format_, bucket, rows, layers_, sums));
   }
 
  private:
   MessageFormat format_;
   int64_t shards_;
+  int64_t layers_;
 };
 
 // Kernels of the ops whose names start with `name`, on a device that TensorFlow

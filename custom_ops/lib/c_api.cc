@@ -80,13 +80,14 @@ int tf_gc_decode_sum(int codec, int dtype, const uint8_t* const* codes,
 int tf_gc_reencode(int codec, int dtype, const uint8_t* const* codes,
                    const uint16_t* const* scales, int64_t messages,
                    const void* gradient, const float* residual_in,
-                   float* residual_out, int64_t size, uint8_t* codes_out,
-                   uint16_t* scales_out) {
+                   float* residual_out, int64_t size, int64_t layers,
+                   uint8_t* const* codes_out, uint16_t* const* scales_out) {
   const auto kind = static_cast<tf_gc::Codec>(codec);
   if (!tf_gc::IsAuto(kind)) return 0;
   return ForType(dtype, [=](auto* type) {
     tf_gc::Reencode(kind, codes, scales, messages, Typed(gradient, type),
-                    residual_in, residual_out, size, codes_out, scales_out);
+                    residual_in, residual_out, size, layers, codes_out,
+                    scales_out);
     return 1;
   });
 }

@@ -41,7 +41,8 @@ TF_GC_EXPORT int tf_gc_reencode(int codec, int dtype,
                                 const uint16_t* const* scales, int64_t messages,
                                 const void* gradient, const float* residual_in,
                                 float* residual_out, int64_t size,
-                                uint8_t* codes_out, uint16_t* scales_out);
+                                int64_t layers, uint8_t* const* codes_out,
+                                uint16_t* const* scales_out);
 
 TF_GC_EXPORT int tf_gc_count(int codec, const uint8_t* const* codes,
                              const uint16_t* const* scales, int64_t replicas,

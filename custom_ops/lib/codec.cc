@@ -101,12 +101,17 @@ template <typename T>
 void Reencode(Codec codec, const uint8_t* const* codes,
               const uint16_t* const* scales, int64_t messages,
               const T* gradient, const float* residual_in, float* residual_out,
-              int64_t size, uint8_t* codes_out, uint16_t* scales_out) {
+              int64_t size, int64_t layers, uint8_t* const* codes_out,
+              uint16_t* const* scales_out) {
   // Sums in parts that stay in the first cache until they are encoded.
   constexpr int64_t kPartBlocks = 16;
   float sum[kPartBlocks * kBlockSize] = {};
+  // The gradient of later layers: NaN where not finite, else -0, which changes
+  // no residual.
+  float rest[kPartBlocks * kBlockSize];
   const ScopedExactFloatMode mode;
   const auto encode = ActiveKernels<T>().Of(codec).encode;
+  const auto encode_rest = ActiveKernels<float>().Of(codec).encode;
   const auto decode_sum = ActiveKernels<float>().Of(codec).decode_sum;
   std::vector<const uint8_t*> part_codes(codes, codes + messages);
   std::vector<const uint16_t*> part_scales(scales, scales + messages);
@@ -117,9 +122,25 @@ void Reencode(Codec codec, const uint8_t* const* codes,
       decode_sum(part_codes.data(), part_scales.data(), messages, count, 0.0f,
                  sum);
     }
-    encode(gradient + first, residual_in + first, sum, residual_out + first,
-           count, 0.0f, codes_out + block * CodeBytes(codec),
-           scales_out + block);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      uint8_t* const to_codes = codes_out[layer] + block * CodeBytes(codec);
+      uint16_t* const to_scales = scales_out[layer] + block;
+      float* const kept = residual_out + first;
+      if (layer == 0) {
+        encode(gradient + first, residual_in + first, sum, kept, count, 0.0f,
+               to_codes, to_scales);
+      } else {
+        encode_rest(rest, kept, nullptr, kept, count, 0.0f, to_codes,
+                    to_scales);
+      }
+      if (layer + 1 == layers) break;
+      const uint8_t* sent_codes = to_codes;
+      const uint16_t* sent_scales = to_scales;
+      decode_sum(&sent_codes, &sent_scales, 1, count, 0.0f, rest);
+      for (int64_t i = 0; i < count; ++i) {
+        rest[i] = rest[i] == rest[i] ? -0.0f : rest[i];
+      }
+    }
     for (const uint8_t*& part : part_codes) {
       part += kPartBlocks * CodeBytes(codec);
     }
@@ -141,15 +162,16 @@ void DecodeCounts(const uint8_t* counts, int bits, int64_t size, float unit,
   ActiveKernels<T>().decode_counts(counts, bits, size, unit, sum);
 }
 
-#define TF_GC_INSTANTIATE(T)                                                   \
-  template void Encode<T>(Codec, const T*, const float*, float*, int64_t,      \
-                          float, uint8_t*, uint16_t*);                         \
-  template void DecodeSum<T>(Codec, const uint8_t* const*,                     \
-                             const uint16_t* const*, int64_t, int64_t, float,  \
-                             T*);                                              \
-  template void Reencode<T>(                                                   \
-      Codec, const uint8_t* const*, const uint16_t* const*, int64_t, const T*, \
-      const float*, float*, int64_t, uint8_t*, uint16_t*);                     \
+#define TF_GC_INSTANTIATE(T)                                                  \
+  template void Encode<T>(Codec, const T*, const float*, float*, int64_t,     \
+                          float, uint8_t*, uint16_t*);                        \
+  template void DecodeSum<T>(Codec, const uint8_t* const*,                    \
+                             const uint16_t* const*, int64_t, int64_t, float, \
+                             T*);                                             \
+  template void Reencode<T>(Codec, const uint8_t* const*,                     \
+                            const uint16_t* const*, int64_t, const T*,        \
+                            const float*, float*, int64_t, int64_t,           \
+                            uint8_t* const*, uint16_t* const*);               \
   template void DecodeCounts<T>(const uint8_t*, int, int64_t, float, T*)
 
 TF_GC_INSTANTIATE(float);

@@ -69,11 +69,16 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
 // Encodes as Encode does, with p = (gradient + residual) + sum, where `sum` is
 // that of DecodeSum over `messages` >= 0 messages, in float32. An element that
 // is not finite in a message is not finite here. `codec` is automatic.
+//
+// What goes to codes_out[0] and scales_out[0] leaves a residual, which the next
+// of the `layers` >= 1 layers encodes, and so on: their sum is what is sent. An
+// element that is not finite in one layer is not finite in the next.
 template <typename T>
 void Reencode(Codec codec, const uint8_t* const* codes,
               const uint16_t* const* scales, int64_t messages,
               const T* gradient, const float* residual_in, float* residual_out,
-              int64_t size, uint8_t* codes_out, uint16_t* scales_out);
+              int64_t size, int64_t layers, uint8_t* const* codes_out,
+              uint16_t* const* scales_out);
 
 // Writes `blocks` blocks of counts of `bits` bits, which is 4, 8 or 16: the
 // number of plus codes less that of minus codes over `replicas` messages,

@@ -28,8 +28,8 @@ struct DecodeParams {
   TensorTable<Sum> tensors;
   RowTable rows;
   float unit;
-  // Whether a row has the blocks of one shard, else each has all.
-  bool shards;
+  // The rows of each shard; 0 if every row has all blocks.
+  int layers;
   // The blocks of this launch.
   int first;
   int end;
@@ -49,14 +49,16 @@ __global__ void __launch_bounds__(kThreads, kAtOnce)
                        cursor.Size(block)};
     float sums[Team::kElements];
     for (float& sum : sums) sum = start_of_sum;
-    if (params.shards) {
+    if (params.layers > 0) {
       const int shard = ShardOf(block, rows.layout.blocks);
       const int in_shard = block - shard * static_cast<int>(rows.layout.blocks);
-      const uint8_t* row = rows.Row(shard);
-      const auto loaded =
-          Decoder::Load(team.lane, row + CodesOffset<Decoder::kCodec>(in_shard),
-                        rows.layout.Scales(row, in_shard));
-      AddLoaded<Decoder>(loaded, team.lane, params.unit, sums);
+      for (int i = 0; i < params.layers; ++i) {
+        const uint8_t* row = rows.Row(shard * params.layers + i);
+        const auto loaded = Decoder::Load(
+            team.lane, row + CodesOffset<Decoder::kCodec>(in_shard),
+            rows.layout.Scales(row, in_shard));
+        AddLoaded<Decoder>(loaded, team.lane, params.unit, sums);
+      }
     } else {
       AddRows<Decoder>(rows, block, team.lane, params.unit, sums);
     }
@@ -83,13 +85,13 @@ int LaunchDecode(const Sum* tensors, int64_t count, DecodeParams* params,
 // Decodes rows of `blocks` blocks.
 int Decode(Codec codec, DType dtype, const uint8_t* const* rows, int64_t count,
            int64_t blocks, const Sum* tensors, int64_t tensor_count, float unit,
-           bool shards, cudaStream_t stream) {
+           int64_t layers, cudaStream_t stream) {
   if (blocks >= kEndOfBlocks) return cudaErrorInvalidValue;
   DecodeParams params;
   const int error = FillRows(codec, blocks, unit, rows, count, &params.rows);
   if (error != cudaSuccess) return error;
   params.unit = unit;
-  params.shards = shards;
+  params.layers = static_cast<int>(layers);
   return ForType(dtype, [&](auto* type) -> int {
     using T = std::remove_pointer_t<decltype(type)>;
     const auto launch = [&](auto decoder) {
@@ -122,17 +124,20 @@ int DecodeSum(Codec codec, DType dtype, const uint8_t* const* rows,
               float threshold, CUstream_st* stream) {
   if (replicas < 1) return cudaErrorInvalidValue;
   return Decode(codec, dtype, rows, replicas, BlocksOf(tensors, count), tensors,
-                count, threshold, false, stream);
+                count, threshold, 0, stream);
 }
 
 int DecodeShards(Codec codec, DType dtype, const uint8_t* const* rows,
-                 int64_t shards, const Sum* tensors, int64_t count, float unit,
-                 CUstream_st* stream) {
-  if (shards < 1) return cudaErrorInvalidValue;
+                 int64_t shards, int64_t layers, const Sum* tensors,
+                 int64_t count, float unit, CUstream_st* stream) {
+  if (shards < 1 || layers < 1 || layers > kMaxLayers) {
+    return cudaErrorInvalidValue;
+  }
   const int64_t blocks = BlocksOf(tensors, count);
   if (blocks >= kEndOfBlocks) return cudaErrorInvalidValue;
-  return Decode(codec, dtype, rows, shards, ShardBlocks(blocks, shards),
-                tensors, count, unit, true, stream);
+  return Decode(codec, dtype, rows, shards * layers,
+                ShardBlocks(blocks, shards), tensors, count, unit, layers,
+                stream);
 }
 
 const char* ErrorString(int error) {

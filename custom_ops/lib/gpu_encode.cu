@@ -26,10 +26,12 @@ struct EncodeParams {
   MessageLayout layout;
   MessageHeader header;
   float threshold;
-  // The messages of the shards from `first_shard` on, of which one is zeros.
+  // The messages of the shards from `first_shard` on, of which one is zeros;
+  // or, of one shard, those of its layers.
   uint8_t* messages;
   int first_shard;
   int shards;
+  int layers;
   int skip;
   // The blocks of this launch, and whether it writes the frames.
   int first;
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
   const int thread = blockIdx.x * kThreads + threadIdx.x;
   const int threads = gridDim.x * kThreads;
   if (params.frames) {
-    for (int i = thread; i < params.shards; i += threads) {
+    for (int i = thread; i < params.shards * params.layers; i += threads) {
       WriteFrame(layout, params.header, params.messages + i * layout.size);
     }
   }
@@ -113,18 +115,31 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
         if (team.Inside(i)) p[i] += sums[i];
       }
     }
-    uint8_t code[Team::kElements];
-    float kept[Team::kElements];
-    uint16_t scale = 0;
-    Definition::Encode(team, p, residual, params.threshold, code, kept, &scale);
-    if (!sends) scale = 0;
-    StoreElements(team, cursor.aligned, kept, residual_out);
     uint8_t* message = params.messages + shard * layout.size;
-    StoreCodes<kCodeBits>(lane, code,
-                          writes ? layout.Codes(message, in_shard) : nullptr);
-    if (HasScales(Definition::kCodec) && writes && lane == 0) {
-      *layout.Scales(message, in_shard) = scale;
+    float kept[Team::kElements];
+    for (int layer = 0; layer < (kReencode ? params.layers : 1); ++layer) {
+      uint8_t code[Team::kElements];
+      uint16_t scale = 0;
+      Definition::Encode(team, p, residual, params.threshold, code, kept,
+                         &scale);
+      if (!sends) scale = 0;
+      StoreCodes<kCodeBits>(lane, code,
+                            writes ? layout.Codes(message, in_shard) : nullptr);
+      if (HasScales(Definition::kCodec) && writes && lane == 0) {
+        *layout.Scales(message, in_shard) = scale;
+      }
+      if constexpr (kReencode) {
+        // The next layer encodes what this one leaves.
+        for (int i = 0; i < Team::kElements; ++i) {
+          const bool finite =
+              kCodeBits == 1 ? !IsNaNScale(scale) : code[i] != kCodeNotFinite;
+          residual[i] = kept[i];
+          if (team.Inside(i)) p[i] = StartOfSum(!finite) + kept[i];
+        }
+        message += layout.size;
+      }
     }
+    StoreElements(team, cursor.aligned, kept, residual_out);
   }
 }
 
@@ -165,6 +180,7 @@ int Encode(Codec codec, DType dtype, const Gradient* tensors, int64_t count,
   params.messages = messages;
   params.first_shard = 0;
   params.shards = static_cast<int>(shards);
+  params.layers = 1;
   params.skip = static_cast<int>(skip);
   const int end = static_cast<int>(shard_blocks * shards);
   return ForType(dtype, [&](auto* type) -> int {
@@ -190,14 +206,15 @@ int Encode(Codec codec, DType dtype, const Gradient* tensors, int64_t count,
 
 int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
              int64_t others, const Gradient* tensors, int64_t count,
-             int64_t shard, int64_t shards, uint8_t* message,
+             int64_t shard, int64_t shards, int64_t layers, uint8_t* messages,
              CUstream_st* stream) {
+  if (layers < 1 || layers > kMaxLayers) return cudaErrorInvalidValue;
   const int64_t blocks = BlocksOf(tensors, count);
   const int64_t shard_blocks = ShardBlocks(blocks, shards);
   if (shard_blocks * shards >= kEndOfBlocks || shards >= kEndOfBlocks) {
     return cudaErrorInvalidValue;
   }
-  if (!IsAligned(message)) return cudaErrorMisalignedAddress;
+  if (!IsAligned(messages)) return cudaErrorMisalignedAddress;
   ReencodeParams params;
   const int error =
       FillRows(codec, shard_blocks, 0.0f, rows, others, &params.rows);
@@ -205,9 +222,10 @@ int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
   params.layout = params.rows.layout;
   params.header = params.rows.header;
   params.threshold = 0.0f;
-  params.messages = message;
+  params.messages = messages;
   params.first_shard = static_cast<int>(shard);
   params.shards = 1;
+  params.layers = static_cast<int>(layers);
   params.skip = -1;
   int first = static_cast<int>(shard * shard_blocks);
   int end = static_cast<int>(first + shard_blocks);

@@ -72,6 +72,10 @@ TF_GC_HOST_DEVICE constexpr bool HasScales(Codec codec) {
   return IsAuto(codec) || codec == Codec::kOneBitFixed;
 }
 
+// The most layers of a sum with automatic scales: messages of which each
+// encodes what those before it left.
+constexpr int64_t kMaxLayers = 2;
+
 // The most replicas whose sum is sent as counts.
 constexpr int64_t kMaxReplicas = 32767;
 

@@ -70,6 +70,7 @@ REGISTER_OP("TfGc>OneBitReencode")
     .Attr("T: {float, half, bfloat16}")
     .Attr("shard: int >= 0")
     .Attr("shards: int >= 1")
+    .Attr("layers: int >= 1 = 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       return ReencodeShape(c, Codec::kOneBitAuto);
@@ -85,9 +86,10 @@ messages: [rows, words] each; every row is a replica's message of the shard, not
 gradients: The bucket's tensors. Only the shard is read.
 residuals: As they were encoded, with the shard skipped. What is not sent of the
   sum becomes the residuals of the shard; the others stay as they are.
-message: [1, words], the sum.
+message: [layers, words]. The first encodes the sum, the second what that leaves.
 shard: The number of this shard, and of the replica that owns it.
 shards: The number of shards, and of replicas.
+layers: 1 or 2.
 )doc");
 
 REGISTER_OP("TfGc>OneBitCount")
@@ -120,18 +122,20 @@ REGISTER_OP("TfGc>OneBitDecodeShards")
     .Attr("fixed: bool")
     .Attr("threshold: float = 0")
     .Attr("shards: int >= 1")
+    .Attr("layers: int >= 1 = 1")
     .Attr("replicas: int >= 1")
     .SetShapeFn(DecodeShape)
     .Doc(R"doc(
 Decodes a bucket of which every shard has a message of its own.
 
-messages: [rows, words] each; every row is the message of a shard, in order: of
+messages: [rows, words] each; the messages of the shards, in order: of
   OneBitCount where `fixed`, else of OneBitReencode.
 like: As for OneBitDecode.
 sums: The decoded shards, in the shapes of `like`.
 fixed: As it was encoded.
 threshold: As it was encoded.
-shards: The number of rows.
+shards: The number of shards.
+layers: The number of rows for each shard, as it was reencoded.
 replicas: The number of replicas that were summed.
 )doc");
 

@@ -76,6 +76,7 @@ REGISTER_OP("TfGc>TwoBitReencode")
     .Attr("T: {float, half, bfloat16}")
     .Attr("shard: int >= 0")
     .Attr("shards: int >= 1")
+    .Attr("layers: int >= 1 = 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       return ReencodeShape(c, Codec::kTwoBitAuto);
@@ -91,9 +92,10 @@ messages: [rows, words] each; every row is a replica's message of the shard, wit
 gradients: The bucket's tensors. Only the shard is read.
 residuals: As they were encoded, with the shard skipped. What is not sent of the
   sum becomes the residuals of the shard; the others stay as they are.
-message: [1, words], the sum.
+message: [layers, words]. The first encodes the sum, the second what that leaves.
 shard: The number of this shard, and of the replica that owns it.
 shards: The number of shards, and of replicas.
+layers: 1 or 2.
 )doc");
 
 REGISTER_OP("TfGc>TwoBitCount")
@@ -123,17 +125,19 @@ REGISTER_OP("TfGc>TwoBitDecodeShards")
     .Attr("T: {float, half, bfloat16}")
     .Attr("threshold: float")
     .Attr("shards: int >= 1")
+    .Attr("layers: int >= 1 = 1")
     .Attr("replicas: int >= 1")
     .SetShapeFn(DecodeShape)
     .Doc(R"doc(
 Decodes a bucket of which every shard has a message of its own.
 
-messages: [rows, words] each; every row is the message of a shard, in order: of
+messages: [rows, words] each; the messages of the shards, in order: of
   TwoBitReencode with threshold 0, of TwoBitCount with another.
 like: As for TwoBitDecode.
 sums: The decoded shards, in the shapes of `like`.
 threshold: As it was encoded.
-shards: The number of rows.
+shards: The number of shards.
+layers: The number of rows for each shard, as it was reencoded.
 replicas: The number of replicas that were summed.
 )doc");
 

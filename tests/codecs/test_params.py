@@ -147,7 +147,24 @@ def test_codecs_are_frozen_values() -> None:
         tf_gc.TwoBit().threshold = 1.0  # type: ignore[misc]
 
 
+@each_codec
+@pytest.mark.parametrize("layers", [0, 3, True, 1.0, "2"])
+def test_a_sum_has_one_or_two_layers(codec: type, layers: object) -> None:
+    with pytest.raises(ValueError, match=f"sum_layers must be None, 1 or 2, got {layers!r}"):
+        codec(sum_layers=layers)
+
+
+@each_codec
+def test_a_fixed_threshold_needs_one_layer(codec: type) -> None:
+    assert codec().sum_layers == 2
+    assert codec(0.5).sum_layers == codec(0.5, sum_layers=1).sum_layers == 1
+    with pytest.raises(ValueError, match=r"sum_layers=2.*threshold=0\.5"):
+        codec(0.5, sum_layers=2)
+
+
 def test_bits_of_a_message() -> None:
-    assert [tf_gc.OneBit().bits(n) for n in (1, 2, 100)] == [1.125] * 3
+    assert [tf_gc.OneBit().bits(n) for n in (1, 2, 100)] == [1.125, 2.25, 2.25]
+    assert [tf_gc.OneBit(sum_layers=1).bits(n) for n in (1, 2, 100)] == [1.125] * 3
     assert [tf_gc.OneBit(0).bits(n) for n in (1, 2, 8, 128)] == [1.125, 4, 8, 16]
-    assert [tf_gc.TwoBit().bits(n) for n in (1, 100)] == [2.125] * 2
+    assert [tf_gc.TwoBit().bits(n) for n in (1, 100)] == [2.125, 4.25]
+    assert [tf_gc.TwoBit(sum_layers=1).bits(n) for n in (1, 100)] == [2.125] * 2

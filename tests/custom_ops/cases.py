@@ -165,12 +165,14 @@ def reencode(
     residual: Array,
     in_place: bool = True,
     shift: int = 0,
+    layers: int = 1,
 ) -> Message:
+    """Returns the codes and the scales of all layers in one message."""
     blocks = native.num_blocks(gradient.size)
     out = Guarded(gradient.size, np.float32, shift)
     out.array[:] = residual if in_place else np.nan
-    codes = Guarded(blocks * native.code_bytes(codec), np.uint8, shift)
-    scales = Guarded(blocks, np.uint16, shift)
+    codes = [Guarded(blocks * native.code_bytes(codec), np.uint8, shift) for _ in range(layers)]
+    scales = [Guarded(blocks, np.uint16, shift) for _ in range(layers)]
     library.reencode(
         codec,
         [message.codes for message in messages],
@@ -178,22 +180,43 @@ def reencode(
         gradient,
         out.array if in_place else residual,
         out.array,
-        codes.array,
-        scales.array,
+        [layer.array for layer in codes],
+        [layer.array for layer in scales],
     )
-    return Message(codes.check(), scales.check(), out.check())
+    all_codes = np.concatenate([layer.check() for layer in codes])
+    return Message(all_codes, np.concatenate([layer.check() for layer in scales]), out.check())
+
+
+def layers_of(message: Message, layers: int) -> list[Message]:
+    """The message of each layer, with the residual of the last."""
+    codes, scales = np.split(message.codes, layers), np.split(message.scales, layers)
+    return [Message(*layer, message.residual) for layer in zip(codes, scales, strict=True)]
 
 
 def oracle_reencode(
-    codec: AnyCodec, messages: list[Message], gradient: Array, residual: Array
+    codec: AnyCodec,
+    messages: list[Message],
+    gradient: Array,
+    residual: Array,
+    layers: int = 1,
 ) -> Message:
-    """Adds messages to a gradient and encodes the sum."""
+    """Adds messages to a gradient and encodes the sum, and then what each layer leaves."""
     float32 = np.dtype(np.float32)
     total = np.zeros(gradient.size, np.float32)
     if messages:
         total = oracle_decode_sum(codec, messages, gradient.size, float32)
     encode_auto = oracle_one_bit.encode_auto if codec == OneBit.AUTO else oracle.encode_auto
-    return Message(*encode_auto(gradient, residual, total))
+    sent = [Message(*encode_auto(gradient, residual, total))]
+    while len(sent) < layers:
+        # What was not finite stays so; adding -0 changes no residual.
+        values = oracle_decode_sum(codec, sent[-1:], gradient.size, float32)
+        rest = np.where(np.isnan(values), np.float32(np.nan), np.float32(-0.0))
+        sent.append(Message(*encode_auto(rest, sent[-1].residual)))
+    return Message(
+        np.concatenate([message.codes for message in sent]),
+        np.concatenate([message.scales for message in sent]),
+        sent[-1].residual,
+    )
 
 
 def count(

@@ -127,6 +127,7 @@ class Library:
             pointer,
             pointer,
             size,
+            size,
             pointer,
             pointer,
         ]
@@ -229,9 +230,10 @@ class Library:
         gradient: Array,
         residual_in: Array,
         residual_out: Array,
-        codes_out: Array,
-        scales_out: Array,
+        codes_out: Sequence[Array],
+        scales_out: Sequence[Array],
     ) -> None:
+        """Reencodes into as many layers as there are arrays for them."""
         assert self._c.tf_gc_reencode(
             int(codec),
             DTYPES[gradient.dtype],
@@ -242,8 +244,9 @@ class Library:
             _address(residual_in),
             _address(residual_out),
             gradient.size,
-            _address(codes_out),
-            _address(scales_out),
+            len(codes_out),
+            _addresses(codes_out),
+            _addresses(scales_out),
         )
 
     def count(

@@ -25,6 +25,7 @@ from tests.custom_ops.cases import (
     each_target,
     encode,
     hostile_messages,
+    layers_of,
     oracle_count,
     oracle_encode,
     oracle_reencode,
@@ -43,6 +44,7 @@ each_auto = pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.AUTO], ids=["tw
 each_fixed = pytest.mark.parametrize(
     "codec", [Codec.FIXED, OneBit.FIXED], ids=["two_bit", "one_bit"]
 )
+each_number_of_layers = pytest.mark.parametrize("layers", [1, 2])
 each_size = pytest.mark.parametrize("size", SIZES)
 searched = settings(
     deadline=None,
@@ -89,9 +91,10 @@ def random_messages(
 @each_auto
 @each_dtype
 @each_size
+@each_number_of_layers
 @pytest.mark.parametrize("messages", [0, 1, 2, 5])
 def test_reencoding_equals_the_oracle(
-    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], size: int, messages: int
+    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], size: int, messages: int, layers: int
 ) -> None:
     rng = np.random.default_rng(size + messages)
     others = [
@@ -99,24 +102,27 @@ def test_reencoding_equals_the_oracle(
         for _ in range(messages)
     ]
     gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
-    expected = oracle_reencode(codec, others, gradient, residual)
+    expected = oracle_reencode(codec, others, gradient, residual, layers)
     for shift in (0, 1):
-        reencode(forced, codec, others, gradient, residual, True, shift).assert_equals(expected)
-        reencode(forced, codec, others, gradient, residual, False, shift).assert_equals(expected)
+        for in_place in (True, False):
+            found = reencode(forced, codec, others, gradient, residual, in_place, shift, layers)
+            found.assert_equals(expected)
 
 
 @each_target
 @each_auto
+@each_number_of_layers
 @pytest.mark.parametrize("messages", [1, 4])
 def test_hostile_messages_reencode_as_the_oracle_says(
-    forced: Library, codec: AnyCodec, messages: int
+    forced: Library, codec: AnyCodec, messages: int, layers: int
 ) -> None:
     size = 200 * native.BLOCK_SIZE + 77
     rng = np.random.default_rng(messages)
     others = hostile_messages(rng, codec, messages, size)
     gradient, residual = (random_residual(rng, size) for _ in range(2))
-    expected = oracle_reencode(codec, others, gradient, residual)
-    reencode(forced, codec, others, gradient, residual).assert_equals(expected)
+    expected = oracle_reencode(codec, others, gradient, residual, layers)
+    found = reencode(forced, codec, others, gradient, residual, layers=layers)
+    found.assert_equals(expected)
 
 
 @each_target
@@ -127,9 +133,10 @@ def test_hostile_messages_reencode_as_the_oracle_says(
     scale=st.sampled_from([1e-40, 1e-3, 1.0, 2.0**118, 2.0**121]),
     bad=st.sampled_from([0.0, np.nan, np.inf, 2.0**120]),
     seed=st.integers(0, 2**32 - 1),
+    layers=st.integers(1, 2),
 )
 def test_what_is_sent_and_kept_is_what_was_given(
-    forced: Library, codec: AnyCodec, size: int, scale: float, bad: float, seed: int
+    forced: Library, codec: AnyCodec, size: int, scale: float, bad: float, seed: int, layers: int
 ) -> None:
     """The sum that all decode, plus what the owner keeps, is the sum of what went in."""
     rng = np.random.default_rng(seed)
@@ -138,11 +145,12 @@ def test_what_is_sent_and_kept_is_what_was_given(
     zero = np.zeros(size, np.float32)
     others = [encode(forced, codec, values, zero) for values in inputs[:2]]
     residual = random_residual(rng, size)
-    message = reencode(forced, codec, others, inputs[2], residual)
-    message.assert_equals(oracle_reencode(codec, others, inputs[2], residual))
+    message = reencode(forced, codec, others, inputs[2], residual, layers=layers)
+    message.assert_equals(oracle_reencode(codec, others, inputs[2], residual, layers))
 
     dtype = np.dtype(np.float32)
-    sent = decode_sum(forced, codec, [message], size, dtype).astype(np.float64)
+    parts = layers_of(message, layers)
+    sent = decode_sum(forced, codec, parts, size, dtype).astype(np.float64)
     finite = np.isfinite(sent)
     kept = [*(other.residual for other in others), message.residual]
     given_sum = sum(values.astype(np.float64) for values in [*inputs, residual])

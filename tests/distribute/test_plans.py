@@ -26,13 +26,17 @@ def gradients_of(replicas: int, seed: int, scale: float = 0.1) -> list[np.ndarra
     ("codec", "hosts", "devices", "plan"),
     [
         (tf_gc.TwoBit(), 2, 1, "all_gather"),
-        (tf_gc.TwoBit(), 3, 1, "scatter_gather"),
+        (tf_gc.TwoBit(), 3, 1, "all_gather"),  # (2.125 + 4.25) * 2 / 3 are no fewer than 2 * 2.125
+        (tf_gc.TwoBit(), 4, 1, "scatter_gather"),
+        (tf_gc.TwoBit(sum_layers=1), 3, 1, "scatter_gather"),
         (tf_gc.TwoBit(0.5), 3, 1, "all_gather"),  # (2 + 4 bits) * 2 / 3 are no fewer than 2 * 2
         (tf_gc.TwoBit(0.5), 4, 1, "scatter_gather"),
         (tf_gc.TwoBit(), 2, 2, "hierarchical"),
         (tf_gc.TwoBit(0.5), 2, 2, "hierarchical"),
         (tf_gc.OneBit(), 2, 1, "all_gather"),
-        (tf_gc.OneBit(), 3, 1, "scatter_gather"),
+        (tf_gc.OneBit(), 3, 1, "all_gather"),
+        (tf_gc.OneBit(), 4, 1, "scatter_gather"),
+        (tf_gc.OneBit(sum_layers=1), 3, 1, "scatter_gather"),
         (tf_gc.OneBit(0.5), 4, 1, "all_gather"),  # (1.125 + 4 bits) * 3 / 4 and 3 * 1.125
         (tf_gc.OneBit(0.5), 5, 1, "scatter_gather"),
         (tf_gc.OneBit(), 2, 2, "hierarchical"),
@@ -107,13 +111,14 @@ def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
             np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit])
 @pytest.mark.parametrize("bucket_bytes", [0, 600])
 @pytest.mark.parametrize("replicas", [2, 3, 5])
 def test_scattered_and_reencoded_sums_lose_nothing(
-    replicas: int, bucket_bytes: int, kind: type
+    replicas: int, bucket_bytes: int, kind: type, layers: int
 ) -> None:
-    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather")
+    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather", sum_layers=layers)
     strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
     run = reducer(strategy, variables_of(strategy, *SHAPES), bucket_bytes=bucket_bytes)
     given = [np.zeros(shape) for shape in SHAPES]
@@ -132,13 +137,14 @@ def test_scattered_and_reencoded_sums_lose_nothing(
         np.testing.assert_allclose(applied + residuals[shape], total, rtol=1e-5, atol=3e-5)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
 @pytest.mark.parametrize("replica", [0, 1, 2])
 def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
-    bad: float, replica: int, kind: type
+    bad: float, replica: int, kind: type, layers: int
 ) -> None:
-    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather")
+    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather", sum_layers=layers)
     strategy = tf_gc.CompressedMirroredStrategy(cpus(3), codec)
     run = reducer(strategy, variables_of(strategy, (900,)))
     gradients = np.random.default_rng(1).normal(size=(3, 900)).astype(np.float32)

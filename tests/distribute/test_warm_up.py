@@ -15,7 +15,7 @@ import tf_gc
 from tests.distribute.helpers import cpus, reducer, variables_of
 from tf_gc import warm_up
 
-SHAPES = [(40, 50), (3,), (2000,)]
+SHAPES = [(40, 60), (3,), (2400,)]
 WARM = tf_gc.TwoBit()
 
 

@@ -168,26 +168,31 @@ void DecodeOnCpu(const Format& format, const std::vector<Bytes>& rows,
   });
 }
 
-// The message of the shard, given the others'. Replaces the residuals.
+// The messages of the shard, given the others'. Replaces the residuals.
 template <typename T>
 Bytes ReencodeOnCpu(const Format& format, const std::vector<Bytes>& others,
                     const Tensors<T>& gradients, int64_t shard, int64_t shards,
-                    Tensors<float>* residuals) {
+                    int64_t layers, Tensors<float>* residuals) {
   const Bucket bucket = BucketOf(gradients);
   const Bucket::Shard own = bucket.ShardOf(shard, shards);
   const MessageLayout layout =
       format.Layout(ShardBlocks(bucket.blocks(), shards));
-  Bytes message = Frames(format, layout.blocks, 1);
+  Bytes messages = Frames(format, layout.blocks, layers);
   bucket.ForEachRun(own.first, own.last, [&](const Bucket::Run& run) {
     const int64_t block = run.first_block - own.first;
     const BlockPointers at(layout, others, block);
     float* residual = (*residuals)[run.tensor].data() + run.first_element;
+    std::vector<uint8_t*> codes;
+    std::vector<uint16_t*> scales;
+    for (int64_t i = 0; i < layers; ++i) {
+      codes.push_back(layout.Codes(messages.data() + i * layout.size, block));
+      scales.push_back(layout.Scales(messages.data() + i * layout.size, block));
+    }
     Reencode(format.codec, at.codes.data(), at.scales.data(), others.size(),
              gradients[run.tensor].data() + run.first_element, residual,
-             residual, run.size, layout.Codes(message.data(), block),
-             layout.Scales(message.data(), block));
+             residual, run.size, layers, codes.data(), scales.data());
   });
-  return message;
+  return messages;
 }
 
 inline Format CountsFormat(const Format& fixed, int64_t replicas) {
@@ -206,24 +211,26 @@ inline Bytes CountOnCpu(const Format& format, const std::vector<Bytes>& rows,
   return message;
 }
 
-// `rows` are the messages of the shards of the bucket of `sums`.
+// `rows` are the messages of the shards of the bucket of `sums`, `layers` of
+// each.
 template <typename T>
 void DecodeShardsOnCpu(const Format& format, const std::vector<Bytes>& rows,
-                       Tensors<T>* sums) {
+                       int64_t layers, Tensors<T>* sums) {
   const Bucket bucket = BucketOf(*sums);
-  const int64_t shards = static_cast<int64_t>(rows.size());
+  const int64_t shards = static_cast<int64_t>(rows.size()) / layers;
   const MessageLayout layout =
       format.Layout(ShardBlocks(bucket.blocks(), shards));
   bucket.ForEachShardRun(
       0, bucket.blocks(), shards,
       [&](const Bucket::Run& run, int64_t shard, int64_t block) {
-        const uint8_t* codes = layout.Codes(rows[shard].data(), block);
-        const uint16_t* scales = layout.Scales(rows[shard].data(), block);
+        const auto first = rows.begin() + shard * layers;
+        const BlockPointers at(layout, {first, first + layers}, block);
         T* sum = (*sums)[run.tensor].data() + run.first_element;
         if (IsAuto(format.codec)) {
-          DecodeSum(format.codec, &codes, &scales, 1, run.size, 0.0f, sum);
+          DecodeSum(format.codec, at.codes.data(), at.scales.data(), layers,
+                    run.size, 0.0f, sum);
         } else {
-          DecodeCounts(codes, CodeBits(format.codec), run.size,
+          DecodeCounts(at.codes[0], CodeBits(format.codec), run.size,
                        format.threshold, sum);
         }
       });

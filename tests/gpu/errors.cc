@@ -44,7 +44,7 @@ void TestWrongHeaders() {
     const Inputs<float> inputs(zeros, residuals, false, 0);
     const Array<uint8_t> message(format.Layout(blocks).size);
     Check(Reencode(format.codec, DType::kFloat, device.table.data(), 3,
-                   inputs.table.data(), 1, 0, 1, message.data(), nullptr),
+                   inputs.table.data(), 1, 0, 1, 1, message.data(), nullptr),
           "Reencode");
     inputs.Expect(zeros, residuals, residuals, "reencode of a wrong header");
     Tensors<float> decoded = zeros;

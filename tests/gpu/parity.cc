@@ -234,8 +234,9 @@ void TestReencode(bool large) {
         const std::vector<Bytes> rows =
             Messages<T>(random, format, sizes, shard, shards, others);
         Tensors<float> residuals = values.residuals;
+        const int64_t layers = Below(random, 2) + 1;
         const Bytes expected = ReencodeOnCpu(format, rows, values.gradients,
-                                             shard, shards, &residuals);
+                                             shard, shards, layers, &residuals);
         for (bool in_place : {true, false}) {
           for (size_t shift : {0, 1}) {
             const DeviceRows device(rows, shift + 1);
@@ -245,7 +246,7 @@ void TestReencode(bool large) {
             Check(Reencode(format.codec, DTypeOf(T{}), device.table.data(),
                            others, inputs.table.data(),
                            static_cast<int64_t>(inputs.table.size()), shard,
-                           shards, message.data(), nullptr),
+                           shards, layers, message.data(), nullptr),
                   "Reencode");
             ExpectSame(message.Read(), expected, name);
             inputs.Expect(values.gradients, values.residuals, residuals, name);
@@ -271,16 +272,17 @@ void TestDecodeShards(bool large) {
       for (int64_t shards : {1, 2, 5}) {
         Tensors<T> expected = Empty<T>(sizes);
         const int64_t blocks = ShardBlocks(BucketOf(expected).blocks(), shards);
+        const int64_t layers = IsAuto(format.codec) ? Below(random, 2) + 1 : 1;
         std::vector<Bytes> rows;
-        for (int64_t i = 0; i < shards; ++i) {
+        for (int64_t i = 0; i < shards * layers; ++i) {
           rows.push_back(HostileMessage(random, format, blocks));
         }
-        DecodeShardsOnCpu(format, rows, &expected);
+        DecodeShardsOnCpu(format, rows, layers, &expected);
         for (size_t shift : {0, 1}) {
           const DeviceRows device(rows, shift + 1);
           const Outputs<T> outputs(expected, shift);
           Check(DecodeShards(format.codec, DTypeOf(T{}), device.table.data(),
-                             shards, outputs.table.data(),
+                             shards, layers, outputs.table.data(),
                              static_cast<int64_t>(outputs.table.size()),
                              format.threshold, nullptr),
                 "DecodeShards");

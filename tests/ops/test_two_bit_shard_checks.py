@@ -1,4 +1,4 @@
-"""What the ops of the scatter-gather refuse, by name and value."""
+"""What the ops of the scatter-gather refuse, by name and value, and what shape functions know."""
 
 from __future__ import annotations
 
@@ -76,6 +76,24 @@ def test_as_many_rows_as_shards_or_replicas_are_needed(rows: int) -> None:
         two_bit_decode_shards(some(auto), replica[0], shards=2, replicas=2)
     with pytest.raises(InvalidArgument, match=rf"2 rows.*`shards`, got {rows}"):
         two_bit_decode_shards(some(counts), replica[0], 0.5, shards=2, replicas=2)
+    with pytest.raises(InvalidArgument, match=rf"2 times 2 layers rows.*`shards`, got {rows}"):
+        two_bit_decode_shards(some(auto), replica[0], shards=2, replicas=2, layers=2)
+
+
+@pytest.mark.parametrize("layers", [0, 3, 1 << 40])
+def test_a_sum_has_one_or_two_layers(layers: int) -> None:
+    rows, replica = small()
+    with pytest.raises((InvalidArgument, ValueError), match=rf"layers.*{layers}"):
+        two_bit_reencode(rows, *replica, 0, 2, layers)
+    with pytest.raises((InvalidArgument, ValueError), match=rf"layers.*{layers}"):
+        two_bit_decode_shards(rows, replica[0], shards=2, replicas=2, layers=layers)
+
+
+def test_counts_have_one_layer() -> None:
+    fixed, replica = small(0.5)
+    counts = tf.repeat(two_bit_count(fixed, 2, 0.5), 4, axis=0)
+    with pytest.raises(InvalidArgument, match=r"layers must be.* 1 with a fixed threshold, got 2"):
+        two_bit_decode_shards(counts, replica[0], 0.5, shards=2, replicas=2, layers=2)
 
 
 def calls() -> dict[str, tuple[tf.Tensor, Callable[[tf.Tensor], Any]]]:
@@ -196,3 +214,57 @@ def test_any_body_is_taken(name: str) -> None:
     for _ in range(20):
         data[:, HEADER_BYTES:] = random.integers(256, size=data[:, HEADER_BYTES:].shape)
         call(tf.constant(data.view(np.int64)))
+
+
+def test_shape_functions_know_the_messages_and_the_sums() -> None:
+    residuals = [tf.Variable(tf.zeros((129,))), tf.Variable(tf.zeros((2, 5)))]
+
+    @tf.function
+    def trace(g: tf.Tensor, h: tf.Tensor) -> None:
+        # 3 blocks in 2 shards of 2: 16 bytes of header, 64 of codes, 4 of scales, padded to 16.
+        auto = two_bit_encode([g, h], residuals, shards=2, skip=0)
+        assert auto.shape == [2, 96 // 8]
+        total = two_bit_reencode(auto, [g, h], residuals, 0, 2)
+        assert total.shape == [1, 96 // 8]
+        fixed = two_bit_encode([g, h], residuals, 0.5, shards=2)
+        assert fixed.shape == [2, 80 // 8]
+        sizes = [two_bit_count(fixed, n, 0.5).shape[1] for n in (2, 8, 128)]
+        assert sizes == [(16 + 2 * size) // 8 for size in (64, 128, 256)]
+        sums = two_bit_decode_shards([total] * 2, [g, h], shards=2, replicas=2)
+        assert [s.shape for s in sums] == [g.shape, h.shape]
+
+    trace.get_concrete_function(tf.TensorSpec((129,)), tf.TensorSpec((2, 5)))
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_gradient_of_open_size_takes_that_of_its_residual(known: bool) -> None:
+    residual = tf.Variable(tf.zeros((300,)), shape=(300,) if known else (None,))
+    words = 12 if known else None
+
+    @tf.function
+    def trace(g: tf.Tensor) -> tf.Tensor:
+        rows = two_bit_encode([g], [residual], shards=2, skip=0)
+        assert rows.shape.as_list() == [2, words]
+        total = two_bit_reencode([rows[1:], rows[1:]], [g], [residual], 0, 2)
+        assert total.shape.as_list() == [1, words]
+        return two_bit_decode_shards([total] * 2, [g], shards=2, replicas=2)[0]
+
+    concrete = trace.get_concrete_function(tf.TensorSpec((None,), tf.float32))
+    assert concrete(tf.ones(300)).shape == (300,)
+
+
+def test_shape_functions_refuse_messages_of_the_wrong_length() -> None:
+    residual = tf.Variable(tf.zeros((4,)))
+
+    @tf.function
+    def reencode(message: tf.Tensor) -> tf.Tensor:
+        return two_bit_reencode(message, [tf.zeros(4)], [residual], 0, 1)
+
+    @tf.function
+    def count(message: tf.Tensor) -> tf.Tensor:
+        return two_bit_count(message, 1, 0.5)
+
+    for function in (reencode, count):
+        with pytest.raises(ValueError, match=r"Dimensions must be equal|words"):
+            function.get_concrete_function(tf.TensorSpec((1, 9), tf.int64))
+        function.get_concrete_function(tf.TensorSpec((1, None), tf.int64))

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from tests import oracle, oracle_one_bit
+from tests.sanitize.bucket_model import DTYPES, Bucket, same_bits
 from tests.sanitize.wire_model import (
     FAMILIES,
     HEADER,
@@ -35,11 +35,9 @@ from tests.sanitize.wire_model import (
     bucket_of,
     change_messages,
     problems_of,
-    runs_of,
     split,
 )
 
-DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 # The last two are TensorFlow's, of a residual that does not exist.
 REFUSALS = (
     tf.errors.InvalidArgumentError,
@@ -64,21 +62,6 @@ class Case:
     any_error: bool = False
 
 
-def same_bits(actual: Any, expected: Array) -> None:
-    actual = np.asarray(actual)
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    if actual.tobytes() != expected.tobytes():
-        np.testing.assert_array_equal(actual, expected)
-
-
-def values(rng: Rng, size: int, dtype: npt.DTypeLike) -> Array:
-    result = rng.standard_normal(size).astype(np.float32)
-    result[rng.random(size) < 0.01] = [np.nan, np.inf, -np.inf, 1e38][rng.integers(4)]
-    with np.errstate(over="ignore"):
-        return result.astype(dtype)
-
-
 def hostile(attributes: dict[str, Any], rng: Rng) -> tuple[dict[str, Any], list[str]]:
     """Makes one attribute a value that it must not have; one time in five."""
     if rng.integers(5):
@@ -90,6 +73,7 @@ def hostile(attributes: dict[str, Any], rng: Rng) -> tuple[dict[str, Any], list[
         "shards": [0, -1, -(2**63)],
         "replicas": [0, -1, -(2**63)],
         "shard": [-1, attributes.get("shards", 0), 2**62],
+        "layers": [0, -1, 3, 2**62],
         "skip": [-2, attributes.get("shards", 0), 2**62],
     }[name]
     return {**attributes, name: bad[rng.integers(len(bad))]}, [name]
@@ -167,9 +151,10 @@ def decode_shards_case(family: Family, rng: Rng) -> Case:
     fixed = family.threshold is not None
     message = family.counts(replicas) if fixed else family.format()
     shard_blocks = -(-blocks // shards)
-    rows = [message.row(shard_blocks, rng) for _ in range(shards)]
+    layers = 1 if fixed else int(rng.integers(1, 3))
+    rows = [message.row(shard_blocks, rng) for _ in range(shards * layers)]
     tensors = change_messages(split(rows, rng), rng)
-    numbers = {"shards": shards, "replicas": replicas}
+    numbers = {"shards": shards, "replicas": replicas, "layers": layers}
     attributes, wrong = hostile({**family.attributes(), **numbers}, rng)
     if rng.integers(8) == 0:  # more shards than there are rows
         attributes["shards"] = HUGE[rng.integers(len(HUGE))]
@@ -177,9 +162,13 @@ def decode_shards_case(family: Family, rng: Rng) -> Case:
 
     def check(sums: Any) -> None:
         all_parts = [message.parts(row, shard_blocks) for tensor in tensors for row in tensor]
-        codes, scales = (np.concatenate(part) for part in zip(*all_parts, strict=True))
+        by_layer = [
+            tuple(np.concatenate(part) for part in zip(*all_parts[layer::layers], strict=True))
+            for layer in range(layers)
+        ]
         if not fixed:
-            return check_sums(family, [(codes, scales)], sizes, dtype, sums)
+            return check_sums(family, by_layer, sizes, dtype, sums)
+        codes = by_layer[0][0]
         first = 0
         for size, total in zip(sizes, sums, strict=True):
             mine = codes[first * 16 * message.bits :]
@@ -188,69 +177,8 @@ def decode_shards_case(family: Family, rng: Rng) -> Case:
             first += oracle.num_blocks(size)
 
     inputs = {"messages": tensors, "like": [np.zeros(size, dtype) for size in sizes]}
-    problems = problems_of(tensors, message, shard_blocks, shards)
+    problems = problems_of(tensors, message, shard_blocks, shards * layers)
     return Case("decode_shards", {**inputs, **attributes}, wrong + problems, check)
-
-
-@dataclasses.dataclass
-class Bucket:
-    """A replica's gradients and residuals."""
-
-    sizes: list[int]
-    gradients: list[Array]
-    before: list[Array]
-    residuals: list[tf.Variable]
-    others: list[tf.Variable] = dataclasses.field(default_factory=list)
-
-    @staticmethod
-    def random(rng: Rng) -> Bucket:
-        sizes, _ = bucket_of(rng)
-        dtype = DTYPES[rng.integers(3)]
-        before = [values(rng, size, np.float32) for size in sizes]
-        residuals = [tf.Variable(residual) for residual in before]
-        return Bucket(sizes, [values(rng, size, dtype) for size in sizes], before, residuals)
-
-    def blocks(self) -> int:
-        return sum(map(oracle.num_blocks, self.sizes))
-
-    def arguments(self) -> dict[str, Any]:
-        handles = [residual.handle for residual in self.residuals]
-        return {"gradients": self.gradients, "residuals": handles}
-
-    def encode(
-        self,
-        family: Family,
-        shard: int,
-        shard_blocks: int,
-        after: list[Array],
-        added: list[tuple[Array, Array]] | None = None,
-    ) -> Array:
-        """Returns the message of a shard, with messages added to it, and sets its residuals."""
-        message = family.format()
-        row = np.zeros(message.words(shard_blocks), np.int64)
-        row.view(np.uint8)[: HEADER.size] = list(HEADER.pack(*message.header(shard_blocks)))
-        codes, scales = message.parts(row, shard_blocks)
-        first = min(self.blocks(), shard * shard_blocks)
-        last = min(self.blocks(), first + shard_blocks)
-        for i, elements, blocks in runs_of(self.sizes, first, last):
-            of_codes = slice(blocks.start * 16 * message.bits, blocks.stop * 16 * message.bits)
-            addends = []
-            if added is not None:
-                size = elements.stop - elements.start
-                parts = [(c[of_codes], s[blocks]) for c, s in added]
-                total = family.sum(parts, size, np.float32) if parts else np.zeros(size, np.float32)
-                addends.append(total)
-            code, scale, after[i][elements] = family.encode(
-                self.gradients[i][elements], self.before[i][elements], *addends
-            )
-            codes[of_codes] = code
-            if message.scales:
-                scales[blocks] = scale
-        return row
-
-    def check(self, after: list[Array]) -> None:
-        for residual, expected in zip(self.residuals, after, strict=True):
-            same_bits(residual, expected)
 
 
 def encode_case(family: Family, rng: Rng) -> Case:
@@ -316,7 +244,8 @@ def reencode_case(family: Family, rng: Rng) -> Case:
     message = family.format()
     rows = [message.row(shard_blocks, rng) for _ in range(shards)]
     tensors = change_messages(split(rows, rng), rng)
-    attributes, wrong = hostile({"shard": shard, "shards": shards}, rng)
+    layers = int(rng.integers(1, 3))
+    attributes, wrong = hostile({"shard": shard, "shards": shards, "layers": layers}, rng)
     if rng.integers(8) == 0:
         attributes["shards"] = HUGE[rng.integers(len(HUGE))]
         wrong += [SHAPE, ROWS, "a message has"]
@@ -331,6 +260,8 @@ def reencode_case(family: Family, rng: Rng) -> Case:
         del received[shard]
         parts = [message.parts(other, shard_blocks) for other in received]
         same_bits(row[0], bucket.encode(family, shard, shard_blocks, after, parts))
+        if layers == 2:
+            same_bits(row[1], bucket.encode_rest(family, shard, shard_blocks, after, row[0]))
         bucket.check(after)
 
     problems = problems_of(tensors, message, shard_blocks, shards, unread=shard)

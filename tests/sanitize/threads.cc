@@ -151,9 +151,10 @@ class Step {
                            sums[run.tensor].data() + run.first_element);
             } else {
               float* residual = Residual(0, run);
+              uint16_t* scales = layout.Scales(row.data(), block);
               Reencode(codec_, parts.codes.data(), parts.scales.data(),
                        kReplicas, Gradient(0, run), residual, residual,
-                       run.size, codes, layout.Scales(row.data(), block));
+                       run.size, 1, &codes, &scales);
             }
           });
     });

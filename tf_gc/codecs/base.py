@@ -40,7 +40,7 @@ class MessageCodec(Codec):
 
     @abc.abstractmethod
     def bits(self, replicas: int) -> float:
-        """Returns the bits of an element in a message that sums up so many replicas."""
+        """Returns the bits of an element in what sums up so many replicas."""
 
     @abc.abstractmethod
     def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
@@ -88,7 +88,9 @@ class MessageCodec(Codec):
         shards: int,
         own: int,
     ) -> tf.Tensor:
-        """Returns the message with the sum of the own shard, and updates its residuals.
+        """Returns the sum of the own shard, and updates its residuals.
+
+        It is one message, or several that add up: int64 [rows, words].
 
         Args:
           messages: int64 tensors of shape [rows, words]: by rank, each replica's for this shard.

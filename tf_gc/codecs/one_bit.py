@@ -23,10 +23,11 @@ class OneBit(ThresholdCodec):
         this is MXNet's 1-bit gradient compression. Every element moves by 1 in every step, so
         that a learning rate that suits averaged gradients is far too large for it.
       bypass_size: tensors with fewer elements are reduced in full precision. `None` chooses
-        1,024 with `"auto"`, and 0 for a number as threshold, since MXNet compresses every tensor.
+        2,048 with `"auto"`, and 0 for a number as threshold, since MXNet compresses every tensor.
       plan: who sends what to whom, as in `TwoBit`. With automatic scales the sums of a
-        "scatter_gather" are rounded to one bit again, and their residuals kept; with a fixed
-        threshold the result is that of "all_gather", bit for bit.
+        "scatter_gather" are rounded again, and their residuals kept; with a fixed threshold the
+        result is that of "all_gather", bit for bit.
+      sum_layers: as in `TwoBit`.
       warm_up: as in `TwoBit`.
 
     One bit has no code for "not finite": a block with an element that is NaN, infinite or beyond

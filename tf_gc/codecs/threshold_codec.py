@@ -12,8 +12,9 @@ import tensorflow as tf
 from tf_gc.codecs.base import PLANS, MessageCodec
 
 # On one host two bits take less time than the stock sum at any size (benchmarks/bypass.py), but
-# below this one the few bytes saved are not worth the rounding of biases and scales.
-_BYPASS_SIZE = 1024
+# below this one the few bytes saved are not worth the rounding of biases, scales and of a small
+# model's first and last layer.
+_BYPASS_SIZE = 2048
 
 _DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 
@@ -37,6 +38,7 @@ class ThresholdCodec(MessageCodec):
       threshold: `"auto"` or a number.
       bypass_size: tensors with fewer elements are reduced in full precision.
       plan: who sends what to whom.
+      sum_layers: in how many messages a sum is sent that is rounded again, 1 or 2.
       warm_up: whether the first steps are in full precision; by default with `"auto"`.
 
     Raises:
@@ -46,6 +48,7 @@ class ThresholdCodec(MessageCodec):
     threshold: float | str = "auto"
     bypass_size: int | None = None
     plan: str = "auto"
+    sum_layers: int | None = None
     warm_up: bool | None = None
 
     _ops: ClassVar[ThresholdOps]
@@ -66,6 +69,7 @@ class ThresholdCodec(MessageCodec):
         object.__setattr__(self, "bypass_size", int(bypass_size))
         if self.plan not in PLANS:
             raise ValueError(f"plan must be one of {list(PLANS)}, got {self.plan!r}")
+        self._check_sum_layers()
         if self.warm_up is None:
             object.__setattr__(self, "warm_up", self.threshold == "auto")
         elif not isinstance(self.warm_up, bool):
@@ -81,7 +85,9 @@ class ThresholdCodec(MessageCodec):
         return dtype in _DTYPES and num_elements >= max(self.bypass_size, 1)
 
     def bits(self, replicas: int) -> float:
-        return self._ops.message_bits(replicas, self.threshold)
+        assert self.sum_layers is not None
+        messages = self.sum_layers if replicas > 1 else 1
+        return messages * self._ops.message_bits(replicas, self.threshold)
 
     def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
         return self._ops.encode(gradients, residuals, self.threshold)
@@ -109,15 +115,32 @@ class ThresholdCodec(MessageCodec):
         own: int,
     ) -> tf.Tensor:
         if self.threshold == "auto":
-            return self._ops.reencode(messages, gradients, residuals, own, shards)
+            return self._ops.reencode(messages, gradients, residuals, own, shards, self.sum_layers)
         return self._ops.count(messages, shards, self.threshold)
 
     def decode_shards(
         self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
     ) -> list[tf.Tensor]:
         return self._ops.decode_shards(
-            messages, like, self.threshold, shards=replicas, replicas=replicas
+            messages,
+            like,
+            self.threshold,
+            shards=replicas,
+            replicas=replicas,
+            layers=self.sum_layers,
         )
+
+    def _check_sum_layers(self) -> None:
+        layers = self.sum_layers
+        if layers is None:
+            object.__setattr__(self, "sum_layers", 2 if self.threshold == "auto" else 1)
+        elif isinstance(layers, bool) or not isinstance(layers, int) or layers not in (1, 2):
+            raise ValueError(f"sum_layers must be None, 1 or 2, got {layers!r}")
+        elif layers != 1 and self.threshold != "auto":
+            raise ValueError(
+                "sum_layers=2 is for threshold='auto': sums with a fixed threshold are sent "
+                f"without loss; got threshold={self.threshold!r}"
+            )
 
     @staticmethod
     @abc.abstractmethod

@@ -29,10 +29,13 @@ class TwoBit(ThresholdCodec):
       plan: who sends what to whom. "all_gather": everyone sends its message to everyone.
         "scatter_gather": everyone adds up one shard, and sends the sum to everyone; what a
         replica sends does not grow with their number. With automatic scales the sums are
-        rounded to two bits again, and their residuals kept; with a fixed threshold the result is
-        that of "all_gather", bit for bit. "hierarchical": the replicas of a host are summed in
+        rounded again (`sum_layers`), and their residuals kept; with a fixed threshold the result
+        is that of "all_gather", bit for bit. "hierarchical": the replicas of a host are summed in
         full precision, and only what crosses hosts is compressed. "auto" (the default): the one
         that sends least.
+      sum_layers: with automatic scales, the messages of a sum in a "scatter_gather", 1 or 2. The
+        second encodes what the first leaves: 9 levels instead of 3. `None`: 2, which trains as
+        "all_gather" does; 1 sends two thirds of the bytes. A fixed threshold needs one.
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
         norm of the gradients has stopped growing (`tf_gc.warm_up`). Adam takes until then to know
         how large they are. `None`: with `"auto"`; a fixed threshold has no warm-up, as in MXNet.

@@ -18,6 +18,7 @@ def two_bit_reencode(
     residuals: Sequence[tf.Variable],
     shard: int,
     shards: int,
+    layers: int = 1,
 ) -> tf.Tensor:
     """Sums a shard over all replicas, encodes the sum and updates the owner's residuals.
 
@@ -37,15 +38,17 @@ def two_bit_reencode(
         shard stay as they are.
       shard: the number of the shard, and of the row of the replica that owns it.
       shards: the number of shards, and of replicas.
+      layers: 1, or 2 for a second message with what the first leaves of the sum (residual
+        quantization, Juang and Gray 1982). An element that is not finite is so in both.
 
     Returns:
-      The message: int64, shape [1, words].
+      The messages: int64, shape [layers, words].
 
     Raises:
       ValueError: if the lists are empty, or gradients and residuals differ in length.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
-        number of blocks, there are not `shards` of them, `shard` is none of them, or a residual
-        does not fit its gradient or occurs twice.
+        number of blocks, there are not `shards` of them, `shard` is none of them, `layers` is
+        neither 1 nor 2, or a residual does not fit its gradient or occurs twice.
     """
     return _library.load().tf_gc_two_bit_reencode(
         messages=as_list(messages),
@@ -53,6 +56,7 @@ def two_bit_reencode(
         residuals=handles(residuals, gradients),
         shard=shard,
         shards=shards,
+        layers=layers,
     )
 
 
@@ -92,17 +96,19 @@ def two_bit_decode_shards(
     *,
     shards: int,
     replicas: int,
+    layers: int = 1,
 ) -> list[tf.Tensor]:
     """Decodes the sums of a bucket's shards.
 
     Args:
-      messages: int64, shape [rows, words] (or a list of such tensors): a row for each shard, in
-        order, made by `two_bit_reencode` for `"auto"`, by `two_bit_count` for a number.
+      messages: int64, shape [rows, words] (or a list of such tensors): `layers` rows for each
+        shard, in order, made by `two_bit_reencode` for `"auto"`, by `two_bit_count` for a number.
       like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
         not read, and where nothing else needs them their buffers become the results'.
       threshold: the one that the gradients were encoded with.
-      shards: the number of rows.
+      shards: the number of shards.
       replicas: the number of replicas that were summed.
+      layers: the rows of each shard, which are added up; 1 with a fixed threshold.
 
     Returns:
       The sums, with the dtype and the shapes of `like`. With a fixed threshold they are, bit for
@@ -112,8 +118,8 @@ def two_bit_decode_shards(
     Raises:
       ValueError: if a list is empty.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec,
-        threshold or number of blocks, there are not `shards` of them, or `replicas` is out of
-        range.
+        threshold or number of blocks, there are not `shards` times `layers` of them, or
+        `replicas` or `layers` is out of range.
     """
     return _library.load().tf_gc_two_bit_decode_shards(
         messages=as_list(messages),
@@ -121,6 +127,7 @@ def two_bit_decode_shards(
         threshold=attribute(threshold),
         shards=shards,
         replicas=replicas,
+        layers=layers,
     )
 
 

@@ -20,9 +20,9 @@ def scatter_gather_sum(
 
     A bucket is cut into as many shards as there are members. An all-to-all brings everyone's
     shard to its owner, which adds them up and encodes the sum; an all-gather brings the sums to
-    everyone. Each member sends 2 (N - 1) / N messages, however many members there are: a
-    reduce-scatter and an all-gather (Rabenseifner 2004), of codes. All decode the same sums, and
-    so get the same bits.
+    everyone. Each member sends (N - 1) / N of a bucket's message and of its sum, however many
+    members there are: a reduce-scatter and an all-gather (Rabenseifner 2004), of codes. All
+    decode the same sums, and so get the same bits.
 
     Args:
       codec: the codec.
