@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,14 @@ def save(path: Path, head: dict[str, Any], runs: list[Run]) -> None:
     written.replace(path)
 
 
-def steps_to(goal: float, run: Run, metric: Metric) -> float | None:
+def steps_to(goal: float, curve: Sequence[float], every: int, metric: Metric) -> float | None:
     """Returns when the curve first reaches `goal`, between evaluations by interpolation."""
-    curve = run["curve"]
     for i, value in enumerate(curve):
         if metric.reaches(value, goal):
             if i == 0:
                 return 0.0
             fraction = (goal - curve[i - 1]) / (value - curve[i - 1])
-            return (i - 1 + fraction) * run["every"]
+            return (i - 1 + fraction) * every
     return None
 
 
@@ -73,22 +72,39 @@ def summarize(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 
 def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
-    """Returns mean and standard deviation of the final quality, and both against the baseline."""
-    final = [run["curve"][-1] for run, _ in pairs]
-    base = statistics.mean(run["curve"][-1] for _, run in pairs)
+    """Returns mean and standard deviation of the final quality, and both against the baseline.
+
+    The steps are means over the seeds. Where a seed stays short of 95%, which some do without
+    compression as well, they are those of the mean curve; `never` and `never_baseline` count them.
+    """
+    every = pairs[0][0]["every"]
+    curves, base_curves = ([pair[i]["curve"] for pair in pairs] for i in (0, 1))
+    final = [curve[-1] for curve in curves]
+    base = statistics.mean(curve[-1] for curve in base_curves)
     goal = metric.nearly(base)
-    steps, base_steps = (
-        [steps_to(goal, pair[which], metric) for pair in pairs] for which in (0, 1)
+    by_seed, base_by_seed = (
+        [steps_to(goal, curve, every, metric) for curve in some] for some in (curves, base_curves)
     )
-    ratio = None
-    if None not in steps and None not in base_steps:
-        ratio = statistics.mean(steps) / statistics.mean(base_steps)
+    never, never_baseline = by_seed.count(None), base_by_seed.count(None)
+    if never or never_baseline:
+        steps, base_steps = (
+            steps_to(goal, np.mean(some, axis=0).tolist(), every, metric)
+            for some in (curves, base_curves)
+        )
+    else:
+        steps, base_steps = (
+            statistics.mean(step for step in some if step is not None)
+            for some in (by_seed, base_by_seed)
+        )
+    ratio = None if steps is None or base_steps is None else steps / base_steps
     worse = metric.loss_of_quality(statistics.mean(final), base)
     return {
         "mean": statistics.mean(final),
         "std": statistics.stdev(final) if len(final) > 1 else None,
         "worse_by": worse,
         "steps_ratio": ratio,
+        "never": never,
+        "never_baseline": never_baseline,
         "within_bars": worse <= metric.bar and ratio is not None and ratio <= STEPS_BAR,
     }
 
