@@ -46,7 +46,7 @@ struct ReencodeParams : EncodeParams {
 // Thread blocks on a multiprocessor, as many as their registers allow.
 template <typename Params>
 constexpr int kPerMultiprocessor =
-    std::is_same_v<Params, ReencodeParams> ? 3 : 4;
+    std::is_same_v<Params, ReencodeParams> ? 2 : 4;
 
 template <typename Definition>
 using DecoderOf = std::conditional_t<CodeBits(Definition::kCodec) == 2,
