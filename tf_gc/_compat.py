@@ -6,6 +6,7 @@ vanished in a release gives one readable `ImportError` here instead of an
 """
 
 import importlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -70,6 +71,16 @@ CollectiveReplicaLauncher = _private(
     "the base class of what launches collectives",
 )
 
+# Inside a loop, TensorFlow builds one graph for its condition and one for its body.
+_LOOP_GRAPHS = tuple(
+    _private(
+        "tensorflow.python.ops.control_flow_v2_func_graphs",
+        name,
+        "to give the collectives of each iteration of a loop keys of their own",
+    )
+    for name in ("WhileCondFuncGraph", "WhileBodyFuncGraph")
+)
+
 # To know before the first step whether a device can run the native ops.
 registered_kernels = _private(
     "tensorflow.python.framework.kernels",
@@ -82,12 +93,86 @@ _context = _private(
     "tensorflow.python.eager.context", "context", "to join a cluster of workers once"
 )
 
+# To know what the replicas wrote in a run.
+_resource_inputs = _private(
+    "tensorflow.python.framework.auto_control_deps_utils",
+    "get_read_write_resource_inputs",
+    "to find out which variables an operation writes",
+)
+
+# What `tf.function` makes.
+_Function = _private(
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+    "Function",
+    "to recognize functions that a strategy runs",
+)
+
 # Neither merge_call nor the native ops work inside a function compiled by XLA.
 in_xla_context = _private(
     "tensorflow.python.ops.control_flow_util",
     "GraphOrParentsInXlaContext",
     "to refuse jit_compile=True with a clear error",
 )
+
+
+def builds_function() -> bool:
+    """Returns whether a `tf.function` is being built, and not a graph for a `Session`."""
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "is_control_flow_graph", False):
+        graph = graph.outer_graph
+    return bool(graph.building_function)
+
+
+def is_loop(graph: Any) -> bool:
+    """Returns whether a graph is the condition or the body of a `tf.while_loop`."""
+    return isinstance(graph, _LOOP_GRAPHS)
+
+
+def loop_counter(graph: Any) -> tf.Tensor:
+    """Returns the number of the iteration, an integer scalar from 0, in a graph of a loop."""
+    counter = graph.inputs[0]  # TensorFlow counts in the first of a loop's variables
+    assert counter.shape.rank == 0
+    assert counter.dtype.is_integer
+    return counter
+
+
+def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[int]:
+    """Returns the `id()` of each variable's handle that some operations of a graph may write."""
+    written: set[int] = set()
+    for operation in operations:
+        if any(tensor.dtype == tf.resource for tensor in operation.inputs):
+            _, writes = _resource_inputs(operation)
+            written.update(id(tensor) for tensor in writes)
+    captures = getattr(graph, "captures", ())  # a graph for a Session has the handles themselves
+    return written | {id(outer) for outer, inner in captures if id(inner) in written}
+
+
+def is_function_to_trace(function: Any) -> bool:
+    """Returns whether a strategy runs a `tf.function` by tracing all replicas inside of it."""
+    # One that XLA compiles may be called in each replica instead.
+    return isinstance(function, _Function) and not function._jit_compile
+
+
+def clone_function(function: Any, python_function: Callable[..., Any]) -> Any:
+    """Returns a `tf.function` of another Python function, with the options of the first."""
+    return function._clone(python_function=python_function)
+
+
+def replace_call_time_value(placeholder: tf.Tensor, value: Callable[[], tf.Tensor]) -> None:
+    """Gives a hidden input, made by `capture_call_time_value`, another value.
+
+    Args:
+      placeholder: the hidden input, in the graph of its function.
+      value: called at each call of the function, in the caller's graph if it has one.
+    """
+    captures = placeholder.graph._function_captures
+    name = next(key for key, inner in captures.by_ref_internal.items() if inner is placeholder)
+
+    def tensors() -> list[tf.Tensor]:
+        return [value()]
+
+    tensors.output_spec = captures.by_ref_external[name].output_spec  # type: ignore[attr-defined]
+    captures.by_ref_external[name] = tensors
 
 
 def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
@@ -129,6 +214,18 @@ def keras_optimizer_class() -> type:
             "uncompressed. See the README for the versions that work."
         )
     return optimizer
+
+
+def keras_layer_class() -> Any:
+    """Returns the Keras class that layers and models extend."""
+    layer = keras.layers.Layer
+    if not hasattr(layer, "_track_variable"):
+        raise ImportError(
+            f"Keras {keras.__version__} has no Layer._track_variable: tf_gc would not learn which "
+            "weights layers update by themselves, and replicas would drift apart. See the README "
+            "for the versions that work."
+        )
+    return layer
 
 
 def keras_epoch_iterator_class() -> Any:

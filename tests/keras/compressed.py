@@ -66,3 +66,9 @@ def total_residual(
     residuals = strategy.compression_state.residuals_of(variable.value)
     assert len(residuals) == strategy.num_replicas_in_sync
     return np.sum([residual.numpy() for residual in residuals], axis=0)
+
+
+def compressed_strategy_averaging(
+    params: Any, average: bool | None
+) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy(stock.devices(2), params, average_layer_state=average)

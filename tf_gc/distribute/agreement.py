@@ -12,18 +12,23 @@ from tf_gc.ops.two_bit import wire_version
 _SIZE = 512
 
 
-def check_agreement(codec: Codec, gather: Callable[[tf.Tensor], tf.Tensor]) -> None:
-    """Compares codec, parameters and wire version with the other workers.
+def check_agreement(
+    codec: Codec, averages_layer_state: bool, gather: Callable[[tf.Tensor], tf.Tensor]
+) -> None:
+    """Compares what decides about messages and collectives with the other workers.
 
     Args:
       codec: this worker's codec.
+      averages_layer_state: whether this worker averages the state of layers.
       gather: a collective that takes an int64 tensor [1, words] and returns those of all
         workers, [workers, words].
 
     Raises:
       ValueError: on every worker, if one of them differs.
     """
-    mine = f"{codec!r}, wire version {wire_version()}".encode()[:_SIZE].ljust(_SIZE)
+    average = f"average_layer_state={averages_layer_state}"
+    description = f"{codec!r}, {average}, wire version {wire_version()}"
+    mine = description.encode()[:_SIZE].ljust(_SIZE)
     rows = gather(tf.constant(np.frombuffer(mine, np.int64)[None])).numpy()
     descriptions = [row.tobytes().decode(errors="replace").strip() for row in rows]
     if len(set(descriptions)) == 1:

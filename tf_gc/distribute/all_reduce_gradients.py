@@ -22,7 +22,8 @@ def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list
     Args:
       grads_and_vars: pairs of a gradient and its variable, a `tf.Variable` or
         `keras.Variable` created under the strategy. A gradient may be a dense tensor, a
-        `tf.IndexedSlices` or `None`.
+        `tf.IndexedSlices` or `None`. One that is the same tensor in all of several local
+        replicas, such as the result of `strategy.reduce`, is taken as summed already.
 
     Returns:
       The sums in the order of the pairs, in this replica, with `None` where the gradient is
@@ -63,7 +64,19 @@ def _batch_reduce(
     if state is not None and strategy.num_replicas_in_sync == 1:
         gradients = tuple(map(state.add_restored, gradients, variables))
         state.say_what_was_restored()
-    # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
-    return strategy.extended.batch_reduce_to(
-        tf.distribute.ReduceOp.SUM, list(zip(gradients, variables, strict=True))
-    )
+    # TensorFlow hands on one tensor as it is where all local replicas have the same.
+    several = len(strategy.extended.worker_devices) > 1
+    to_reduce = [
+        i
+        for i, gradient in enumerate(gradients)
+        if not several or isinstance(gradient, tf.distribute.DistributedValues)
+    ]
+    results = list(gradients)
+    if to_reduce:
+        # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
+        sums = strategy.extended.batch_reduce_to(
+            tf.distribute.ReduceOp.SUM, [(gradients[i], variables[i]) for i in to_reduce]
+        )
+        for i, total in zip(to_reduce, sums, strict=True):
+            results[i] = total
+    return results

@@ -1,8 +1,7 @@
 """TensorFlow's collectives: in control flow, side by side, and all-to-all."""
 
-import collections
+import copy
 import itertools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.distribute.instance_keys import KeySource
 from tf_gc.reduction.exchange import Group, is_cpu
 
 # How many buckets may be on their way at the same time. Each has an ordering token: TensorFlow
@@ -17,8 +17,6 @@ from tf_gc.reduction.exchange import Group, is_cpu
 _LANES = 4
 
 _key_bases = itertools.count(1 << 20, 1 << 10)
-# Held while the local replicas draw the key of a collective.
-_drawing = threading.Lock()
 
 
 def new_key_base() -> int:
@@ -33,15 +31,7 @@ def new_key_base() -> int:
 
 
 class CollectiveAllReduce(_compat.CollectiveAllReduce):
-    """The stock collective cross-device ops, and the exchange of messages.
-
-    A collective's instance key is an input that the caller of a `tf.function` provides anew at
-    each call. If a function is called from the body of a `tf.while_loop` or a branch of a
-    `tf.cond`, as Keras does for `steps_per_execution > 1`, TensorFlow asks that body for the
-    key; a body has no caller that provides it, and the step fails with "You must feed a value
-    for placeholder tensor". Here the function around the body is asked. The iterations of a
-    loop then share a key, and TensorFlow tells them apart by the number of the iteration.
-    """
+    """The stock collective cross-device ops with `instance_keys`, and the exchange of messages."""
 
     def __init__(
         self,
@@ -63,6 +53,7 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
             program: NCCL may stand still if two groups start theirs in different orders.
         """
         super().__init__(devices, group_size, options, collective_keys)
+        self._ordering_tokens = ordering_tokens
         group_key = self._launchers[0]._group_key
 
         def new_launchers() -> list[_Launcher]:
@@ -70,8 +61,9 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
                 _Launcher(group_key, group_size, collective_keys, device, options)
                 for device in self._devices
             ]
-            for launcher in launchers:
-                launcher.peers = launchers
+            key_source = KeySource(len(launchers), lambda replica: launchers[replica].draw())
+            for replica, launcher in enumerate(launchers):
+                launcher.key_source, launcher.replica = key_source, replica
             return launchers
 
         self._launchers: list[Any] = new_launchers()
@@ -85,6 +77,15 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
             _Lane(new_launchers() if on_cpu else self._launchers, self._lock)
             for _ in range(_LANES if on_cpu else 1)
         ]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CollectiveAllReduce":
+        return CollectiveAllReduce(
+            self._devices,
+            self._group_size,
+            self._options,
+            copy.deepcopy(self._collective_keys, memo),
+            self._ordering_tokens,
+        )
 
     def group(self) -> Group:
         """Returns the replicas of all hosts as a group that exchanges messages.
@@ -162,10 +163,12 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
     """Launches the collectives of one replica.
 
     Attributes:
-      peers: the launchers of all local replicas, this one among them.
+      key_source: gives all local replicas of a group the keys of their collectives.
+      replica: the number of this replica among them.
     """
 
-    peers: "list[_Launcher]"
+    key_source: KeySource
+    replica: int
 
     def all_gather_rows(self, message: tf.Tensor, options: Any) -> tf.Tensor:
         return self._all_gather(message, options)
@@ -183,42 +186,13 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
                 timeout_seconds=options.timeout_seconds or 0,
             )
 
-    def _next_instance_key(self) -> tf.Tensor:
+    def _next_instance_key(self) -> Any:
         if tf.executing_eagerly():
-            # Of a Python number TensorFlow would keep a copy for ever, one for each collective.
-            return tf.constant(np.asarray(super()._next_instance_key(), np.int32))
-        graph = tf.compat.v1.get_default_graph()
-        while getattr(graph, "is_control_flow_graph", False):
-            graph = graph.outer_graph
-        # In a function the local replicas share the key of a collective: each asks for as many,
-        # in the same order. Had each a key of its own, steps that run in two threads could draw
-        # them in turns, and a replica would meet the others of the other step.
-        if not hasattr(graph, "_tf_gc_instance_keys"):
-            graph._tf_gc_instance_keys = {}
-        first: tuple[list[tf.Tensor], collections.Counter[_Launcher]] = ([], collections.Counter())
-        keys, asked = graph._tf_gc_instance_keys.setdefault(self.peers[0], first)
-        number = asked[self]
-        asked[self] += 1
-        if number == len(keys):
-            keys.append(self._new_key())
-        return keys[number]
+            return self.key_source.drawn_now(self.replica)
+        if not _compat.builds_function():
+            return super()._next_instance_key()  # a graph for a Session, where it is a number
+        return self.key_source.of_function(self.replica, super()._next_instance_key)
 
-    def _new_key(self) -> tf.Tensor:
-        """Returns a new input of the function being built, for one collective."""
-        key = super()._next_instance_key()
-        # TensorFlow made `key` an input of the function being built, and noted how its callers
-        # get a value. A caller that is the body of a loop or a branch has to ask its own
-        # function, which is what this method does.
-        captures = key.graph._function_captures
-        name = next(name for name, value in captures.by_ref_internal.items() if value is key)
-
-        def value_for_caller() -> Any:
-            if not tf.executing_eagerly():
-                return [self._new_key()]
-            with _drawing:
-                return [launcher._next_instance_key() for launcher in self.peers][:1]
-
-        stock = captures.by_ref_external[name]
-        value_for_caller.output_spec = stock.output_spec  # type: ignore[attr-defined]
-        captures.by_ref_external[name] = value_for_caller
-        return key
+    def draw(self) -> int:
+        """Draws the next key of this replica's collectives."""
+        return self._collective_keys.get_instance_key(self._group_key, self._device)

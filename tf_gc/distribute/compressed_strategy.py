@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.distribute.all_reduce_gradients import Gradient, all_reduce_gradients
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
+from tf_gc.distribute.layer_state import LayerState
 from tf_gc.ops._library import how_to_build
 from tf_gc.ops.two_bit import cuda_versions, device_types
 from tf_gc.reduction.exchange import Group
@@ -45,9 +47,31 @@ class CompressedStrategy:
         """The hook's entry: see `tf_gc.all_reduce_gradients`."""
         return all_reduce_gradients(grads_and_vars)
 
+    def keep_layer_state(self, weight: keras.Variable) -> None:
+        """The hook's entry: see `tf_gc.keras.layer_state`."""
+        if self.extended.layer_state is not None:
+            self.extended.layer_state.add(weight)
+
     @property
     def _all_reduce(self) -> CompressedAllReduce:
         return self.extended.compressed_all_reduce
+
+
+def layer_state(codec: Codec, average: bool | None) -> LayerState | None:
+    """Returns what a strategy averages of its layers' state, `None` for nothing.
+
+    Args:
+      codec: the strategy's codec.
+      average: the argument `average_layer_state`; `None` averages unless nothing is compressed.
+
+    Raises:
+      ValueError: if `average` is none of `None`, `True` and `False`.
+    """
+    if average is not None and not isinstance(average, bool):
+        raise ValueError(f"average_layer_state must be None, True or False, got {average!r}")
+    if average is None:
+        average = isinstance(codec, MessageCodec)
+    return LayerState() if average else None
 
 
 def make_plan(
@@ -71,11 +95,18 @@ def make_plan(
     return Plan(name, tuple(devices), tuple(group(devices) for devices in members))
 
 
-def check_devices(devices: Sequence[str]) -> None:
-    """Raises ValueError if the native ops cannot run on one of `devices`.
+def check_devices(codec: Codec, devices: Sequence[str], hosts: int = 1) -> None:
+    """Raises ValueError if a strategy needs native ops that cannot run on one of its devices.
 
     The message says how to build them for it.
+
+    Args:
+      codec: the codec; one without messages needs no native ops.
+      devices: the devices of this host's replicas; a single replica needs no native ops.
+      hosts: the number of hosts.
     """
+    if not isinstance(codec, MessageCodec) or hosts * len(devices) == 1:
+        return
     built = device_types()
     needed = {tf.DeviceSpec.from_string(device).device_type for device in devices}
     missing = sorted(needed - built)

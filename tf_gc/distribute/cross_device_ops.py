@@ -1,5 +1,6 @@
 """CompressedAllReduce: compresses gradients, leaves every other reduction alone."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +56,12 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self.compression_state = CompressionState(in_use=isinstance(codec, MessageCodec))
         self.traffic: Traffic | None = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
+        # The copy starts with residuals of its own: those here belong to variables of the original.
+        return CompressedAllReduce(
+            copy.deepcopy(self._stock, memo), self.codec, self._replicas, self.plan
+        )
+
     @property
     def _num_between_graph_workers(self) -> int:
         return self._stock._num_between_graph_workers
@@ -81,6 +88,18 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
     ) -> list[Any]:
         pairs = list(value_destination_pairs)
+        once = [i for i, (value, _) in enumerate(pairs) if self._is_reduced(value)]
+        if once:
+            # One tensor for all local replicas: it is what they have reduced already, for instance
+            # by `strategy.reduce`, or a constant.
+            rest = [i for i in range(len(pairs)) if i not in once]
+            results = {i: self._stock.broadcast(pairs[i][0].values[0], pairs[i][1]) for i in once}
+            if rest:
+                reduced_rest = self.batch_reduce_implementation(
+                    reduce_op, [pairs[i] for i in rest], options
+                )
+                results.update(zip(rest, reduced_rest, strict=True))
+            return [results[i] for i in range(len(pairs))]
         if reduce_op != tf.distribute.ReduceOp.SUM or self._replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         sizes = [_size(*pair) for pair in pairs]
@@ -121,6 +140,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             self._account(pairs, grouping, sent)
             self.compression_state.say_what_was_restored()
         return reduced
+
+    def _is_reduced(self, value: Any) -> bool:
+        """Returns whether several local replicas have one and the same tensor."""
+        return self._replicas > self._num_between_graph_workers and len(value.values) == 1
 
     def _stock_sums(self, pairs: Pairs, options: Any) -> list[Any]:
         """Returns each pair's sum by the stock ops."""

@@ -8,8 +8,15 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.codecs import Codec, from_params
 from tf_gc.distribute.collectives import CollectiveAllReduce, new_key_base
-from tf_gc.distribute.compressed_strategy import CompressedStrategy, check_devices, make_plan
+from tf_gc.distribute.compressed_strategy import (
+    CompressedStrategy,
+    check_devices,
+    layer_state,
+    make_plan,
+)
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
+from tf_gc.distribute.layer_state import RunsReplicas
+from tf_gc.keras import layer_state as layer_state_hook
 from tf_gc.keras import optimizer_hook
 from tf_gc.reduction.exchange import local_group
 
@@ -34,6 +41,9 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         self,
         devices: Sequence[str] | None = None,
         compression_params: Codec | Mapping[str, Any] | None = None,
+        *,
+        cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
+        average_layer_state: bool | None = None,
     ) -> None:
         """Initializes the strategy.
 
@@ -42,27 +52,56 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
             CPU without one.
           compression_params: `None` for `tf_gc.TwoBit()`, a codec, or a dict in MXNet's form
             such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`.
+          cross_device_ops: reduces everything that is not compressed, as in
+            `tf.distribute.MirroredStrategy`; `None` for what that strategy chooses.
+          average_layer_state: whether weights that layers update by themselves in each replica,
+            such as BatchNormalization's moving averages, are averaged over the replicas at the
+            end of each `run`. `None`: yes, unless `compression_params` says to compress nothing.
 
         Raises:
-          ValueError: if `compression_params` has an unknown type, key or value, or the native
-            ops were not built for the devices.
-          TypeError: if `compression_params` is of another type.
+          ValueError: if `compression_params` has an unknown type, key or value,
+            `average_layer_state` is of another type, or the native ops were not built for the
+            devices.
+          TypeError: if `compression_params` or `cross_device_ops` is of another type.
           ImportError: if gradients of the installed Keras cannot be intercepted.
         """
+        if isinstance(compression_params, tf.distribute.CrossDeviceOps):
+            raise TypeError(
+                "the second argument of CompressedMirroredStrategy is compression_params, got "
+                f"{compression_params!r}; give it by name: cross_device_ops=..."
+            )
         codec = from_params(compression_params)
+        _check_cross_device_ops(cross_device_ops)
         optimizer_hook.install()
+        layer_state_hook.install()
         self._collective_key_base = new_key_base()
-        tf.distribute.Strategy.__init__(self, _CompressedMirroredExtended(self, devices, codec))
-        check_devices(self.extended.worker_devices)
+        extended = _CompressedMirroredExtended(self, devices, codec, cross_device_ops)
+        extended.layer_state = layer_state(codec, average_layer_state)
+        tf.distribute.Strategy.__init__(self, extended)
+        check_devices(codec, self.extended.worker_devices)
 
 
-class _CompressedMirroredExtended(_compat.MirroredExtended):
+def _check_cross_device_ops(cross_device_ops: Any) -> None:
+    if cross_device_ops is not None and not isinstance(
+        cross_device_ops, tf.distribute.CrossDeviceOps
+    ):
+        raise TypeError(
+            "cross_device_ops must be None or a tf.distribute.CrossDeviceOps such as "
+            f"tf.distribute.ReductionToOneDevice(), got {cross_device_ops!r}"
+        )
+
+
+class _CompressedMirroredExtended(RunsReplicas, _compat.MirroredExtended):
     """MirroredExtended with CompressedAllReduce in front of its cross-device ops."""
 
     def __init__(
-        self, strategy: CompressedMirroredStrategy, devices: Sequence[str] | None, codec: Codec
+        self,
+        strategy: CompressedMirroredStrategy,
+        devices: Sequence[str] | None,
+        codec: Codec,
+        cross_device_ops: tf.distribute.CrossDeviceOps | None,
     ) -> None:
-        super().__init__(strategy, devices=devices)
+        super().__init__(strategy, devices=devices, cross_device_ops=cross_device_ops)
         self._cross_device_ops: tf.distribute.CrossDeviceOps
         self.compressed_all_reduce = CompressedAllReduce(
             self._cross_device_ops,

@@ -10,9 +10,16 @@ from tf_gc.codecs import Codec, from_params
 from tf_gc.distribute.agreement import check_agreement
 from tf_gc.distribute.cluster import joining, limit_registration
 from tf_gc.distribute.collectives import CollectiveAllReduce, new_key_base
-from tf_gc.distribute.compressed_strategy import CompressedStrategy, check_devices, make_plan
+from tf_gc.distribute.compressed_strategy import (
+    CompressedStrategy,
+    check_devices,
+    layer_state,
+    make_plan,
+)
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
+from tf_gc.distribute.layer_state import RunsReplicas
 from tf_gc.keras import epoch_length, one_writer, optimizer_hook
+from tf_gc.keras import layer_state as layer_state_hook
 from tf_gc.reduction.exchange import Group, local_group
 
 
@@ -31,6 +38,8 @@ class CompressedMultiWorkerMirroredStrategy(
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
         communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
         compression_params: Codec | Mapping[str, Any] | None = None,
+        *,
+        average_layer_state: bool | None = None,
     ) -> None:
         """Initializes the strategy, and waits for the other workers.
 
@@ -41,6 +50,7 @@ class CompressedMultiWorkerMirroredStrategy(
           compression_params: `None` for `tf_gc.TwoBit()`, a codec, or a dict in MXNet's form
             such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
             workers.
+          average_layer_state: as in `CompressedMirroredStrategy`. The same on all workers.
 
         Raises:
           ValueError: if an argument has an unknown type, key or value, the cluster's description
@@ -56,11 +66,14 @@ class CompressedMultiWorkerMirroredStrategy(
         optimizer_hook.install()
         epoch_length.install()
         one_writer.install()
+        layer_state_hook.install()
+        state = layer_state(codec, average_layer_state)
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
         with joining(cluster_resolver, options.timeout_seconds):
             extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options)
         tf.distribute.Strategy.__init__(self, extended)
+        self.extended.layer_state = state
         self.extended.compress(codec)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
@@ -130,7 +143,7 @@ class CompressedMultiWorkerMirroredStrategy(
         return path if self.is_chief else one_writer.private_path(path)
 
 
-class _CompressedMultiWorkerExtended(_compat.MultiWorkerExtended):
+class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
     """The implementation, with CompressedAllReduce in front of its cross-device ops."""
 
     def __init__(
@@ -152,9 +165,9 @@ class _CompressedMultiWorkerExtended(_compat.MultiWorkerExtended):
           ValueError: if the native ops were not built for the devices, another worker's codec or
             wire version differs, or the codec's plan is none for this cluster.
         """
-        check_devices(self.worker_devices)
+        check_devices(codec, self.worker_devices, self._num_workers)
         if self.several_hosts:
-            check_agreement(codec, self.gather_from_hosts)
+            check_agreement(codec, self.layer_state is not None, self.gather_from_hosts)
 
         def group(devices: Sequence[str]) -> Group:
             if not self.several_hosts:

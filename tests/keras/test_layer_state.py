@@ -1,0 +1,208 @@
+"""Weights that layers update by themselves are the same on all replicas."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.keras import compressed, stock
+from tests.keras.compressed import components
+
+SMALL_MOMENTUM = 0.5
+
+
+class RunningMean(keras.layers.Layer):
+    """A layer of a user's own, with a statistic, a counter and a memory of its own batches."""
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.mean = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False)
+        self.calls = self.add_weight(initializer="zeros", dtype="int32", trainable=False)
+        self.memory = keras.Variable(np.zeros(shape[-1], np.float32), trainable=False)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            batch = keras.ops.mean(x, axis=0)
+            self.mean.assign(0.5 * self.mean + 0.5 * batch)
+            self.calls.assign_add(1)
+            self.memory.assign(batch)
+        return x - self.mean
+
+
+def normalized() -> keras.Model:
+    return stock.normalized_mlp(synchronized=False)
+
+
+def renormalized() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.Input((stock.FEATURES,)),
+            keras.layers.Dense(16),
+            keras.layers.BatchNormalization(momentum=SMALL_MOMENTUM, renorm=True),
+            keras.layers.Dense(stock.CLASSES),
+        ]
+    )
+
+
+def with_running_mean() -> keras.Model:
+    return keras.Sequential(
+        [keras.Input((stock.FEATURES,)), RunningMean(), keras.layers.Dense(stock.CLASSES)]
+    )
+
+
+def fit(strategy: tf.distribute.Strategy, build: Any = normalized, **arguments: Any) -> keras.Model:
+    return stock.fit(strategy, build, epochs=2, **arguments).model
+
+
+def assert_one_model(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
+    """All replicas have the same weights, and predict what the model computes elsewhere."""
+    compressed.assert_replicas_agree(strategy, model.weights)
+    x, _ = stock.data()
+    expected = model(x, training=False).numpy()
+    np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("build", [normalized, renormalized])
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_statistics_are_the_same_on_all_replicas_after_fit(replicas: int, build: Any) -> None:
+    strategy = compressed.compressed_strategy(replicas)
+    assert_one_model(strategy, fit(strategy, build))
+
+
+def test_stock_replicas_drift_apart() -> None:
+    """Why all this exists: should Keras mend it, layer_state.py can go."""
+    strategy = stock.stock_strategy()
+    model = fit(strategy)
+    mean, *_ = [w for w in model.non_trainable_weights if "moving_mean" in w.path]
+    first, second = components(mean)
+    assert not np.allclose(first, second)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"run_eagerly": True}, {"steps_per_execution": 3}])
+def test_averages_are_those_of_the_stock_replicas_however_steps_are_run(
+    arguments: dict[str, Any],
+) -> None:
+    """With the same gradients, averaging in each step is averaging at the end."""
+    strategy = compressed.compressed_strategy_averaging({"type": "none"}, True)
+    mine = stock.fit(strategy, normalized, epochs=1, **arguments).model
+    assert_one_model(strategy, mine)
+    drifted = stock.fit(stock.stock_strategy(), normalized, epochs=1).model
+    for averaged, apart in zip(
+        mine.non_trainable_weights, drifted.non_trainable_weights, strict=True
+    ):
+        expected = np.mean(components(apart), axis=0)
+        np.testing.assert_allclose(components(averaged)[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("params", [{"type": "none"}, None])
+def test_replicas_keep_their_statistics_if_that_is_asked_for(params: Any) -> None:
+    average = None if params else False  # {"type": "none"} is the stock strategy by default
+    strategy = compressed.compressed_strategy_averaging(params, average)
+    model = fit(strategy)
+    mean, *_ = [w for w in model.non_trainable_weights if "moving_mean" in w.path]
+    first, second = components(mean)
+    assert not np.allclose(first, second)
+
+
+def test_a_replica_without_a_batch_does_not_spoil_the_statistics() -> None:
+    """Keras gets NaN from an empty batch; the statistics are those of the other replica."""
+    strategy = compressed.compressed_strategy()
+    x, y = stock.data(stock.BATCH + 1)  # the last batch has one sample, for two replicas
+    model = stock.compiled(strategy, normalized)
+    model.fit(x, y, batch_size=stock.BATCH, epochs=1, shuffle=False, verbose=0)
+    compressed.assert_replicas_agree(strategy, model.non_trainable_weights)
+    assert all(np.isfinite(components(w)).all() for w in model.non_trainable_weights)
+
+
+def test_only_a_run_that_writes_statistics_averages_them() -> None:
+    """`evaluate` and `predict` send nothing: their graphs have no collective for it."""
+    strategy = compressed.compressed_strategy()
+    model = fit(strategy)
+    x, _ = stock.data()
+
+    def collectives(training: bool) -> int:
+        @tf.function
+        def step(batch: tf.Tensor) -> Any:
+            return strategy.run(lambda: model(batch, training=training))
+
+        graph = step.get_concrete_function(tf.constant(x)).graph
+        return sum("Collective" in operation.type for operation in graph.get_operations())
+
+    assert collectives(training=False) == 0
+    assert collectives(training=True) > 0
+
+
+@pytest.mark.parametrize("as_function", [True, False])
+def test_a_loop_of_ones_own_has_one_model_after_every_run(as_function: bool) -> None:
+    strategy = compressed.compressed_strategy()
+    model = stock.compiled(strategy, normalized)
+    x, _ = stock.data()
+
+    def forward() -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        model(tf.constant(x) + tf.cast(replica, tf.float32), training=True)
+
+    replica_function = tf.function(forward) if as_function else forward
+    for _ in range(2):
+        strategy.run(replica_function)
+        compressed.assert_replicas_agree(strategy, model.weights)
+
+
+def test_functions_within_a_step_are_seen_when_they_are_not_traced_again() -> None:
+    strategy = compressed.compressed_strategy()
+    model = stock.compiled(strategy, normalized)
+    x, _ = stock.data()
+    forward = tf.function(lambda batch: model(batch, training=True))
+
+    @tf.function(reduce_retracing=False)
+    def step(scale: tf.Tensor) -> None:
+        def replica_step() -> None:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            forward(tf.constant(x) * tf.reduce_sum(scale) + tf.cast(replica, tf.float32))
+
+        strategy.run(replica_step)
+
+    for shape in (), (2,):  # the second traces `step` again, and not `forward`
+        step(tf.ones(shape))
+        compressed.assert_replicas_agree(strategy, model.weights)
+
+
+def test_statistics_of_a_layer_of_ones_own_are_averaged() -> None:
+    strategy = compressed.compressed_strategy()
+    model = fit(strategy, with_running_mean)
+    layer = model.layers[0]
+    compressed.assert_replicas_agree(strategy, [layer.mean, layer.calls])
+    assert components(layer.calls)[0] == 2 * stock.SAMPLES // stock.BATCH
+    first, second = components(layer.memory)  # no weight: left to the replica
+    assert not np.allclose(first, second)
+
+
+def test_float16_and_float64_statistics_keep_their_dtype() -> None:
+    strategy = compressed.compressed_strategy()
+    with strategy.scope():
+        layers = [RunningMean(dtype=dtype) for dtype in ("float16", "float64")]
+        for layer in layers:
+            layer.build((None, 3))
+
+    @tf.function
+    def step() -> None:
+        def replica_step() -> None:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            for layer in layers:
+                x = tf.fill([4, 3], tf.cast(replica, layer.compute_dtype))
+                layer(x, training=True)
+
+        strategy.run(replica_step)
+
+    step()
+    for layer, dtype in zip(layers, (np.float16, np.float64), strict=True):
+        for component in components(layer.mean):
+            assert component.dtype == dtype
+            np.testing.assert_array_equal(component, np.full(3, 0.25))  # of 0 and 0.5
+
+
+@pytest.mark.parametrize("value", ["mean", 1])
+def test_average_layer_state_must_be_a_bool(value: Any) -> None:
+    with pytest.raises(ValueError, match=f"average_layer_state.*{value!r}"):
+        compressed.compressed_strategy_averaging(None, value)

@@ -1,0 +1,113 @@
+"""What real programs do across workers that a test of sums alone does not."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+from tests.multiworker import fit_scenarios
+
+Weights = list[np.ndarray]
+WORDS, CLASSES = 50, 4
+
+
+def local_components(weights: list[keras.Variable]) -> list[Weights]:
+    """The values of some weights, for each replica of this worker."""
+    return [
+        [c.numpy() for c in components]
+        for components in zip(*(w.value.values for w in weights), strict=True)
+    ]
+
+
+def batch_normalization(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """Trains a model with BatchNormalization and looks at it in every way."""
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((8,)),
+                keras.layers.Dense(16),
+                keras.layers.BatchNormalization(momentum=0.5),
+                keras.layers.Dense(3),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss)
+    x, y = fit_scenarios.X, fit_scenarios.Y  # of which each worker sees another part
+    model.fit(x, y, batch_size=fit_scenarios.BATCH, epochs=2, verbose=0)
+    folder = tempfile.mkdtemp()
+    path = strategy.write_path(os.path.join(folder, "model.keras"))
+    model.save(path)
+    return {
+        "replicas": local_components(model.weights),
+        "weights": model.get_weights(),
+        "own output": model(x, training=False).numpy(),
+        "predicted": model.predict(x, batch_size=fit_scenarios.BATCH, verbose=0),
+        "loss": model.evaluate(x, y, batch_size=fit_scenarios.BATCH, verbose=0),
+        "saved": keras.saving.load_model(path).get_weights() if strategy.is_chief else None,
+    }
+
+
+def embedding(strategy: tf.distribute.Strategy, steps_per_execution: int) -> Weights:
+    """Trains an Embedding on sentences whose lengths differ from batch to batch."""
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Embedding(WORDS, 8),
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(64),
+                keras.layers.Dense(CLASSES),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss, steps_per_execution=steps_per_execution)
+    random = np.random.default_rng(0)
+    lengths = random.integers(3, 20, size=12)
+
+    def sentences() -> Any:
+        for length in lengths:
+            yield random.integers(WORDS, size=(8, length)), random.integers(CLASSES, size=8)
+
+    specs = (tf.TensorSpec((8, None), tf.int64), tf.TensorSpec((8,), tf.int64))
+    data = tf.data.Dataset.from_generator(sentences, output_signature=specs)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    model.fit(data.with_options(options), epochs=1, verbose=0)
+    return model.get_weights()
+
+
+def reduced_gradient(strategy: tf.distribute.Strategy) -> Weights:
+    """Applies a gradient that was summed before, beside one that was not."""
+    with strategy.scope():
+        summed, apart = keras.Variable(np.zeros(3)), keras.Variable(np.zeros((64, 64)))
+        optimizer = keras.optimizers.SGD(1.0)
+        optimizer.build([summed, apart])
+
+    @tf.function
+    def step() -> None:
+        ones = strategy.run(lambda: tf.ones(3))
+        total = strategy.reduce(tf.distribute.ReduceOp.SUM, ones, axis=None)
+        strategy.run(lambda: optimizer.apply([total, tf.ones((64, 64))], [summed, apart]))
+
+    step()
+    return [summed.numpy(), apart.numpy()]
+
+
+def programs(params: dict[str, Any] | None) -> dict[str, Any]:
+    """Runs all programs of this module, and returns their results by name."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    cases: dict[str, Callable[[], Any]] = {
+        "batch_normalization": lambda: batch_normalization(strategy),
+        "embedding, one step a time": lambda: embedding(strategy, 1),
+        "embedding, several steps": lambda: embedding(strategy, 4),
+        "reduced_gradient": lambda: reduced_gradient(strategy),
+    }
+    return {name: run() for name, run in cases.items()}

@@ -1,0 +1,75 @@
+"""Programs that broke other strategies, run by several workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.keras.stock import assert_same_bits
+from tests.multiworker import cluster
+
+pytestmark = pytest.mark.multiworker
+
+Results = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["a replica each", "two replicas each"])
+def devices(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def results(devices: int) -> Results:
+    """What each of two workers found, with the default codec."""
+    return cluster.values("program_scenarios:programs", None, devices=devices, limit=240)
+
+
+@pytest.fixture(scope="module")
+def uncompressed() -> Results:
+    return cluster.values("program_scenarios:programs", {"type": "none"}, limit=240)
+
+
+def assert_same(left: Any, right: Any) -> None:
+    for a, b in zip(left, right, strict=True):
+        assert_same_bits(a, b)
+
+
+def test_batch_normalization_leaves_one_model_on_all_workers(
+    results: Results, devices: int
+) -> None:
+    first, second = (result["batch_normalization"] for result in results)
+    for worker in first, second:
+        assert len(worker["replicas"]) == devices
+        for replica in worker["replicas"]:
+            assert_same(replica, first["weights"])
+        assert_same(worker["weights"], first["weights"])
+        np.testing.assert_allclose(worker["predicted"], worker["own output"], rtol=1e-5, atol=1e-6)
+        assert worker["loss"] == first["loss"]
+    assert_same(first["saved"], first["weights"])
+    assert second["saved"] is None
+
+
+def test_without_compression_workers_keep_their_own_statistics(uncompressed: Results) -> None:
+    first, second = (result["batch_normalization"]["weights"] for result in uncompressed)
+    assert not all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("codec", ["default", "none"])
+def test_sentences_may_differ_in_length_within_an_execution(
+    codec: str, results: Results, uncompressed: Results
+) -> None:
+    workers = results if codec == "default" else uncompressed
+    for worker in workers:
+        assert_same(worker["embedding, several steps"], worker["embedding, one step a time"])
+        assert_same(worker["embedding, several steps"], workers[0]["embedding, several steps"])
+
+
+def test_local_replicas_apply_a_reduced_gradient_once(results: Results, devices: int) -> None:
+    for worker in results:
+        summed, apart = worker["reduced_gradient"]
+        # The sum of two replicas is applied by both workers, that of four once: the only replica
+        # of a worker cannot tell the sum from a gradient of its own, as under the stock strategy.
+        np.testing.assert_array_equal(summed, np.full(3, -4.0))
+        np.testing.assert_array_equal(apart, np.full((64, 64), -2.0 * devices))

@@ -1,0 +1,147 @@
+"""Instance keys: the numbers by which replicas recognize the same collective.
+
+TensorFlow passes the key of a collective to the `tf.function` that contains it as a hidden
+input, and draws a new number for that input at each call. Three things that TensorFlow's own
+launcher leaves open are settled here:
+
+* A function that is called from the body of a `tf.while_loop` or a branch of a `tf.cond` (Keras
+  does so for `steps_per_execution > 1`) gets its keys from the function around that body:
+  TensorFlow asks the body, which has no caller that could provide them, and fails with "You must
+  feed a value for placeholder tensor".
+* Each iteration of a loop has keys of its own. TensorFlow keeps the shapes of a collective by its
+  key, so that iterations which share a key fail where shapes differ ("Shape mismatch in the
+  collective instance"), as those of sparse gradients do.
+* The local replicas draw together. If each drew its key by itself, steps that run in two threads
+  could draw in turns, and a replica would meet the others of the other step.
+"""
+
+import collections
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_gc import _compat
+
+# The keys of iterations lie in [_LOOPS, 2 * _LOOPS), above those that TensorFlow draws.
+_LOOPS = 1 << 30
+# Iterations of a loop are so far apart: more than the collectives of a group in one function.
+_STRIDE = 1 << 12
+# Multiplies the key outside of a loop, which in nested loops is the key of an iteration itself.
+# The factor is odd, so that different keys stay different, and keeps the iterations of two nested
+# loops apart as long as there are fewer than 70,000 of them in all: the best factor of a search.
+_SPREAD = 101683
+
+
+def in_iteration(key: tf.Tensor, iteration: tf.Tensor) -> tf.Tensor:
+    """Returns the key of a collective in one iteration of a loop, an int32 scalar.
+
+    The keys of 4,096 collectives whose keys outside of the loop are consecutive numbers differ
+    from each other over 262,144 iterations.
+
+    Args:
+      key: the key outside of the loop, an int32 scalar.
+      iteration: the number of the iteration from 0, an integer scalar.
+    """
+    with tf.device("CPU:0"):
+        spread = tf.cast(key, tf.int64) * _SPREAD + tf.cast(iteration, tf.int64) * _STRIDE
+        return tf.cast(_LOOPS + spread % _LOOPS, tf.int32)
+
+
+class KeySource:
+    """Gives the launchers of a group's local replicas the instance keys of their collectives."""
+
+    def __init__(self, replicas: int, draw: Callable[[int], int]) -> None:
+        """Initializes the object.
+
+        Args:
+          replicas: the number of local replicas.
+          draw: draws the next number for a replica. All replicas that draw equally often get the
+            same numbers.
+        """
+        self._replicas = range(replicas)
+        self._draw = draw
+
+    def drawn_now(self, replica: int) -> tf.Tensor:
+        """Returns a new key outside of any function, an int32 scalar."""
+        return _eager(self._draw(replica))
+
+    def of_function(self, replica: int, hidden_input: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Returns the key of one more collective in the function that is being built.
+
+        Args:
+          replica: the local replica that takes part in the collective.
+          hidden_input: adds a hidden input to the innermost function that is no loop and no
+            branch, and returns it.
+
+        Returns:
+          An int32 scalar, a tensor of the graph that is being built or of one around it.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        counters = []
+        while getattr(graph, "is_control_flow_graph", False):
+            if _compat.is_loop(graph):
+                counters.append(_compat.loop_counter(graph))
+            graph = graph.outer_graph
+        collective = self._collectives_of(graph).next(replica)
+        key = hidden_input()
+        _compat.replace_call_time_value(
+            key, lambda: self._value_for_caller(replica, collective, hidden_input)
+        )
+        for counter in reversed(counters):  # from the outermost loop to the innermost
+            key = in_iteration(key, counter)
+        return key
+
+    def _value_for_caller(
+        self, replica: int, collective: "_Collective", hidden_input: Callable[[], tf.Tensor]
+    ) -> tf.Tensor:
+        """Returns the key with which a function is called, drawn now if the caller is eager."""
+        if tf.executing_eagerly():
+            return _eager(collective.drawn(replica, self._replicas, self._draw))
+        return self.of_function(replica, hidden_input)
+
+    def _collectives_of(self, graph: Any) -> "_Collectives":
+        if not hasattr(graph, "_tf_gc_collectives"):
+            graph._tf_gc_collectives = {}
+        return graph._tf_gc_collectives.setdefault(self, _Collectives())
+
+
+class _Collectives:
+    """A group's collectives in one function, in the order in which each replica asks for them."""
+
+    def __init__(self) -> None:
+        self._all: list[_Collective] = []
+        self._asked: collections.Counter[int] = collections.Counter()
+
+    def next(self, replica: int) -> "_Collective":
+        number = self._asked[replica]
+        self._asked[replica] += 1
+        if number == len(self._all):
+            self._all.append(_Collective())
+        return self._all[number]
+
+
+class _Collective:
+    """A collective in a function, whose local replicas draw a key together at each call."""
+
+    # Held while the local replicas draw.
+    _drawing = threading.Lock()
+
+    def __init__(self) -> None:
+        self._waiting = threading.local()
+
+    def drawn(self, replica: int, replicas: Sequence[int], draw: Callable[[int], int]) -> int:
+        """Returns the key of a call for one replica; the first that asks draws for all."""
+        numbers: dict[int, int] = getattr(self._waiting, "numbers", {})
+        if replica not in numbers:
+            with self._drawing:
+                numbers = {each: draw(each) for each in replicas}
+            self._waiting.numbers = numbers
+        return numbers.pop(replica)
+
+
+def _eager(number: int) -> tf.Tensor:
+    # Of a Python number TensorFlow would keep a copy for ever, one for each collective.
+    return tf.constant(np.asarray(number, np.int32))

@@ -1,0 +1,153 @@
+"""State of layers that each replica updates by itself, averaged at the end of every run.
+
+Averaging moving averages after each step gives what averaging them once, when they are read, would
+give (Keras 2 did that): they are linear. Here the components of the variables are the same
+whenever no replica is running, so that reading one is no collective, and `predict`, `get_weights`,
+`save` and checkpoints have one model, on each replica and each worker.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_gc import _compat
+
+Reduce = Callable[[Any], Any]
+
+
+class LayerState:
+    """The non-trainable floating-point weights that layers made under a strategy."""
+
+    def __init__(self) -> None:
+        self._weights: list[weakref.ref[keras.Variable]] = []
+        self._lock = threading.Lock()
+        # A `tf.function` that was run, and the one that contains all replicas.
+        self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def add(self, weight: keras.Variable) -> None:
+        """Notes a weight; all but floating-point ones are left to their replicas."""
+        if weight.aggregation == "none" and tf.as_dtype(weight.dtype).is_floating:
+            with self._lock:
+                self._weights.append(weakref.ref(weight))
+
+    def average_after(self, run: Callable[[], Any], reduce_sum: Reduce) -> Any:
+        """Calls a function that runs the replicas, and averages what they wrote.
+
+        Args:
+          run: called once, without arguments, in the cross-replica context.
+          reduce_sum: sums a `PerReplica` value over all replicas.
+
+        Returns:
+          What `run` returns.
+        """
+        if tf.executing_eagerly():
+            before = {id(variable): _local_bytes(variable) for variable in self._variables()}
+            result = run()
+            # A variable that was made in the run counts as written.
+            written = [v for v in self._variables() if before.get(id(v)) != _local_bytes(v)]
+        else:
+            graph = tf.compat.v1.get_default_graph()
+            operations = len(graph.get_operations())
+            result = run()
+            handles = _compat.written_handles(graph, graph.get_operations()[operations:])
+            written = [
+                variable
+                for variable in self._variables()
+                if any(id(component.handle) in handles for component in variable.values)
+            ]
+        if written:
+            _average(written, reduce_sum)
+        return result
+
+    def _variables(self) -> Iterator[Any]:
+        """The distributed variables of the weights that are still alive."""
+        with self._lock:
+            self._weights = [weight for weight in self._weights if weight() is not None]
+            weights = [weight() for weight in self._weights]
+        for weight in weights:
+            value = None if weight is None else weight.value
+            if isinstance(value, _compat.DistributedVariable):
+                yield value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LayerState":
+        return LayerState()  # the weights stay those of the strategy that made them
+
+
+class RunsReplicas:
+    """Mixin of strategies' implementations: averages the state of layers after each run.
+
+    Attributes:
+      layer_state: what is averaged; `None` for nothing.
+    """
+
+    layer_state: LayerState | None = None
+
+    def _call_for_each_replica(self, function: Any, args: Any, kwargs: Any) -> Any:
+        run_replicas = super()._call_for_each_replica  # type: ignore[misc]
+        state = self.layer_state
+        if state is None or self._num_replicas_in_sync == 1:  # type: ignore[attr-defined]
+            return run_replicas(function, args, kwargs)
+        if _compat.is_function_to_trace(function):
+            # The base class traces all replicas inside of it, and so has the averaging to be.
+            traced = state.lifted.get(function)
+            if traced is None:
+                python_function = function.python_function
+                traced = _compat.clone_function(
+                    function,
+                    lambda *args, **kwargs: self._call_for_each_replica(
+                        python_function, args, kwargs
+                    ),
+                )
+                state.lifted[function] = traced
+            return traced(*args, **kwargs)
+        return state.average_after(
+            lambda: run_replicas(function, args, kwargs),
+            lambda value: self._cross_device_ops.batch_reduce(  # type: ignore[attr-defined]
+                tf.distribute.ReduceOp.SUM, [(value, value)]
+            )[0],
+        )
+
+
+def _local_bytes(variable: Any) -> list[bytes]:
+    return [component.numpy().tobytes() for component in variable.values]
+
+
+def _average(variables: Sequence[Any], reduce_sum: Reduce) -> None:
+    """Gives all replicas the mean of each variable over the replicas in which it is finite.
+
+    A replica without a batch, as at the end of a dataset, has no statistics: Keras gets NaN.
+    """
+    for dtype in (tf.float32, tf.float64):
+        of_dtype = [v for v in variables if (v.dtype == tf.float64) == (dtype == tf.float64)]
+        if of_dtype:
+            _average_in(dtype, of_dtype, reduce_sum)
+
+
+def _average_in(dtype: tf.DType, variables: Sequence[Any], reduce_sum: Reduce) -> None:
+    sizes = [variable.shape.num_elements() for variable in variables]
+    variable_of = np.repeat(np.arange(len(sizes)), sizes)  # for each element
+    replicas = list(zip(*(variable.values for variable in variables), strict=True))
+    own, packed = [], []
+    for components in replicas:
+        with tf.device(components[0].device):
+            values = [tf.reshape(tf.cast(c.read_value(), dtype), [-1]) for c in components]
+            own.append(tf.concat(values, axis=0))
+            finite = tf.cast(tf.math.is_finite(own[-1]), dtype)
+            counts = tf.math.segment_min(finite, variable_of)
+            summand = tf.where(tf.gather(counts, variable_of) > 0, own[-1], tf.zeros_like(own[-1]))
+            packed.append(tf.concat([summand, counts], axis=0))
+    total = reduce_sum(_compat.PerReplica(packed))
+    # TensorFlow does not wrap the value of a single local replica.
+    totals = getattr(total, "values", (total,))
+    for components, mine, both in zip(replicas, own, totals, strict=True):
+        with tf.device(components[0].device):
+            sums, counts = tf.split(both, [len(variable_of), len(sizes)])
+            counts = tf.gather(counts, variable_of)
+            means = tf.split(tf.where(counts > 0, sums / counts, mine), sizes)
+            for component, mean in zip(components, means, strict=True):
+                component.assign(tf.cast(tf.reshape(mean, component.shape), component.dtype))
