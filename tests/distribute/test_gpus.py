@@ -150,24 +150,40 @@ def test_the_list_of_gpu_kernels_is_tensorflows(name: str) -> None:
         assert set(kernel.host_memory_arg) == HOST_MEMORY[name]
 
 
+MODULE = "tf_gc.distribute.compressed_strategy"
+GPUS = ["/device:GPU:0", "/device:GPU:1"]
+
+
 def test_without_gpu_kernels_the_error_says_how_to_build_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = "tf_gc.distribute.compressed_strategy"
-    monkeypatch.setattr(f"{module}.device_types", lambda: frozenset(["CPU"]))
+    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU"]))
     with pytest.raises(ValueError, match="built for CPU only") as error:
-        check_devices(["/device:GPU:0", "/device:GPU:1"])
+        check_devices(tf_gc.TwoBit(), GPUS)
     for part in ("GPU kernels", "CUDA_HOME", "TF_GC_CUDA=1", "-m pip install --force-reinstall"):
         assert part in str(error.value)
-    check_devices(["/device:CPU:0"])
+    with pytest.raises(ValueError, match="built for CPU only"):
+        check_devices(tf_gc.TwoBit(), GPUS[:1], hosts=2)
+    check_devices(tf_gc.TwoBit(), ["/device:CPU:0", "/device:CPU:1"])
+
+
+def test_kernels_are_needed_only_where_something_is_compressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # There is no GPU here: a build without CPU kernels stands for one without GPU kernels.
+    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["GPU"]))
+    tf_gc.CompressedMirroredStrategy(cpus(2), {"type": "none"})
+    tf_gc.CompressedMirroredStrategy(cpus(1))
+    tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params={"type": "none"})
+    with pytest.raises(ValueError, match="built for GPU only"):
+        tf_gc.CompressedMirroredStrategy(cpus(2))
 
 
 def test_an_older_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "tf_gc.distribute.compressed_strategy"
-    monkeypatch.setattr(f"{module}.device_types", lambda: frozenset(["CPU", "GPU"]))
-    monkeypatch.setattr(f"{module}.cuda_versions", lambda: (13000, 12040))
+    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU", "GPU"]))
+    monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (13000, 12040))
     with pytest.raises(ValueError, match=r"CUDA 13\.0, .* CUDA 12\.4\. Update the driver"):
-        check_devices(["/device:GPU:0"])
-    check_devices(["/device:CPU:0"])
-    monkeypatch.setattr(f"{module}.cuda_versions", lambda: (12090, 12040))
-    check_devices(["/device:GPU:0"])
+        check_devices(tf_gc.TwoBit(), GPUS)
+    check_devices(tf_gc.TwoBit(), ["/device:CPU:0", "/device:CPU:1"])
+    monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (12090, 12040))
+    check_devices(tf_gc.TwoBit(), GPUS)

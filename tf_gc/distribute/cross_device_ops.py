@@ -55,6 +55,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self.plan = plan
         self.compression_state = CompressionState(in_use=isinstance(codec, MessageCodec))
         self.traffic: Traffic | None = None
+        self._said_that_nothing_is_compressed = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
         # The copy starts with residuals of its own: those here belong to variables of the original.
@@ -136,8 +137,11 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         for i, value in zip(grouping.bypass, bypassed, strict=True):
             reduced[i] = value
         # Eagerly, a step of the warm-up has not come to compression yet.
-        if self.plan is not None and sent is not None and any(size is not None for size in sizes):
+        gradients = any(isinstance(pair[1], _compat.DistributedVariable) for pair in pairs)
+        if self.plan is not None and sent is not None and gradients:
             self._account(pairs, grouping, sent)
+            if not compressible:
+                self._say_that_nothing_is_compressed(sizes)
             self.compression_state.say_what_was_restored()
         return reduced
 
@@ -213,6 +217,28 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         if traffic != self.traffic:
             logging.info("tf_gc: %s: %s", self.codec, traffic)
         self.traffic = traffic
+
+    def _say_that_nothing_is_compressed(self, sizes: Sequence[tuple[tf.DType, int] | None]) -> None:
+        """Warns, once, that all gradients take the stock path, and says why."""
+        if self._said_that_nothing_is_compressed:
+            return
+        self._said_that_nothing_is_compressed = True
+        dense = [elements for _, elements in filter(None, sizes)]
+        reasons = []
+        if len(dense) < len(sizes):
+            reasons.append(f"{len(sizes) - len(dense)} are sparse (tf.IndexedSlices)")
+        if dense:
+            reasons.append(
+                f"{len(dense)} have fewer elements than bypass_size, or a dtype that is not "
+                f"compressed (the largest has {max(dense):,} elements)"
+            )
+        logging.warning(
+            "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients "
+            "%s. Codec: %s",
+            len(sizes),
+            " and ".join(reasons),
+            self.codec,
+        )
 
 
 def _size(value: Any, destination: Any) -> tuple[tf.DType, int] | None:
