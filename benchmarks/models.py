@@ -36,7 +36,7 @@ def mlp(batch: int) -> Task:
     for _ in range(3):
         model.add(layers.Dense(2048, activation="relu"))
     model.add(layers.Dense(10))
-    return Task(model, _reals(batch, 2048), _labels(10, batch))
+    return Task(model, reals(batch, 2048), labels(10, batch))
 
 
 def lstm(batch: int) -> Task:
@@ -46,7 +46,7 @@ def lstm(batch: int) -> Task:
     for _ in range(2):
         model.add(layers.LSTM(256, return_sequences=True))
     model.add(layers.Dense(words))
-    return Task(model, _labels(words, batch, 20), _labels(words, batch, 20))
+    return Task(model, labels(words, batch, 20), labels(words, batch, 20))
 
 
 def vgg(batch: int) -> Task:
@@ -59,7 +59,7 @@ def vgg(batch: int) -> Task:
     for _ in range(2):
         model.add(layers.Dense(2048, activation="relu"))
     model.add(layers.Dense(100))
-    return Task(model, _reals(batch, 32, 32, 3), _labels(100, batch))
+    return Task(model, reals(batch, 32, 32, 3), labels(100, batch))
 
 
 def resnet(batch: int) -> Task:
@@ -74,7 +74,7 @@ def resnet(batch: int) -> Task:
                 x = _convolution(x, filters, first, size=1)
             x = layers.ReLU()(layers.Add()([x, residual]))
     outputs = layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
-    return Task(keras.Model(inputs, outputs), _reals(batch, 32, 32, 3), _labels(10, batch))
+    return Task(keras.Model(inputs, outputs), reals(batch, 32, 32, 3), labels(10, batch))
 
 
 def small(batch: int) -> Task:
@@ -82,7 +82,7 @@ def small(batch: int) -> Task:
     model = keras.Sequential([keras.Input((14,))])
     for _ in range(50):
         model.add(layers.Dense(14, kernel_initializer="orthogonal"))
-    return Task(model, _reals(batch, 14), _labels(14, batch))
+    return Task(model, reals(batch, 14), labels(14, batch))
 
 
 MODELS: dict[str, Callable[[int], Task]] = {
@@ -95,9 +95,9 @@ def _convolution(x: keras.KerasTensor, filters: int, stride: int = 1, size: int 
     return layers.BatchNormalization()(x)
 
 
-def _reals(*shape: int) -> np.ndarray:
+def reals(*shape: int) -> np.ndarray:
     return _random.random(shape, dtype=np.float32)
 
 
-def _labels(classes: int, *shape: int) -> np.ndarray:
+def labels(classes: int, *shape: int) -> np.ndarray:
     return _random.integers(classes, size=shape, dtype=np.int32)
