@@ -70,6 +70,27 @@ def test_variables_of_one_name_have_residuals_of_their_own() -> None:
     np.testing.assert_allclose(totals(strategy), [0.2, 0.4])
 
 
+@pytest.mark.parametrize("codec", [CODEC, tf_gc.TwoBit(bypass_size=0)])
+def test_making_them_does_not_trace_a_step_twice(codec: tf_gc.TwoBit) -> None:
+    strategy = strategy_of(codec=codec)
+    variables = variables_of(strategy, "v", "w")
+    traces = 0
+
+    def replica_step() -> None:
+        tf_gc.all_reduce_gradients([(tf.ones(3), variable) for variable in variables])
+
+    @tf.function
+    def step() -> None:
+        nonlocal traces
+        traces += 1
+        strategy.run(replica_step)
+
+    step()
+    step()
+    assert traces == 1
+    assert len(strategy.compression_state) == 2
+
+
 def test_reset_drops_what_was_not_sent() -> None:
     strategy = strategy_of()
     variables = variables_of(strategy, "v", "w")

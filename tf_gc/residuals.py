@@ -15,6 +15,11 @@ from tf_gc import warm_up
 
 NOTHING_COMPRESSED = "nothing is compressed now"
 
+# Of the variables here. A `tf.function` in whose first trace variables are made, if only in an
+# `init_scope`, is traced a second time, which would double the work until the first step: it would
+# lift them out of the function. These are made outside of it from the start.
+_NOT_LIFTED = {"experimental_enable_variable_lifting": False}
+
 
 class CompressionState(tf.Module):
     """The residuals of a strategy, by variable.
@@ -77,6 +82,7 @@ class CompressionState(tf.Module):
                         trainable=False,
                         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                         name=f"{key}.warm_up",
+                        **_NOT_LIFTED,
                     )
                 setattr(self._warm_ups, key, state)
             return getattr(self._warm_ups, key)
@@ -171,6 +177,7 @@ class CompressionState(tf.Module):
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
                 name=key,
+                **_NOT_LIFTED,
             )
         setattr(self._residuals, key, residual)
         self._key_of.by_id[id(variable)] = key
