@@ -10,6 +10,7 @@ from absl import logging
 from tf_gc import _compat, warm_up
 from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.reduction.buckets import Grouping, group
+from tf_gc.reduction.exchange import is_cpu
 from tf_gc.reduction.plans import Plan
 from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
 from tf_gc.residuals import CompressionState
@@ -178,10 +179,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         totals += self._stock_sums([(_compat.PerReplica(reports), state)], options)
         # Of a single local replica there may be the bare tensor.
         *sums, reported = [list(getattr(total, "values", [total])) for total in totals]
+        after: tf.Tensor | None = None
         for device, component in enumerate(state.values):
             with tf.device(component.device):
-                mine = [components[device] for components in sums]
-                component.assign(warm_up.after_step(component.read_value(), reported[device], mine))
+                # CPU devices, which share memory, have one of them do it for all.
+                if after is None or not is_cpu(component.device):
+                    mine = [components[device] for components in sums]
+                    after = warm_up.after_step(component.read_value(), reported[device], mine)
+                component.assign(after)
         return sums
 
     def _sum_bucket(
