@@ -180,13 +180,18 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         # Of a single local replica there may be the bare tensor.
         *sums, reported = [list(getattr(total, "values", [total])) for total in totals]
         after: tf.Tensor | None = None
+        assigned = []
         for device, component in enumerate(state.values):
             with tf.device(component.device):
                 # CPU devices, which share memory, have one of them do it for all.
                 if after is None or not is_cpu(component.device):
                     mine = [components[device] for components in sums]
                     after = warm_up.after_step(component.read_value(), reported[device], mine)
-                component.assign(after)
+                assigned.append(component.assign(after, read_value=False))
+        # A graph for a Session runs only what its results depend on, and a collective that is left
+        # out on one device would be waited for on the others.
+        with tf.control_dependencies([*assigned, *reported]), tf.device(sums[0][0].device):
+            sums[0][0] = tf.identity(sums[0][0])
         return sums
 
     def _sum_bucket(
