@@ -228,6 +228,19 @@ def keras_layer_class() -> Any:
     return layer
 
 
+def keras_trainer_class() -> Any:
+    """Returns the Keras class that trains models on the TensorFlow backend."""
+    trainer = _private(
+        "keras.src.backend.tensorflow.trainer", "TensorFlowTrainer", "where Keras builds models"
+    )
+    if not hasattr(trainer, "_maybe_symbolic_build"):
+        raise ImportError(
+            f"Keras {keras.__version__} has no TensorFlowTrainer._maybe_symbolic_build: it builds "
+            "models in a way that tf_gc does not know. See the README for the versions that work."
+        )
+    return trainer
+
+
 def keras_epoch_iterator_class() -> Any:
     """Returns the Keras class that iterates over the batches of an epoch."""
     iterator = _private(

@@ -16,8 +16,8 @@ from tf_gc.distribute.compressed_strategy import (
 )
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
 from tf_gc.distribute.layer_state import RunsReplicas
+from tf_gc.keras import first_batch, optimizer_hook
 from tf_gc.keras import layer_state as layer_state_hook
-from tf_gc.keras import optimizer_hook
 from tf_gc.reduction.exchange import local_group
 
 
@@ -74,6 +74,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         _check_cross_device_ops(cross_device_ops)
         optimizer_hook.install()
         layer_state_hook.install()
+        first_batch.install()
         self._collective_key_base = new_key_base()
         extended = _CompressedMirroredExtended(self, devices, codec, cross_device_ops)
         extended.layer_state = layer_state(codec, average_layer_state)

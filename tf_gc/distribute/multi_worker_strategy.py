@@ -18,7 +18,7 @@ from tf_gc.distribute.compressed_strategy import (
 )
 from tf_gc.distribute.cross_device_ops import CompressedAllReduce
 from tf_gc.distribute.layer_state import RunsReplicas
-from tf_gc.keras import epoch_length, one_writer, optimizer_hook
+from tf_gc.keras import epoch_length, first_batch, one_writer, optimizer_hook
 from tf_gc.keras import layer_state as layer_state_hook
 from tf_gc.reduction.exchange import Group, local_group
 
@@ -67,6 +67,7 @@ class CompressedMultiWorkerMirroredStrategy(
         epoch_length.install()
         one_writer.install()
         layer_state_hook.install()
+        first_batch.install()
         state = layer_state(codec, average_layer_state)
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
