@@ -1,0 +1,214 @@
+"""Distributed datasets: who gets what, how they are iterated over, and how they end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conformance.promise import (
+    local_ids,
+    number_of_workers,
+    promise,
+    task,
+)
+
+Strategy = tf.distribute.Strategy
+BATCH = 8
+
+
+def numbers(count: int, batch: int = BATCH) -> tf.data.Dataset:
+    """Batches of the numbers up to `count`, that all workers share."""
+    dataset = tf.data.Dataset.range(count).batch(batch)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    options.autotune.enabled = False  # its thread outlives an iterator that is not at its end
+    return dataset.with_options(options)
+
+
+def everyone(strategy: Strategy, value: Any) -> np.ndarray:
+    """Returns what all replicas have of a batch, which may be nothing."""
+    return strategy.gather(value, axis=0).numpy()
+
+
+def all_batches(strategy: Strategy, batches: Iterable[Any]) -> list[list[int]]:
+    return [sorted(everyone(strategy, batch).tolist()) for batch in batches]
+
+
+def by_for(strategy: Strategy, distributed: Any) -> list[list[int]]:
+    return all_batches(strategy, distributed)
+
+
+def by_next(strategy: Strategy, distributed: Any) -> list[list[int]]:
+    iterator, batches = iter(distributed), []
+    while True:
+        try:
+            batches.append(next(iterator))
+        except StopIteration:
+            return all_batches(strategy, batches)
+
+
+def by_get_next(strategy: Strategy, distributed: Any) -> list[list[int]]:
+    iterator, batches = iter(distributed), []
+    while True:
+        try:
+            batches.append(iterator.get_next())
+        except tf.errors.OutOfRangeError:
+            return all_batches(strategy, batches)
+
+
+def by_optional(strategy: Strategy, distributed: Any) -> list[list[int]]:
+    iterator, batches = iter(distributed), []
+    while True:
+        optional = iterator.get_next_as_optional()
+        if not optional.has_value():
+            return all_batches(strategy, batches)
+        batches.append(optional.get_value())
+
+
+@promise(each=itertools.product((16, 13, 9, 7), (by_for, by_next, by_get_next, by_optional)))
+def each_element_is_seen_once(strategy: Strategy, count: int, way: Any) -> None:
+    """Also those of a last batch that some replicas have less of, or nothing. Twice."""
+    distributed = strategy.experimental_distribute_dataset(numbers(count))
+    for _ in range(2):
+        batches = way(strategy, distributed)
+        assert sorted(itertools.chain(*batches)) == list(range(count))
+        assert len(batches) == -(-count // BATCH)
+
+
+@promise(each=("for", "optional"))
+def a_loop_over_a_dataset_runs_in_a_function(strategy: Strategy, way: str) -> None:
+    distributed = strategy.experimental_distribute_dataset(numbers(13))
+
+    def total(batch: Any) -> Any:
+        return strategy.reduce("SUM", strategy.run(tf.reduce_sum, args=(batch,)), axis=None)
+
+    @tf.function
+    def by_for(distributed: Any) -> Any:
+        result, steps = tf.constant(0, tf.int64), 0
+        for batch in distributed:
+            result += total(batch)
+            steps += 1
+        return result, steps
+
+    @tf.function
+    def by_optional(iterator: Any) -> Any:
+        result, steps, more = tf.constant(0, tf.int64), 0, True
+        while more:
+            optional = iterator.get_next_as_optional()
+            more = optional.has_value()
+            if more:
+                result += total(optional.get_value())
+                steps += 1
+        return result, steps
+
+    result, steps = by_for(distributed) if way == "for" else by_optional(iter(distributed))
+    assert result == sum(range(13))
+    assert steps == 2
+
+
+@promise()
+def a_step_takes_the_next_batch_of_an_iterator(strategy: Strategy) -> None:
+    """Of a dataset without an end, in a function that is traced once."""
+    iterator = iter(strategy.experimental_distribute_dataset(numbers(16).repeat()))
+    traces = []
+
+    @tf.function
+    def steps(iterator: Any, times: Any) -> Any:
+        traces.append(1)
+        total = tf.constant(0, tf.int64)
+        for _ in tf.range(times):
+            part = strategy.run(tf.reduce_sum, args=(next(iterator),))
+            total += strategy.reduce("SUM", part, axis=None)
+        return total
+
+    assert steps(iterator, tf.constant(4)) == 2 * sum(range(16))
+    assert steps(iterator, tf.constant(2)) == sum(range(16))
+    assert len(traces) == 1
+
+
+@promise()
+def the_spec_is_that_of_a_replicas_part(strategy: Strategy) -> None:
+    dataset = numbers(16).map(lambda x: {"a": x, "b": tf.cast(x, tf.float32)[:, None]})
+    distributed = strategy.experimental_distribute_dataset(dataset)
+    iterator = iter(distributed)
+    for spec in (distributed.element_spec, iterator.element_spec):
+        components = strategy.experimental_local_results(spec["b"])
+        specs = getattr(spec["b"], "_value_specs", components)
+        assert len(specs) == len(strategy.extended.worker_devices)
+        assert all(each.is_compatible_with(tf.ones([1, 1])) for each in specs)
+
+    @tf.function(input_signature=[distributed.element_spec])
+    def step(batch: Any) -> Any:
+        return strategy.reduce("SUM", batch["b"], axis=0)
+
+    assert sum(float(step(batch)[0]) for batch in distributed) == sum(range(16))
+
+
+@promise(each=(False, True))
+def datasets_of_a_function_are_per_worker(strategy: Strategy, drop_remainder: bool) -> None:
+    """The function is called once on each worker, and what it returns is not sharded."""
+    contexts: list[Any] = []
+    replicas, workers = strategy.num_replicas_in_sync, number_of_workers(strategy)
+
+    def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        contexts.append(context)
+        batch = context.get_per_replica_batch_size(2 * replicas)
+        shard = tf.data.Dataset.range(10 * replicas).shard(
+            context.num_input_pipelines, context.input_pipeline_id
+        )
+        return shard.batch(batch, drop_remainder=drop_remainder)
+
+    distributed = strategy.distribute_datasets_from_function(make)
+    (context,) = contexts
+    assert context.num_replicas_in_sync == replicas
+    assert context.num_input_pipelines == workers
+    assert context.input_pipeline_id == task(strategy)
+    assert context.get_per_replica_batch_size(2 * replicas) == 2
+    with pytest.raises(ValueError, match="divisible"):
+        context.get_per_replica_batch_size(2 * replicas + 1)
+    batches = all_batches(strategy, distributed)
+    assert len(batches) == 5
+    assert {len(batch) for batch in batches} == {2 * replicas}
+    assert sorted(itertools.chain(*batches)) == list(range(10 * replicas))
+
+
+@promise(each=(False, True))
+def batches_are_prefetched_or_not(strategy: Strategy, prefetch: bool) -> None:
+    options = tf.distribute.InputOptions(
+        experimental_fetch_to_device=prefetch, experimental_per_replica_buffer_size=2
+    )
+    distributed = strategy.experimental_distribute_dataset(numbers(16), options)
+    seen = all_batches(strategy, distributed)
+    assert sorted(itertools.chain(*seen)) == list(range(16))
+
+
+@promise(one_host=True)
+def replicas_get_parts_in_order(strategy: Strategy) -> None:
+    (batch,) = strategy.experimental_distribute_dataset(numbers(6))
+    parts = [part.numpy().tolist() for part in strategy.experimental_local_results(batch)]
+    assert parts == [[0, 1, 2, 3], [4, 5]]
+
+
+@promise()
+def without_sharding_each_worker_sees_all(strategy: Strategy) -> None:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    dataset = numbers(16).with_options(options)
+    seen = []
+    for batch in strategy.experimental_distribute_dataset(dataset):
+        for part in strategy.experimental_local_results(batch):
+            seen += part.numpy().tolist()
+    assert sorted(seen) == list(range(16))
+
+
+@promise()
+def a_dataset_that_is_not_batched_is_refused(strategy: Strategy) -> None:
+    if len(local_ids(strategy)) == strategy.num_replicas_in_sync == 1:
+        return
+    with pytest.raises(ValueError, match="batch"):
+        strategy.experimental_distribute_dataset(tf.data.Dataset.range(4))

@@ -1,0 +1,236 @@
+"""Reductions and gathers of distributed values, from outside of the replicas."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conformance.promise import (
+    MODES,
+    assert_on_all,
+    distributed,
+    local_ids,
+    of_replicas,
+    promise,
+    replica,
+    staged,
+)
+
+Strategy = tf.distribute.Strategy
+SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
+OPS = {SUM: np.sum, MEAN: np.mean}
+DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64)
+GATHERED = tuple(dtype for dtype in DTYPES if dtype != tf.bfloat16)
+# Sparse gradients of replicas have as many rows as their batches have words.
+ROWS = ("same number of rows", "different numbers of rows")
+
+
+def matrix(i: int) -> tf.Tensor:
+    return tf.constant(np.arange(6).reshape(2, 3) + 10 * i, tf.float32)
+
+
+def slices(rows: str, i: int) -> tf.IndexedSlices:
+    """Rows of a [5, 2] tensor, some of them twice."""
+    count = 2 if rows == ROWS[0] else 2 + i
+    return tf.IndexedSlices(
+        tf.reshape(tf.range(count * 2, dtype=tf.float32) + i, [count, 2]),
+        tf.constant([0, 3, 3, 1, 4, 0, 2][:count]),
+        tf.constant([5, 2]),
+    )
+
+
+def dense(value: Any) -> np.ndarray:
+    return tf.convert_to_tensor(value).numpy()
+
+
+@promise(each=itertools.product(OPS, (None, 0, 1), MODES))
+def reduce_goes_over_replicas_and_an_axis(
+    strategy: Strategy, op: Any, axis: int | None, mode: str
+) -> None:
+    values, value = of_replicas(strategy, matrix)
+    result = staged(mode, lambda v: strategy.reduce(op, v, axis))(value)
+    if axis is None:
+        expected = OPS[op]([v.numpy() for v in values], axis=0)
+    else:
+        expected = OPS[op](np.concatenate([v.numpy() for v in values], axis), axis=axis)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+@promise(each=itertools.product(OPS, MODES))
+def a_mean_over_uneven_batches_weighs_examples_alike(
+    strategy: Strategy, op: Any, mode: str
+) -> None:
+    values, value = of_replicas(strategy, lambda i: tf.range(i + 1, dtype=tf.float32) + 5.0 * i)
+    result = staged(mode, lambda v: strategy.reduce(op, v, axis=0))(value)
+    np.testing.assert_allclose(result, OPS[op](np.concatenate([v.numpy() for v in values])))
+
+
+@promise(each=DTYPES)
+def reduce_and_gather_keep_the_dtype(strategy: Strategy, dtype: tf.DType) -> None:
+    values, value = of_replicas(strategy, lambda i: tf.cast(tf.range(4) + i, dtype))
+    arrays = [tf.cast(v, tf.float64).numpy() for v in values]
+    results = [
+        (strategy.reduce(SUM, value, axis=None), np.sum(arrays, axis=0)),
+        (strategy.reduce(SUM, value, axis=0), np.sum(arrays)),
+    ]
+    if dtype in GATHERED:
+        results.append((strategy.gather(value, axis=0), np.concatenate(arrays)))
+    for result, expected in results:
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(tf.cast(result, tf.float64), expected)
+
+
+@promise(each=itertools.product(ROWS, MODES))
+def reduce_adds_indexed_slices(strategy: Strategy, rows: str, mode: str) -> None:
+    values, value = of_replicas(strategy, functools.partial(slices, rows))
+    result = staged(mode, lambda v: strategy.reduce(SUM, v, axis=None))(value)
+    np.testing.assert_array_equal(dense(result), np.sum([dense(v) for v in values], axis=0))
+
+
+@promise()
+def reduce_of_what_is_not_distributed(strategy: Strategy) -> None:
+    """It is the same on all replicas, so that its mean is itself."""
+    np.testing.assert_array_equal(strategy.reduce(MEAN, tf.constant([1.0, 2.0]), axis=None), [1, 2])
+
+
+@promise(each=itertools.product((0, 1), ("even", "uneven"), MODES))
+def gather_concatenates_in_the_order_of_replicas(
+    strategy: Strategy, axis: int, sizes: str, mode: str
+) -> None:
+    shape = [3, 3]
+
+    def part(i: int) -> tf.Tensor:
+        shape[axis] = 2 + i if sizes == "uneven" else 2
+        return tf.constant(np.arange(np.prod(shape)).reshape(shape) + 100 * i, tf.float32)
+
+    values, value = of_replicas(strategy, part)
+    result = staged(mode, lambda v: strategy.gather(v, axis))(value)
+    np.testing.assert_array_equal(result, np.concatenate([v.numpy() for v in values], axis))
+
+
+@promise()
+def gather_refuses_scalars(strategy: Strategy) -> None:
+    _, scalar = of_replicas(strategy, lambda i: tf.constant(1.0))
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        strategy.gather(scalar, axis=0)
+
+
+@promise(each=itertools.product(OPS, MODES))
+def reduce_to_the_devices_of_a_variable(strategy: Strategy, op: Any, mode: str) -> None:
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([2, 3]))
+    values, value = of_replicas(strategy, matrix)
+    expected = OPS[op]([v.numpy() for v in values], axis=0)
+
+    def reduce(value: Any) -> Any:
+        one = strategy.extended.reduce_to(op, value, variable)
+        two = strategy.extended.batch_reduce_to(op, [(value, variable), (value, variable)])
+        # What a tf.function returns of a mirrored value is that of one replica.
+        return [strategy.experimental_local_results(result) for result in (one, *two)]
+
+    with strategy.scope():
+        results = staged(mode, reduce)(value)
+    assert len(results) == 3
+    for components in results:
+        assert len(components) == len(strategy.extended.worker_devices)
+        for component in components:
+            np.testing.assert_allclose(component, expected)
+
+
+@promise(each=MODES)
+def reduce_to_a_device_by_name(strategy: Strategy, mode: str) -> None:
+    values, value = of_replicas(strategy, matrix)
+    expected = np.sum([v.numpy() for v in values], axis=0)
+
+    def reduce(value: Any) -> Any:
+        one = strategy.extended.reduce_to(SUM, value, "/CPU:0")
+        return [one, *strategy.extended.batch_reduce_to(SUM, [(value, "/CPU:0")])]
+
+    with strategy.scope():
+        for result in staged(mode, reduce)(value):
+            for each in strategy.experimental_local_results(result):
+                np.testing.assert_array_equal(each, expected)
+
+
+@promise(each=itertools.product(ROWS, MODES))
+def a_batch_may_mix_dense_and_sparse_values_and_shapes(
+    strategy: Strategy, rows: str, mode: str
+) -> None:
+    shapes = ([3], [], [2, 2], [5, 2])
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+
+    def values_of(i: int) -> list[Any]:
+        return [tf.fill(shape, i + 1.0) for shape in shapes[:3]] + [slices(rows, i)]
+
+    values, value = of_replicas(strategy, values_of)
+
+    def reduce(value: Any) -> Any:
+        pairs = list(zip(value, variables, strict=True))
+        return strategy.extended.batch_reduce_to(SUM, pairs)
+
+    with strategy.scope():
+        results = staged(mode, reduce)(value)
+    for k, result in enumerate(results):
+        expected = np.sum([dense(v[k]) for v in values], axis=0)
+        for each in strategy.experimental_local_results(result):
+            np.testing.assert_array_equal(dense(each), expected)
+
+
+@promise()
+def broadcast_copies_to_all_devices(strategy: Strategy) -> None:
+    with strategy.scope():
+        variable = tf.Variable(0.0)
+        copies = strategy.extended.broadcast_to(tf.constant([1.0, 2.0]), variable)
+    assert_on_all(strategy, copies, [1, 2])
+
+
+@promise(each=ROWS)
+def reductions_run_in_loops_and_branches(strategy: Strategy, rows: str) -> None:
+    """A step whose loop is in the graph, around everything that the strategy does."""
+    replicas = strategy.num_replicas_in_sync
+
+    @tf.function
+    def steps(times: Any) -> Any:
+        total, table, gathered = tf.zeros([]), tf.zeros([5, 2]), tf.zeros([replicas])
+        for i in tf.range(times):
+            value = strategy.run(lambda: tf.cast(replica() + 1, tf.float32))
+            if i % 2 == 0:
+                total += strategy.reduce(SUM, value, axis=None)
+            else:
+                gathered += strategy.gather(strategy.run(lambda v: v[None], args=(value,)), axis=0)
+            table += tf.convert_to_tensor(strategy.reduce(SUM, strategy.run(rows_of, (i,)), None))
+        return total, table, gathered
+
+    def rows_of(i: Any) -> tf.IndexedSlices:
+        count = 2 if rows == ROWS[0] else 1 + replica() + i
+        return tf.IndexedSlices(tf.ones([count, 2]), tf.fill([count], i), tf.constant([5, 2]))
+
+    total, table, gathered = steps(tf.constant(3))
+    ids = np.arange(1, replicas + 1)
+    assert total == 2 * ids.sum()
+    np.testing.assert_array_equal(gathered, ids)
+    counts = [np.sum(ids + i) if rows == ROWS[1] else 2 * replicas for i in range(3)]
+    np.testing.assert_array_equal(table[:, 0], [*counts, 0, 0])
+
+
+@promise()
+def distributed_values_of_a_function_are_as_it_says(strategy: Strategy) -> None:
+    seen = []
+
+    def value(context: Any) -> Any:
+        seen.append(int(context.replica_id_in_sync_group))
+        assert context.num_replicas_in_sync == strategy.num_replicas_in_sync
+        return {"a": tf.constant(seen[-1]), "b": "text"}
+
+    result = strategy.experimental_distribute_values_from_function(value)
+    assert seen == local_ids(strategy)
+    doubled = strategy.run(lambda v: 2 * v["a"], args=(result,))
+    everyone = strategy.gather(strategy.run(lambda v: v[None], args=(doubled,)), axis=0)
+    np.testing.assert_array_equal(everyone, 2 * np.arange(strategy.num_replicas_in_sync))
+    assert distributed(strategy, ["text"] * strategy.num_replicas_in_sync) is not None

@@ -1,0 +1,189 @@
+"""What is saved under a strategy is plain TensorFlow, and any strategy restores it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tests.conformance import strategies
+from tests.conformance.promise import (
+    assert_on_all,
+    local,
+    number_of_workers,
+    promise,
+    replica,
+    task,
+    wait_for_all,
+)
+
+Strategy = tf.distribute.Strategy
+
+
+class Module(tf.Module):
+    """A kernel, and a count that each replica has of its own."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.kernel = tf.Variable(tf.fill([2, 3], value))
+        self.count = tf.Variable(
+            0.0,
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def __call__(self, x: Any) -> Any:
+        return x @ self.kernel
+
+
+def module(strategy: Strategy, value: float) -> Module:
+    with strategy.scope():
+        return Module(value)
+
+
+def count(strategy: Strategy, made: Module) -> None:
+    strategy.run(lambda: made.count.assign_add(1.0 + tf.cast(replica(), tf.float32)))
+
+
+def own(strategy: Strategy, folder: Path) -> str:
+    """Returns a path of this worker's own."""
+    return str(folder / f"worker{task(strategy)}")
+
+
+@promise()
+def a_checkpoint_brings_variables_back(strategy: Strategy, folder: Path) -> None:
+    """Also those that are made after it is asked to restore."""
+    saved, restored = module(strategy, 3.0), module(strategy, 0.0)
+    count(strategy, saved)
+    total = sum(range(1, strategy.num_replicas_in_sync + 1))
+    path = tf.train.Checkpoint(module=saved).save(own(strategy, folder))
+    tf.train.Checkpoint(module=restored).restore(path).assert_consumed()
+    assert_on_all(strategy, restored.kernel, np.full([2, 3], 3))
+    later = tf.Module()
+    status = tf.train.Checkpoint(module=later).restore(path)
+    with strategy.scope():
+        later.kernel = tf.Variable(tf.zeros([2, 3]))
+        later.count = Module(0.0).count
+        status.assert_existing_objects_matched()
+        assert restored.count.read_value() == total
+        assert later.count.read_value() == total
+    assert_on_all(strategy, later.kernel, np.full([2, 3], 3))
+
+
+@promise(each=("to", "from"))
+def checkpoints_move_between_strategies(strategy: Strategy, direction: str, folder: Path) -> None:
+    """Between this one and the default strategy, and the stock one of one host if it is that."""
+    others = [tf.distribute.get_strategy()]
+    if number_of_workers(strategy) == 1:
+        others += map(strategies.of_one_host, strategies.NAMES)
+    for i, other in enumerate(others):
+        source, target = (strategy, other) if direction == "to" else (other, strategy)
+        saved, restored = module(source, 4.0), module(target, 0.0)
+        count(source, saved)
+        total = sum(range(1, source.num_replicas_in_sync + 1))
+        path = tf.train.Checkpoint(module=saved).save(own(strategy, folder) + f"_{i}")
+        tf.train.Checkpoint(module=restored).restore(path).assert_consumed()
+        for copy in target.experimental_local_results(restored.kernel):
+            np.testing.assert_array_equal(copy, np.full([2, 3], 4))
+        with target.scope():
+            assert restored.count.read_value() == total
+
+
+@promise()
+def a_saved_model_needs_no_strategy(strategy: Strategy, folder: Path) -> None:
+    made = module(strategy, 5.0)
+    count(strategy, made)
+    tf.saved_model.save(made, own(strategy, folder))
+    loaded = tf.saved_model.load(own(strategy, folder))
+    np.testing.assert_array_equal(loaded(tf.ones([1, 2])), [[10, 10, 10]])
+    assert loaded.kernel.shape == [2, 3]
+    assert float(loaded.count) == sum(range(1, strategy.num_replicas_in_sync + 1))
+    signature = loaded.signatures["serving_default"]
+    (output,) = signature(tf.ones([1, 2])).values()
+    np.testing.assert_array_equal(output, [[10, 10, 10]])
+
+
+@promise()
+def a_saved_model_is_loaded_into_a_strategy(strategy: Strategy, folder: Path) -> None:
+    tf.saved_model.save(Module(2.0), own(strategy, folder))
+    with strategy.scope():
+        loaded = tf.saved_model.load(own(strategy, folder))
+    assert strategy.extended.variable_created_in_scope(loaded.kernel)
+    run = tf.function(lambda x: strategy.run(lambda x: loaded(x) + 0, args=(x,)))
+    assert_on_all(strategy, run(tf.ones([1, 2])), [[4, 4, 4]])
+    with strategy.scope():
+        loaded.kernel.assign(tf.ones([2, 3]))
+    assert_on_all(strategy, run(tf.ones([1, 2])), [[2, 2, 2]])
+
+
+def model() -> keras.Model:
+    result = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    result.compile(keras.optimizers.Adam(0.1), "mse")
+    return result
+
+
+def trained(strategy: Strategy) -> keras.Model:
+    """A model whose optimizer has made a step on each replica."""
+    with strategy.scope():
+        made = model()
+        made.optimizer.build(made.trainable_variables)
+
+    def step() -> None:
+        gradients = [tf.ones(v.shape) for v in made.trainable_variables]
+        made.optimizer.apply(gradients, made.trainable_variables)
+
+    tf.function(lambda: strategy.run(step))()
+    return made
+
+
+@promise(each=("model.keras", "weights.weights.h5"))
+def keras_files_bring_model_and_optimizer_back(
+    strategy: Strategy, name: str, folder: Path
+) -> None:
+    """In the scope of the strategy, and without it."""
+    saved = trained(strategy)
+    path = str(folder / name)
+    if name.endswith(".keras"):
+        saved.save(path)
+    else:
+        saved.save_weights(path)
+    wait_for_all(strategy)
+
+    def load() -> keras.Model:
+        if name.endswith(".keras"):
+            return keras.saving.load_model(path)
+        made = model()
+        made.optimizer.build(made.trainable_variables)
+        made.load_weights(path)
+        return made
+
+    with strategy.scope():
+        inside = load()
+    outside = load()
+    wait_for_all(strategy)
+    for loaded in (inside, outside):
+        assert loaded.optimizer.iterations == 1
+        variables = [*loaded.weights, *loaded.optimizer.variables]
+        expected = [*saved.weights, *saved.optimizer.variables]
+        for variable, of_saved in zip(variables, expected, strict=True):
+            np.testing.assert_array_equal(variable, of_saved)
+    x = tf.ones([2, 4])
+    values = strategy.run(lambda: inside(x))
+    for value in local(strategy, values):
+        np.testing.assert_allclose(value, outside(x), rtol=1e-6)
+
+
+@promise()
+def an_exported_model_needs_no_strategy(strategy: Strategy, folder: Path) -> None:
+    exported = trained(strategy)
+    path = str(folder / "exported")
+    exported.export(path, verbose=False)
+    wait_for_all(strategy)
+    served = tf.saved_model.load(path)
+    x = tf.ones([2, 4])
+    np.testing.assert_allclose(served.serve(x), exported(x), rtol=1e-6)

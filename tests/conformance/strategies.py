@@ -1,0 +1,34 @@
+"""The strategies that are asked to keep the promises."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+import tf_gc
+from tests.keras import stock
+
+STOCK = "stock"
+OURS = {"compressed": None, "none": {"type": "none"}}
+NAMES = (STOCK, *OURS)
+
+
+@functools.cache
+def of_one_host(name: str) -> tf.distribute.Strategy:
+    """Returns a strategy of two devices, the same one each time."""
+    if name == STOCK:
+        return stock.stock_strategy(2)
+    return tf_gc.CompressedMirroredStrategy(stock.devices(2), OURS[name])
+
+
+@functools.cache
+def of_workers(name: str) -> tf.distribute.Strategy:
+    """Returns a strategy of the workers that TF_CONFIG says."""
+    # Where one worker fails, the others soon do.
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=20.0)
+    if name == STOCK:
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    return tf_gc.CompressedMultiWorkerMirroredStrategy(
+        communication_options=options, compression_params=OURS[name]
+    )

@@ -1,0 +1,22 @@
+"""The stock MirroredStrategy and ours keep their promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import strategies
+from tests.conformance.promise import Promise, promises
+
+
+@pytest.mark.parametrize(
+    ("name", "promise"),
+    [
+        pytest.param(name, promise, id=f"{promise.name}-{name}")
+        for name in strategies.NAMES
+        for promise in promises(stock=name == strategies.STOCK, workers=False)
+    ],
+)
+def test_the_strategy_keeps_its_promise(name: str, promise: Promise, tmp_path: Path) -> None:
+    promise.keep(strategies.of_one_host(name), tmp_path)

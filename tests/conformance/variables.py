@@ -1,0 +1,224 @@
+"""Variables with a copy on each replica: how they are made, read, assigned to and reduced."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conformance.promise import MODES, assert_on_all, local, promise, replica, staged
+
+Strategy = tf.distribute.Strategy
+Aggregation = tf.VariableAggregation
+ON_READ = tf.VariableSynchronization.ON_READ
+
+# What the replicas' numbers (1, 2, ...) are together.
+AGGREGATED: dict[Any, Callable[[np.ndarray], Any]] = {
+    Aggregation.SUM: np.sum,
+    Aggregation.MEAN: np.mean,
+    Aggregation.ONLY_FIRST_REPLICA: lambda numbers: numbers[0],
+}
+ASSIGNMENTS = {"assign": 0.0, "assign_add": 10.0, "assign_sub": 10.0}
+
+
+def variable(strategy: Strategy, value: Any, **options: Any) -> tf.Variable:
+    with strategy.scope():
+        return tf.Variable(value, **options)
+
+
+def number() -> tf.Tensor:
+    """Returns this replica's number, from 1 on."""
+    return tf.cast(replica() + 1, tf.float32)
+
+
+def numbers_of_all(strategy: Strategy) -> np.ndarray:
+    return np.arange(1, strategy.num_replicas_in_sync + 1, dtype=np.float32)
+
+
+@promise()
+def variables_have_a_copy_on_each_device(strategy: Strategy) -> None:
+    made = variable(strategy, [1.0, 2.0], name="name", trainable=False)
+    copies = strategy.experimental_local_results(made)
+    assert len(copies) == len(strategy.extended.worker_devices)
+    for copy, device in zip(copies, strategy.extended.worker_devices, strict=True):
+        of_copy, expected = map(tf.DeviceSpec.from_string, (copy.device, device))
+        assert (of_copy.device_type, of_copy.device_index) == (
+            expected.device_type,
+            expected.device_index,
+        )
+    assert made.name == "name:0"
+    assert made.shape == [2]
+    assert made.dtype == tf.float32
+    assert not made.trainable
+    assert strategy.extended.variable_created_in_scope(made)
+    assert not strategy.extended.variable_created_in_scope(tf.Variable(1.0))
+    np.testing.assert_array_equal(made + 1, [2, 3])
+    np.testing.assert_array_equal(tf.gather(made, [1]), [2])
+
+
+@promise()
+def copies_start_with_the_same_random_values(strategy: Strategy) -> None:
+    made = variable(strategy, lambda: tf.random.normal([3]))
+    values = strategy.run(lambda: made.read_value()[None])
+    everyone = strategy.gather(values, axis=0).numpy()
+    assert len(everyone) == strategy.num_replicas_in_sync
+    np.testing.assert_array_equal(everyone, np.broadcast_to(everyone[0], everyone.shape))
+    assert np.ptp(everyone[0]) > 0
+
+
+@promise(each=itertools.product(ASSIGNMENTS, MODES))
+def an_assignment_from_outside_reaches_all_copies(
+    strategy: Strategy, method: str, mode: str
+) -> None:
+    made = variable(strategy, [10.0, 10.0])
+    with strategy.scope():
+        staged(mode, lambda: getattr(made, method)([1.0, 2.0]) and None)()
+    sign = -1 if method == "assign_sub" else 1
+    assert_on_all(strategy, made, ASSIGNMENTS[method] + sign * np.array([1, 2]))
+
+
+@promise(each=itertools.product(ASSIGNMENTS, AGGREGATED, MODES))
+def replicas_assign_what_they_have_together(
+    strategy: Strategy, method: str, aggregation: Any, mode: str
+) -> None:
+    made = variable(strategy, 10.0, aggregation=aggregation)
+
+    def step() -> Any:
+        getattr(made, method)(number())
+        return made.read_value()
+
+    seen = staged(mode, lambda: strategy.run(step))()
+    sign = -1 if method == "assign_sub" else 1
+    total = AGGREGATED[aggregation](numbers_of_all(strategy))
+    assert_on_all(strategy, made, ASSIGNMENTS[method] + sign * total)
+    assert_on_all(strategy, seen, ASSIGNMENTS[method] + sign * total)
+
+
+@promise()
+def without_an_aggregation_replicas_assign_to_their_copies(strategy: Strategy) -> None:
+    """It is on them to assign the same."""
+    made = variable(strategy, 1.0)
+    tf.function(lambda: strategy.run(lambda: made.assign(2.0)))()
+    assert_on_all(strategy, made, 2)
+
+
+@promise(
+    each=[
+        ("scatter_add", Aggregation.MEAN),
+        ("scatter_sub", Aggregation.MEAN),
+        ("scatter_update", Aggregation.ONLY_FIRST_REPLICA),
+    ]
+)
+def replicas_scatter_what_they_have_together(
+    strategy: Strategy, method: str, aggregation: Any
+) -> None:
+    made = variable(strategy, tf.ones([4, 2]), aggregation=aggregation)
+
+    def step() -> None:
+        rows = tf.IndexedSlices(tf.ones([2, 2]) * 3, tf.constant([0, 2]), tf.constant([4, 2]))
+        getattr(made, method)(rows)
+
+    tf.function(lambda: strategy.run(step))()
+    expected = np.ones([4, 2])
+    expected[[0, 2]] = {"scatter_add": 4, "scatter_sub": -2, "scatter_update": 3}[method]
+    assert_on_all(strategy, made, expected)
+
+
+@promise(each=itertools.product([*AGGREGATED, Aggregation.NONE], MODES))
+def on_read_variables_are_each_replicas_own(
+    strategy: Strategy, aggregation: Any, mode: str
+) -> None:
+    made = variable(strategy, 0.0, synchronization=ON_READ, aggregation=aggregation)
+
+    def step() -> Any:
+        made.assign(number())
+        made.assign_add(100.0)
+        return made.read_value() - number()
+
+    assert_on_all(strategy, staged(mode, lambda: strategy.run(step))(), 100)
+    own = [float(copy) for copy in strategy.experimental_local_results(made)]
+    assert len(set(own)) == len(strategy.extended.worker_devices)
+    if aggregation in AGGREGATED:
+        together = AGGREGATED[aggregation](100 + numbers_of_all(strategy))
+        with strategy.scope():
+            assert staged(mode, lambda: made.read_value())() == together
+        if aggregation != Aggregation.ONLY_FIRST_REPLICA:
+            assert made.numpy() == together  # outside of the scope as well
+
+
+@promise(each=(Aggregation.SUM, Aggregation.MEAN))
+def on_read_variables_keep_what_is_assigned_from_outside(
+    strategy: Strategy, aggregation: Any
+) -> None:
+    made = variable(strategy, 0.0, synchronization=ON_READ, aggregation=aggregation)
+    with strategy.scope():
+        made.assign(8.0)
+        assert made.read_value() == 8
+    replicas = strategy.num_replicas_in_sync
+    part = 8 / replicas if aggregation == Aggregation.SUM else 8
+    for copy in strategy.experimental_local_results(made):
+        assert copy == part
+
+
+@promise()
+def variables_may_be_made_in_the_first_call(strategy: Strategy) -> None:
+    made: list[tf.Variable] = []
+
+    @tf.function
+    def steps() -> Any:
+        def step() -> Any:
+            if not made:
+                made.append(tf.Variable(5.0, aggregation=Aggregation.SUM))
+            return made[0].assign_add(number())
+
+        return strategy.run(step)
+
+    for calls in (1, 2):
+        total = numbers_of_all(strategy).sum() * calls
+        assert local(strategy, steps())[0] == 5 + total
+    assert_on_all(strategy, made[0], 5 + total)
+
+
+@promise()
+def variables_are_updated_on_their_devices(strategy: Strategy) -> None:
+    made = variable(strategy, [1.0, 2.0])
+
+    def update(copy: tf.Variable, addend: Any, factor: float) -> Any:
+        return copy.assign(copy * factor + addend)
+
+    with strategy.scope():
+        result = strategy.extended.update(made, update, args=(tf.ones([2]), 2.0))
+        assert_on_all(strategy, made, [3, 5])
+        assert_on_all(strategy, result, [3, 5])
+        grouped = strategy.extended.update(made, update, args=(0.0, 3.0), group=True)
+        assert grouped is None or tf.executing_eagerly()
+        assert_on_all(strategy, made, [9, 15])
+
+
+@promise()
+def variables_are_made_beside_others(strategy: Strategy) -> None:
+    first = variable(strategy, 1.0)
+    with strategy.scope(), strategy.extended.colocate_vars_with(first):
+        second = tf.Variable(2.0)
+    pairs = zip(*map(strategy.experimental_local_results, (first, second)), strict=True)
+    assert all(a.device == b.device for a, b in pairs)
+    with strategy.scope(), pytest.raises((ValueError, TypeError)), strategy.extended.colocate_vars_with(
+        "CPU:0"
+    ):
+        tf.Variable(2.0)
+
+
+@promise(each=MODES)
+def gradients_are_those_of_a_replicas_copy(strategy: Strategy, mode: str) -> None:
+    made = variable(strategy, [1.0, 2.0])
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(made * made) * number()
+        return tape.gradient(loss, made) / number()
+
+    assert_on_all(strategy, staged(mode, lambda: strategy.run(step))(), [2, 4])
