@@ -10,6 +10,7 @@ from tests.conformance import strategies
 from tests.conformance.promise import Promise, promises
 
 
+@pytest.mark.usefixtures("unfinished_epochs")
 @pytest.mark.parametrize(
     ("name", "promise"),
     [
