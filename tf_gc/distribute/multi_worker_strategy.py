@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_gc import _compat
@@ -108,6 +109,9 @@ class CompressedMultiWorkerMirroredStrategy(
         Keras 3 reduces the scalars that a step returns with `axis=0`, which they do not have;
         that means to reduce them over the replicas only.
         """
+        if isinstance(value, keras.Variable):
+            # A metric may return its variable. To read it here reduces it over the replicas.
+            value = tf.convert_to_tensor(value)
         if axis == 0 and _is_scalar(value):
             axis = None
         return super().reduce(reduce_op, value, axis)
