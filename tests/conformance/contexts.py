@@ -251,9 +251,7 @@ def generators_give_each_replica_other_numbers(strategy: Strategy) -> None:
     with strategy.scope():
         generator = tf.random.Generator.from_seed(1)
     numbers = strategy.run(lambda: generator.uniform([3]))
-    everyone = strategy.gather(
-        strategy.run(lambda x: x[None], args=(numbers,)), axis=0
-    )
+    everyone = strategy.gather(strategy.run(lambda x: x[None], args=(numbers,)), axis=0)
     assert len({tuple(row) for row in everyone.numpy()}) == strategy.num_replicas_in_sync
 
 

@@ -67,13 +67,14 @@ def elements_may_be_ragged(strategy: Strategy) -> None:
 
 @promise()
 def elements_may_be_sparse(strategy: Strategy) -> None:
-    dataset = numbers(COUNT).map(lambda x: tf.sparse.from_dense(tf.stack([x, -2 * x], axis=1)))
+    # TensorFlow cannot split a sparse batch into parts of which one is empty.
+    dataset = numbers(2 * BATCH).map(lambda x: tf.sparse.from_dense(tf.stack([x, -2 * x], axis=1)))
 
     def of_part(batch: tf.SparseTensor) -> Any:
         assert isinstance(batch, tf.SparseTensor)
         return as_float(tf.sparse.reduce_sum(batch))
 
-    assert total(strategy, dataset, of_part) == -TOTAL
+    assert total(strategy, dataset, of_part) == -sum(range(2 * BATCH))
 
 
 @promise()

@@ -76,7 +76,10 @@ def by_optional(strategy: Strategy, distributed: Any) -> list[list[int]]:
         batches.append(optional.get_value())
 
 
-@promise(each=itertools.product((16, 13, 9), (by_for, by_next, by_get_next, by_optional)))
+WAYS = (by_for, by_next, by_get_next, by_optional)
+
+
+@promise(each=itertools.product((16, 13, 9), WAYS), on_workers=itertools.product((9,), WAYS))
 def each_element_is_seen_once(strategy: Strategy, count: int, way: Any) -> None:
     """Also those of a last batch that some replicas have less of, or nothing. Twice."""
     distributed = strategy.experimental_distribute_dataset(numbers(count))

@@ -109,7 +109,7 @@ def assert_as_alone(
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-@promise(each=OPTIMIZERS)
+@promise(each=OPTIMIZERS, on_workers=("Adam", "decay", "moving average"))
 def optimizers_apply_the_sum_of_the_replicas_gradients(strategy: Strategy, name: str) -> None:
     assert_as_alone(strategy, OPTIMIZERS[name])
 
@@ -125,7 +125,7 @@ def what_happens_in_some_steps_happens_on_all_replicas(strategy: Strategy, name:
     assert_as_alone(strategy, lambda: keras.optimizers.SGD(0.1, **COUNTING[name]))
 
 
-@promise(each=CLIPPING)
+@promise(each=CLIPPING, on_workers=("global norm",))
 def each_replica_clips_its_gradients(strategy: Strategy, name: str) -> None:
     def make() -> Optimizer:
         return keras.optimizers.SGD(0.1, **CLIPPING[name])
@@ -133,9 +133,7 @@ def each_replica_clips_its_gradients(strategy: Strategy, name: str) -> None:
     clip = make()._clip_gradients
 
     def alone(optimizer: Optimizer, variables: list[Any], number: tf.Tensor) -> None:
-        of_replicas = [
-            clip(gradients(number, i + 1)) for i in range(strategy.num_replicas_in_sync)
-        ]
+        of_replicas = [clip(gradients(number, i + 1)) for i in range(strategy.num_replicas_in_sync)]
         for variable, *clipped in zip(variables, *of_replicas, strict=True):
             variable.assign_sub(0.1 * tf.add_n(clipped))
         optimizer.iterations.assign_add(1)

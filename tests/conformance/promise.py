@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-MODULES = tuple(m for m in (
+MODULES = (
     "contexts",
+    "graphs",
     "reductions",
     "replica_reductions",
     "variables",
@@ -27,7 +28,7 @@ MODULES = tuple(m for m in (
     "optimizers",
     "training",
     "callbacks",
-) if Path(__file__).with_name(m + ".py").exists())
+)
 MODES = ("eager", "function")
 
 
@@ -65,9 +66,21 @@ _made: dict[str, Promise] = {}
 
 
 def promise(
-    *, each: Iterable[Any] = ((),), one_host: bool = False, broken_by_stock: str = ""
+    *,
+    each: Iterable[Any] = ((),),
+    on_workers: Iterable[Any] | None = None,
+    one_host: bool = False,
+    broken_by_stock: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes promises of a function: one for each case, a value or a tuple of arguments."""
+    """Makes promises of a function: one for each case, a value or a tuple of arguments.
+
+    Args:
+      each: the cases.
+      on_workers: those that several workers are asked for, if not all.
+      one_host: whether they are asked for none.
+      broken_by_stock: see `Promise`.
+    """
+    asked = None if on_workers is None else list(on_workers)
 
     def register(check: Callable[..., None]) -> Callable[..., None]:
         for case in each:
@@ -75,7 +88,8 @@ def promise(
             name = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
             if arguments:
                 name += f"[{'-'.join(map(_label, arguments))}]"
-            _made[name] = Promise(name, check, arguments, one_host, broken_by_stock)
+            alone = one_host or (asked is not None and case not in asked)
+            _made[name] = Promise(name, check, arguments, alone, broken_by_stock)
         return check
 
     return register

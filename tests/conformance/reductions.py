@@ -48,7 +48,10 @@ def dense(value: Any) -> np.ndarray:
     return tf.convert_to_tensor(value).numpy()
 
 
-@promise(each=itertools.product(OPS, (None, 0, 1), MODES))
+@promise(
+    each=itertools.product(OPS, (None, 0, 1), MODES),
+    on_workers=itertools.product(OPS, (None, 0, 1), MODES[1:]),
+)
 def reduce_goes_over_replicas_and_an_axis(
     strategy: Strategy, op: Any, axis: int | None, mode: str
 ) -> None:
@@ -70,7 +73,7 @@ def a_mean_over_uneven_batches_weighs_examples_alike(
     np.testing.assert_allclose(result, OPS[op](np.concatenate([v.numpy() for v in values])))
 
 
-@promise(each=DTYPES)
+@promise(each=DTYPES, on_workers=(tf.float16, tf.int64))
 def reduce_and_gather_keep_the_dtype(strategy: Strategy, dtype: tf.DType) -> None:
     values, value = of_replicas(strategy, lambda i: tf.cast(tf.range(4) + i, dtype))
     arrays = [tf.cast(v, tf.float64).numpy() for v in values]

@@ -20,7 +20,17 @@ from tests.conformance.promise import (
     replica,
     staged,
 )
-from tests.conformance.reductions import DTYPES, GATHERED, MEAN, OPS, ROWS, SUM, dense, matrix, slices
+from tests.conformance.reductions import (
+    DTYPES,
+    GATHERED,
+    MEAN,
+    OPS,
+    ROWS,
+    SUM,
+    dense,
+    matrix,
+    slices,
+)
 
 Strategy = tf.distribute.Strategy
 
@@ -29,23 +39,33 @@ def context() -> Any:
     return tf.distribute.get_replica_context()
 
 
+def here(value: Any) -> Any:
+    """Returns tensors that have a device, as results of a replica's computation do.
+
+    Arguments of a function have none, and a single local replica needs it.
+    """
+    return tf.nest.map_structure(tf.identity, value)
+
+
 @promise(each=itertools.product(OPS, MODES))
 def all_reduce_gives_every_replica_the_same(strategy: Strategy, op: Any, mode: str) -> None:
     """A structure at once, with tensors of several shapes."""
     values, value = of_replicas(strategy, lambda i: {"a": matrix(i), "b": (tf.constant(1.0 + i),)})
-    run = staged(
-        mode, lambda v: strategy.run(lambda mine: context().all_reduce(op, mine), args=(v,))
-    )
-    result = run(value)
+
+    def step(mine: Any) -> Any:
+        return context().all_reduce(op, here(mine))
+
+    result = staged(mode, lambda v: strategy.run(step, args=(v,)))(value)
     assert_on_all(strategy, result["a"], OPS[op]([v["a"] for v in values], axis=0))
     assert_on_all(strategy, result["b"][0], OPS[op]([v["b"][0] for v in values]))
 
 
-@promise(each=DTYPES)
+@promise(each=DTYPES, on_workers=(tf.bfloat16, tf.int32))
 def all_reduce_and_all_gather_keep_the_dtype(strategy: Strategy, dtype: tf.DType) -> None:
     values, value = of_replicas(strategy, lambda i: tf.cast(tf.range(4) + i, dtype))
 
     def step(mine: Any) -> Any:
+        mine = here(mine)
         total = context().all_reduce("SUM", mine)
         return total, context().all_gather(mine, axis=0) if dtype in GATHERED else None
 
@@ -90,7 +110,7 @@ def all_gather_concatenates_in_the_order_of_replicas(
     gather = staged(
         mode,
         lambda v: strategy.run(
-            lambda mine: context().all_gather({"a": mine, "b": [-mine]}, axis), args=(v,)
+            lambda mine: context().all_gather({"a": here(mine), "b": [-mine]}, axis), args=(v,)
         ),
     )
     result = gather(value)
@@ -125,7 +145,7 @@ def the_gradient_of_all_gather_adds_up_what_became_of_each_part(strategy: Strate
     def step(mine: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(mine)
-            everyone = context().all_gather(mine, axis=0)
+            everyone = context().all_gather(here(mine), axis=0)
             weights = tf.range(1.0, 2.0 * replicas + 1) * tf.cast(replica() + 1, tf.float32)
             loss = tf.reduce_sum(everyone * weights)
         return tape.gradient(loss, mine)
@@ -147,7 +167,7 @@ def replicas_reduce_in_a_merge_call(strategy: Strategy, mode: str) -> None:
         return mean, total
 
     def step(mine: Any) -> Any:
-        return context().merge_call(merge, args=(mine,))
+        return context().merge_call(merge, args=(here(mine),))
 
     values, value = of_replicas(strategy, lambda i: tf.fill([2], 2.0 * i))
     mean, total = staged(mode, lambda v: strategy.run(step, args=(v,)))(value)
@@ -162,7 +182,7 @@ def collectives_of_replicas_run_in_a_loop_around_them(strategy: Strategy) -> Non
     @tf.function
     def steps(times: Any, value: Any) -> Any:
         def step(mine: Any) -> Any:
-            mine = context().all_reduce(MEAN, mine)
+            mine = context().all_reduce(MEAN, here(mine))
             return tf.reduce_sum(context().all_gather(mine, axis=0), axis=0, keepdims=True)
 
         total = tf.zeros([1])
