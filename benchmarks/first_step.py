@@ -96,6 +96,19 @@ def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
     return table
 
 
+def draw(results: dict[str, Any], path: Any) -> None:
+    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
+    for i, (model, table) in enumerate(results.items()):
+        places = [place + 0.4 * (i - (len(results) - 1) / 2) for place in range(len(table))]
+        axes.barh(places, [row["of_stock"] for row in table.values()], 0.38, label=model)
+    axes.axvline(BAR, color="gray", linestyle=":", label=f"{BAR} times stock")
+    axes.set_yticks(range(len(VARIANTS)), list(VARIANTS))
+    axes.invert_yaxis()
+    axes.set_xlabel("processor time until the first step is done, of stock")
+    figure.legend(loc="outside upper center", ncols=len(results) + 1, fontsize="small")
+    figure.savefig(path.with_suffix(".png"), dpi=120)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
@@ -110,17 +123,7 @@ def main() -> None:
 
     results = {model: measure(model, options) for model in options.models}
     path = report.write("first_step", {"options": vars(options), "models": results})
-
-    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    for i, (model, table) in enumerate(results.items()):
-        places = [place + 0.4 * (i - (len(results) - 1) / 2) for place in range(len(table))]
-        axes.barh(places, [row["of_stock"] for row in table.values()], 0.38, label=model)
-    axes.axvline(BAR, color="gray", linestyle=":", label=f"{BAR} times stock")
-    axes.set_yticks(range(len(VARIANTS)), list(VARIANTS))
-    axes.invert_yaxis()
-    axes.set_xlabel("processor time until the first step is done, of stock")
-    axes.legend(fontsize="small")
-    figure.savefig(path.with_suffix(".png"), dpi=120)
+    draw(results, path)
     print(f"written: {path} and {path.with_suffix('.png').name}")
 
 

@@ -1,4 +1,4 @@
-"""The models that the network benchmark trains, each with its batch of synthetic data.
+"""The models that benchmarks share (network, first step), each with a batch of synthetic data.
 
 They differ in what gradient compression depends on: parameters for each second of computing, and
 sizes of the tensors.
