@@ -1,8 +1,7 @@
-"""Scopes, the two contexts, and errors for what is done in the wrong one."""
+"""The two contexts, and errors for what is done in the wrong one."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import tensorflow as tf
 
 from tests.conformance.promise import (
     MODES,
-    distributed,
     local,
     local_ids,
     number_of_workers,
@@ -23,52 +21,6 @@ from tests.conformance.promise import (
 )
 
 Strategy = tf.distribute.Strategy
-
-
-def assert_no_strategy() -> None:
-    assert not tf.distribute.has_strategy()
-    assert not tf.distribute.in_cross_replica_context()
-    assert tf.distribute.get_replica_context().num_replicas_in_sync == 1
-
-
-@promise()
-def a_scope_is_a_cross_replica_context_and_ends(strategy: Strategy) -> None:
-    assert_no_strategy()
-    with pytest.raises(KeyError), strategy.scope() as entered:
-        assert entered is strategy
-        assert tf.distribute.has_strategy()
-        assert tf.distribute.get_strategy() is strategy
-        assert tf.distribute.in_cross_replica_context()
-        assert tf.distribute.get_replica_context() is None
-        with strategy.scope():  # again
-            assert tf.distribute.get_strategy() is strategy
-        assert tf.distribute.get_strategy() is strategy
-        raise KeyError
-    assert_no_strategy()
-
-
-@promise()
-def a_strategy_may_be_set_for_good(strategy: Strategy) -> None:
-    tf.distribute.experimental_set_strategy(strategy)
-    try:
-        assert tf.distribute.get_strategy() is strategy
-        assert tf.distribute.in_cross_replica_context()
-    finally:
-        tf.distribute.experimental_set_strategy(None)
-    assert_no_strategy()
-
-
-@promise()
-def the_scope_of_another_strategy_is_refused(strategy: Strategy) -> None:
-    other = tf.distribute.OneDeviceStrategy("CPU:0")
-    for outer, inner in ((strategy, other), (other, strategy)):
-        with (
-            outer.scope(),
-            pytest.raises(RuntimeError, match="tf.distribute.Strategy"),
-            inner.scope(),
-        ):
-            pass
-    assert_no_strategy()
 
 
 @promise(each=MODES)
@@ -132,7 +84,7 @@ def errors_of_a_replica_reach_the_caller(strategy: Strategy) -> None:
         strategy.run(in_replica)
     with pytest.raises(KeyError, match="in a merge"):
         strategy.run(lambda: tf.distribute.get_replica_context().merge_call(in_merge))
-    assert_no_strategy()
+    assert not tf.distribute.has_strategy()
     assert numbers(strategy, strategy.run(replica)) == local_ids(strategy)
 
 
@@ -253,14 +205,3 @@ def generators_give_each_replica_other_numbers(strategy: Strategy) -> None:
     numbers = strategy.run(lambda: generator.uniform([3]))
     everyone = strategy.gather(strategy.run(lambda x: x[None], args=(numbers,)), axis=0)
     assert len({tuple(row) for row in everyone.numpy()}) == strategy.num_replicas_in_sync
-
-
-@promise(one_host=True)
-def a_copy_is_a_strategy_of_its_own(strategy: Strategy) -> None:
-    duplicate = copy.deepcopy(strategy)
-    assert duplicate is not strategy
-    assert duplicate.num_replicas_in_sync == strategy.num_replicas_in_sync
-    ones = distributed(duplicate, [tf.ones([])] * duplicate.num_replicas_in_sync)
-    assert duplicate.reduce("SUM", ones, axis=None) == duplicate.num_replicas_in_sync
-    with duplicate.scope():
-        assert tf.distribute.get_strategy() is duplicate

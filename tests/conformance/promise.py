@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 MODULES = (
+    "scopes",
     "contexts",
     "graphs",
     "reductions",
