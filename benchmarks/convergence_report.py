@@ -13,9 +13,12 @@ from convergence_tasks import TASKS, Metric
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 
 Run = dict[str, Any]
 BASELINE = "none"
+STYLES = ("-", "-", "--", "-.", ":")
+LEARNS = 0.8  # of what uncompressed training gains: less is left out of the axes
 STEPS_BAR = 1.1  # times the baseline's steps to 95% of its final quality
 
 
@@ -128,7 +131,11 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def draw(runs: list[Run], directory: Path) -> list[Path]:
-    """Draws a picture for each task, a panel for each optimizer; returns their paths."""
+    """Draws a picture for each task, a panel for each optimizer; returns their paths.
+
+    The axes are those of the variants that learn, so that their curves can be told apart. Each
+    panel names the variants that its axes leave out.
+    """
     paths = []
     for task in dict.fromkeys(run["task"] for run in runs):
         metric = TASKS[task].metric
@@ -137,33 +144,94 @@ def draw(runs: list[Run], directory: Path) -> list[Path]:
         figure, every_axes = plt.subplots(
             1,
             len(optimizers),
-            figsize=(4.5 * len(optimizers), 3.6),
+            figsize=(max(5.2 * len(optimizers), 7), 4.4),
             layout="constrained",
             squeeze=False,
             sharey=True,
         )
+        handles: dict[str, Any] = {}
         for axes, optimizer in zip(every_axes[0], optimizers, strict=True):
-            _panel(axes, [run for run in mine if run["optimizer"] == optimizer])
+            handles |= _panel(axes, [run for run in mine if run["optimizer"] == optimizer], metric)
             axes.set_title(f"{task}, {optimizer}")
             axes.set_xlabel("steps")
-            if metric.is_ratio:
-                axes.set_yscale("log")
-            else:
-                axes.set_ylim(0, 1)
-        every_axes[0][0].set_ylabel(metric.name)
-        every_axes[0][0].legend()
+        first = every_axes[0][0]
+        first.set_yscale("log")
+        first.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 3, 5, 7)))
+        first.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        first.yaxis.set_minor_locator(ticker.NullLocator())
+        first.set_ylabel(metric.name if metric.is_ratio else f"1 − {metric.name}")
+        figure.legend(
+            handles.values(),
+            [f"{name} (no compression)" if name == BASELINE else name for name in handles],
+            loc="outside lower center",
+            ncols=len(handles),
+            frameon=False,
+        )
         paths.append(directory / f"convergence_{task.replace(' ', '_').lower()}.png")
         figure.savefig(paths[-1], dpi=120)
         plt.close(figure)
     return paths
 
 
-def _panel(axes: Any, runs: list[Run]) -> None:
-    """Draws each variant's mean over seeds, and a band of a standard deviation to each side."""
-    for variant in dict.fromkeys(run["variant"] for run in runs):
-        curves = np.array([run["curve"] for run in runs if run["variant"] == variant])
+def learns(metric: Metric, final: float, base: float, untrained: float) -> bool:
+    """Returns whether training gains at least 80% of what uncompressed training gains."""
+    values = np.array([untrained, final, base])
+    if not np.isfinite(values).all():
+        return False
+    untrained, final, base = np.log(values) if metric.is_ratio else values
+    return bool((final - untrained) / (base - untrained) >= LEARNS)
+
+
+def _panel(axes: Any, runs: list[Run], metric: Metric) -> dict[str, Any]:
+    """Draws each variant's mean over seeds, and a band of a standard deviation to each side.
+
+    Less is better in the picture: of what is best at 1, it shows how much is missing.
+
+    Returns:
+      The lines, by variant.
+    """
+    curves_of = {
+        variant: np.array([run["curve"] for run in runs if run["variant"] == variant])
+        for variant in dict.fromkeys(run["variant"] for run in runs)
+    }
+    base = curves_of.get(BASELINE, next(iter(curves_of.values()))).mean(axis=0)
+    lines, shown, left_out = {}, [], []
+    for number, (variant, curves) in enumerate(curves_of.items()):
+        final = float(curves[:, -1].mean())
+        if not learns(metric, final, float(base[-1]), float(base[0])):
+            left_out.append(f"{variant} ({_end(metric, final, float(base[0]))})")
+            continue
         every = next(run["every"] for run in runs if run["variant"] == variant)
-        steps = every * np.arange(curves.shape[1])
-        mean, std = curves.mean(axis=0), curves.std(axis=0)
-        (line,) = axes.plot(steps, mean, label=variant, linewidth=1.2)
-        axes.fill_between(steps, mean - std, mean + std, color=line.get_color(), alpha=0.15)
+        # Without the untrained model, which is far from all others.
+        steps = every * np.arange(1, curves.shape[1])
+        values = (curves if metric.is_ratio else 1 - curves)[:, 1:]
+        mean, std = values.mean(axis=0), values.std(axis=0)
+        width, style = (3.5, "-") if variant == BASELINE else (1.4, STYLES[number % len(STYLES)])
+        color = "0.2" if variant == BASELINE else f"C{number - 1}"
+        (lines[variant],) = axes.plot(steps, mean, color=color, linewidth=width, linestyle=style)
+        axes.fill_between(
+            steps, np.maximum(mean - std, 1e-9), mean + std, color=color, alpha=0.12, linewidth=0
+        )
+        shown.append(mean)
+    low, high = min(map(np.min, shown)), max(map(np.max, shown))
+    bottom, top = axes.get_ylim() if axes.get_yscale() == "log" else (low, high)
+    axes.set_yscale("log")
+    axes.set_ylim(min(bottom, 0.9 * low), max(top, 1.1 * high))  # the panels share them
+    if left_out:
+        axes.text(
+            *(0.98, 0.97),
+            "outside of these axes:\n" + "\n".join(left_out),
+            transform=axes.transAxes,
+            ha="right",
+            va="top",
+            fontsize=9,
+            bbox={"facecolor": "white", "edgecolor": "0.7", "alpha": 0.9},
+        )
+    return lines
+
+
+def _end(metric: Metric, final: float, untrained: float) -> str:
+    """Says how a variant ended that is left out."""
+    if not np.isfinite(final) or (metric.is_ratio and final > untrained):
+        return "diverged"
+    return f"{metric.name} ends at {final:.{0 if metric.is_ratio else 2}f}"

@@ -1,0 +1,207 @@
+"""The two pictures at the top of the README, drawn from results that are recorded already.
+
+Measures nothing. The first picture shows the time of a step by the rate of the links, stock
+strategy against tf_gc; it is drawn from results/network_*.json, which network.py writes. The second
+shows perplexity over steps, without and with compression, and the difference between the two; it
+is drawn from results/convergence.json, which convergence.py writes. Each picture names its sources.
+
+    python benchmarks/overview.py
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import report
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib import ticker
+
+INK, GREY, BLUE, ORANGE = "#222222", "#8a8a8a", "#0b62a4", "#d9560b"
+STYLE = {
+    "font.size": 11,
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+# The file of each model, by the title of its panel. All have two workers.
+STEP_TIME = {
+    "MLP": "network_mlp",
+    "VGG-like": "network_vgg",
+    "LSTM language model": "network_lstm",
+    "ResNet-20": "network_resnet",
+}
+RATES = {"100mbit": (0.1, "100 Mbit/s"), "1gbit": (1, "1 Gbit/s"), "10gbit": (10, "10 Gbit/s")}
+
+# Task and optimizer, by the title of its panel.
+TRAINING = {
+    "LSTM with Adam, which loses most": ("language LSTM", "adam"),
+    "Transformer with AdamW": ("language transformer", "adamw"),
+}
+LINES = {
+    "auto all-gather": ("tf_gc, all-gather", ORANGE, "-"),
+    "auto scatter-gather": ("tf_gc, scatter-gather", BLUE, (0, (4, 2))),
+}
+
+
+def load(name: str) -> Any:
+    return json.loads((report.RESULTS / f"{name}.json").read_text())
+
+
+def draw_step_time() -> Any:
+    """Draws a panel for each model: milliseconds of a step by the rate of the links."""
+    figure, every_axes = plt.subplots(1, len(STEP_TIME), figsize=(11.5, 4.1), sharey=True)
+    for axes, (title, name) in zip(every_axes, STEP_TIME.items(), strict=True):
+        _step_time_panel(axes, title, load(name))
+    first = every_axes[0]
+    first.set_ylabel("milliseconds per step")
+    first.set_yscale("log")
+    first.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    first.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+    first.yaxis.set_minor_locator(ticker.NullLocator())
+    first.set_ylim(30, 7500)
+    first.text(0.14, 4700, "stock strategy", color=INK, weight="bold", va="center")
+    first.text(0.12, 165, "tf_gc", color=ORANGE, weight="bold", ha="center")
+    first.text(0.09, 40, "computing alone", color="#666666")
+    figure.suptitle(
+        "Time of a training step, 2 workers: the slower the link and the more parameters, "
+        "the more is gained",
+        weight="bold",
+    )
+    sources = ", ".join(f"{name}.json" for name in STEP_TIME.values())
+    _finish(
+        figure,
+        f"benchmarks/results/{sources}: medians; each worker has one thread. "
+        "× says how many times faster tf_gc is.",
+    )
+    return figure
+
+
+def _step_time_panel(axes: Any, title: str, result: Any) -> None:
+    rates = result["workers"]["2"]["rates"]
+    places = [RATES[rate][0] for rate in rates]
+    milliseconds = {
+        mode: [1e3 * rates[rate]["modes"][mode]["seconds"] for rate in rates]
+        for mode in ("stock", "auto", "alone")
+    }
+    axes.fill_between(places, milliseconds["auto"], milliseconds["stock"], color=ORANGE, alpha=0.1)
+    axes.plot(places, milliseconds["alone"], color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
+    axes.plot(places, milliseconds["stock"], "o-", color=INK, linewidth=1.8, markersize=5)
+    axes.plot(places, milliseconds["auto"], "o-", color=ORANGE, linewidth=2.2, markersize=5)
+    for place, rate, stock, mine in zip(
+        places, rates, milliseconds["stock"], milliseconds["auto"], strict=True
+    ):
+        faster = 1 / rates[rate]["modes"]["auto"]["of_stock"]
+        # In the middle of the gap or, where that is too narrow for text, above it.
+        narrow = faster < 2
+        axes.text(
+            *(place, stock * 1.2 if narrow else np.sqrt(stock * mine)),
+            f"{faster:.1f} ×",
+            color=ORANGE,
+            weight="bold",
+            ha="center",
+            va="bottom" if narrow else "center",
+        )
+    axes.set_title(f"{title}\n{_millions(result['parameters'])} million parameters")
+    axes.set_xscale("log")
+    axes.set_xticks(places, [RATES[rate][1] for rate in rates])
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.set_xlim(places[0] / 2.6, places[-1] * 2.6)
+    axes.grid(axis="y", color="#e6e6e6")
+    axes.set_axisbelow(True)
+
+
+def _millions(count: int) -> str:
+    """Returns millions, with two digits or one after the point."""
+    return f"{count / 1e6:.1f}" if count >= 1e6 else f"{count / 1e6:.2g}"
+
+
+def draw_training() -> Any:
+    """Draws a column for each task: the curves, and below them how far they are apart."""
+    runs = load("convergence")["runs"]
+    figure, every_axes = plt.subplots(
+        2, len(TRAINING), figsize=(11.5, 5.6), sharex="col", height_ratios=(3, 2)
+    )
+    for i, (title, (task, optimizer)) in enumerate(TRAINING.items()):
+        mine = [run for run in runs if (run["task"], run["optimizer"]) == (task, optimizer)]
+        _training_column(*every_axes[:, i], title, mine)
+    every_axes[0, 0].set_ylabel("test perplexity")
+    every_axes[1, 0].set_ylabel("difference in\nperplexity")
+    figure.suptitle("Perplexity over steps, without and with compression", weight="bold")
+    _finish(
+        figure,
+        "benchmarks/results/convergence.json: means over seeds, 4 replicas, the untrained model is "
+        "above the axes.\nGrey band: the standard deviation of the seeds without compression. "
+        "Less is better.",
+    )
+    return figure
+
+
+def _training_column(curves: Any, differences: Any, title: str, runs: Sequence[Any]) -> None:
+    base = _by_seed(runs, "none")
+    every = runs[0]["every"]
+    none = np.array(list(base.values()))
+    steps = every * np.arange(none.shape[1])
+    mean, spread = none.mean(axis=0), none.std(axis=0, ddof=1)
+    curves.fill_between(steps, mean - spread, mean + spread, color=GREY, alpha=0.35, linewidth=0)
+    curves.plot(steps, mean, color=INK, linewidth=3.2, label="uncompressed")
+    percent = 100 * spread / mean
+    differences.fill_between(steps, -percent, percent, color=GREY, alpha=0.35, linewidth=0)
+    differences.axhline(0, color=INK, linewidth=1.5)
+    for variant, (label, color, style) in LINES.items():
+        by_seed = _by_seed(runs, variant)
+        assert by_seed.keys() == base.keys()
+        their_mean = np.mean(list(by_seed.values()), axis=0)
+        curves.plot(steps, their_mean, color=color, linestyle=style, linewidth=1.6, label=label)
+        off = 100 * (their_mean / mean - 1)
+        differences.plot(steps, off, color=color, linestyle=style, linewidth=1.8)
+    curves.set_title(f"{title} ({len(base)} seeds)")
+    curves.set_yscale("log")
+    curves.set_ylim(0.85 * mean[-1], 1.15 * mean[1])
+    curves.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
+    curves.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    curves.yaxis.set_minor_locator(ticker.NullLocator())
+    curves.legend(frameon=False)
+    differences.yaxis.set_major_formatter(
+        ticker.FuncFormatter(lambda y, _: f"{y:+g} %" if y else "0 %")
+    )
+    differences.set_xlabel("steps")
+    differences.set_xlim(0, steps[-1])
+    for axes in (curves, differences):
+        axes.grid(axis="y", color="#e6e6e6")
+        axes.set_axisbelow(True)
+
+
+def _by_seed(runs: Sequence[Any], variant: str) -> dict[int, list[float]]:
+    return {run["seed"]: run["curve"] for run in runs if run["variant"] == variant}
+
+
+def _finish(figure: Any, caption: str) -> None:
+    """Writes the caption below all panels, and makes room for it."""
+    figure.text(0.01, 0.012, caption, color="#555555", fontsize=9)
+    lines = caption.count("\n") + 1
+    inches = 0.1 + 0.16 * lines
+    figure.tight_layout(rect=(0, inches / figure.get_figheight(), 1, 1), w_pad=1.5)
+
+
+def main() -> None:
+    with plt.rc_context(STYLE):
+        for name, draw in (("step_time", draw_step_time), ("training", draw_training)):
+            path = report.RESULTS / f"overview_{name}.png"
+            figure = draw()
+            figure.savefig(path, dpi=130)
+            plt.close(figure)
+            print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()
