@@ -26,10 +26,6 @@ def test_the_first_snippet_runs(tmp_path: Path) -> None:
     assert "loss" in run("snippet.py", cwd=tmp_path)
 
 
-def test_the_readme_is_short() -> None:
-    assert len(_readme().splitlines()) < 150
-
-
 def test_every_public_name_is_documented() -> None:
     import tf_gc
 
@@ -40,12 +36,17 @@ def test_every_public_name_is_documented() -> None:
 @pytest.mark.parametrize("threshold", ["auto", "0.01"])
 def test_the_demo_ends_with_a_table(threshold: str) -> None:
     output = run(
-        str(ROOT / "examples" / "digits.py"), "--epochs=2", f"--threshold={threshold}", cwd=ROOT
+        *(str(ROOT / "examples" / "digits.py"), "--seeds=2", "--epochs=2"),
+        f"--threshold={threshold}",
+        cwd=ROOT,
     )
     table = {line.split()[0]: line.split()[1:] for line in output.splitlines()[-2:]}
     stock, compressed = table["MirroredStrategy"], table["CompressedMirroredStrategy"]
-    assert 0 < float(compressed[0]) <= 1
-    assert int(compressed[1].replace(",", "")) * 10 < int(stock[1].replace(",", ""))
+    for mean, plus_minus, spread, *_ in stock, compressed:
+        assert 0 < float(mean) <= 1
+        assert plus_minus == "±"
+        assert 0 <= float(spread) < 1
+    assert int(compressed[3].replace(",", "")) * 10 < int(stock[3].replace(",", ""))
 
 
 def _readme() -> str:
