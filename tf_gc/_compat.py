@@ -1,4 +1,4 @@
-"""The private symbols of TensorFlow and Keras that tf_gc needs, and what for.
+"""The private symbols of TensorFlow and Keras that tf_gc needs, each with its purpose.
 
 No other module imports `tensorflow.python` or `keras.src`. A symbol that moved or
 vanished in a release gives one readable `ImportError` here instead of an
@@ -88,19 +88,19 @@ registered_kernels = _private(
     "to find out on which devices the native ops run",
 )
 
-# To know whether this process runs a server already.
+# To know whether this process has joined a cluster already.
 _context = _private(
     "tensorflow.python.eager.context", "context", "to join a cluster of workers once"
 )
 
-# To know what the replicas wrote in a run.
+# To know which variables the replicas wrote in a run.
 _resource_inputs = _private(
     "tensorflow.python.framework.auto_control_deps_utils",
     "get_read_write_resource_inputs",
     "to find out which variables an operation writes",
 )
 
-# What `tf.function` makes.
+# The type of what `tf.function` returns.
 _Function = _private(
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",
     "Function",
@@ -116,7 +116,7 @@ in_xla_context = _private(
 
 
 def builds_function() -> bool:
-    """Returns whether a `tf.function` is being built, and not a graph for a `Session`."""
+    """Returns whether the current graph is that of a `tf.function`, not one for a `Session`."""
     graph = tf.compat.v1.get_default_graph()
     while getattr(graph, "is_control_flow_graph", False):
         graph = graph.outer_graph
@@ -130,7 +130,7 @@ def is_loop(graph: Any) -> bool:
 
 def loop_counter(graph: Any) -> tf.Tensor:
     """Returns the number of the iteration, an integer scalar from 0, in a graph of a loop."""
-    counter = graph.inputs[0]  # TensorFlow counts in the first of a loop's variables
+    counter = graph.inputs[0]  # the first of a loop's variables is TensorFlow's counter
     assert counter.shape.rank == 0
     assert counter.dtype.is_integer
     return counter
@@ -143,18 +143,18 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
         if any(tensor.dtype == tf.resource for tensor in operation.inputs):
             _, writes = _resource_inputs(operation)
             written.update(id(tensor) for tensor in writes)
-    captures = getattr(graph, "captures", ())  # a graph for a Session has the handles themselves
+    captures = getattr(graph, "captures", ())  # a graph for a Session uses handles directly
     return written | {id(outer) for outer, inner in captures if id(inner) in written}
 
 
 def is_function_to_trace(function: Any) -> bool:
     """Returns whether a strategy runs a `tf.function` by tracing all replicas inside of it."""
-    # One that XLA compiles may be called in each replica instead.
+    # A function that XLA compiles may be called in each replica instead.
     return isinstance(function, _Function) and not function._jit_compile
 
 
 def clone_function(function: Any, python_function: Callable[..., Any]) -> Any:
-    """Returns a `tf.function` of another Python function, with the options of the first."""
+    """Returns a `tf.function` of `python_function` with the options of `function`."""
     return function._clone(python_function=python_function)
 
 
@@ -189,8 +189,8 @@ def keras_optimizer_class() -> type:
     """Returns the Keras class that sums gradients over replicas: it has all `KERAS_STEPS`.
 
     Raises:
-      ImportError: if the Keras at hand is not Keras 3 on the TensorFlow backend, or
-        aggregates gradients in another way than tf_gc knows.
+      ImportError: if the installed Keras is not Keras 3 on the TensorFlow backend, or sums
+        gradients in a way that tf_gc does not know.
     """
     if int(keras.__version__.split(".")[0]) != _KERAS_3 or tf.keras.__version__[0] != "3":
         raise ImportError(

@@ -1,4 +1,4 @@
-"""Codecs: what a bucket of gradients becomes on the wire."""
+"""Codecs: how a bucket of gradients is encoded for the wire, and decoded."""
 
 from tf_gc.codecs.base import Codec, MessageCodec
 from tf_gc.codecs.no_compression import NoCompression

@@ -1,18 +1,18 @@
-"""The contract of a codec."""
+"""The interface of a codec."""
 
 import abc
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-# What a codec's `plan` may be; "auto" is the one that sends least.
+# The values of a codec's `plan`; "auto" chooses the plan that sends least.
 PLANS = ("auto", "all_gather", "scatter_gather", "hierarchical")
 
 
 class Codec(abc.ABC):
-    """What `compression_params` stands for: which gradients are compressed, and how.
+    """Decides which gradients are compressed, and how. `compression_params` describes a codec.
 
-    A small frozen value object: equal parameters make equal codecs, and it holds no tensors.
+    A codec is a small frozen value: equal parameters make equal codecs, and it holds no tensors.
 
     Attributes:
       warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
@@ -22,15 +22,15 @@ class Codec(abc.ABC):
 
     @abc.abstractmethod
     def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
-        """Whether a tensor is worth compressing; if not, it is reduced in full precision."""
+        """Whether a tensor is to be compressed; otherwise it is summed in full precision."""
 
 
 class MessageCodec(Codec):
-    """How a bucket of gradients becomes one message, and messages become a sum.
+    """A codec that encodes a bucket of gradients into a message, and decodes messages to a sum.
 
-    A message is int64, [1, words]. What one step leaves for the next is in the residuals. In a
-    scatter-gather a bucket is cut into as many shards as there are replicas, and replica i owns
-    shard i.
+    A message is int64, [1, words]. What encoding leaves over goes into the residuals, for the next
+    step. In a scatter-gather a bucket is cut into as many shards as there are replicas, and
+    replica i owns shard i.
 
     Attributes:
       plan: who sends what to whom: one of `PLANS`.
@@ -40,7 +40,11 @@ class MessageCodec(Codec):
 
     @abc.abstractmethod
     def bits(self, replicas: int) -> float:
-        """Returns the bits of an element in what sums up so many replicas."""
+        """Returns how many bits an element takes in a sum over `replicas` replicas.
+
+        Args:
+          replicas: the number of replicas; 1 for a replica's own gradient.
+        """
 
     @abc.abstractmethod
     def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
@@ -70,7 +74,7 @@ class MessageCodec(Codec):
     ) -> tf.Tensor:
         """Returns a message for each shard, int64 [shards, words], and updates the residuals.
 
-        Those of the own shard may be left to `sum_shard`.
+        A codec may leave the replica's own shard, with its residuals, to `sum_shard`.
 
         Args:
           gradients: the bucket's tensors, of one dtype.
@@ -88,23 +92,24 @@ class MessageCodec(Codec):
         shards: int,
         own: int,
     ) -> tf.Tensor:
-        """Returns the sum of the own shard, and updates its residuals.
+        """Returns the encoded sum of this replica's own shard, and updates its residuals.
 
-        It is one message, or several that add up: int64 [rows, words].
+        The sum is one message, or several whose values add up: int64 [rows, words].
 
         Args:
-          messages: int64 tensors of shape [rows, words]: by rank, each replica's for this shard.
+          messages: int64 tensors of shape [rows, words]: the messages of all replicas for this
+            shard, in the order of ranks.
           gradients: this replica's gradients, as given to `encode_shards`.
-          residuals: their residuals.
+          residuals: the residuals of those gradients.
           shards: the number of shards.
-          own: the shard.
+          own: the number of this replica's own shard.
         """
 
     @abc.abstractmethod
     def decode_shards(
         self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
     ) -> list[tf.Tensor]:
-        """Returns the sums of a bucket from those of its shards.
+        """Returns the sums of a bucket, decoded from the sums of its shards.
 
         Args:
           messages: int64 tensors of shape [rows, words]: the messages of `sum_shard`, by shard.

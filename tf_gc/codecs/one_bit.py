@@ -8,7 +8,7 @@ import numpy as np
 from tf_gc import ops
 from tf_gc.codecs.threshold_codec import ThresholdCodec, ThresholdOps
 
-# What a float32 residual can hold without overflow.
+# A float32 residual can hold magnitudes below this without overflow.
 _THRESHOLD_LIMIT = 2.0**120
 
 
@@ -20,21 +20,21 @@ class OneBit(ThresholdCodec):
       threshold: `"auto"` (the default): each block of 128 elements sends its signs and its own s,
         the block's mean magnitude (EF-SignSGD, Karimireddy et al. 2019). Or a number: s is 1, and
         plus is sent where gradient plus residual is greater than that number, minus elsewhere;
-        this is MXNet's 1-bit gradient compression. Every element moves by 1 in every step, so
-        that a learning rate that suits averaged gradients is far too large for it.
+        this is MXNet's 1-bit gradient compression. Every element then moves by 1 in every step,
+        so a learning rate that suits averaged gradients is far too large.
       bypass_size: tensors with fewer elements are reduced in full precision. `None` chooses
         2,048 with `"auto"`, and 0 for a number as threshold, since MXNet compresses every tensor.
       plan: who sends what to whom, as in `TwoBit`. With automatic scales the sums of a
-        "scatter_gather" are rounded again, and their residuals kept; with a fixed threshold the
-        result is that of "all_gather", bit for bit.
+        "scatter_gather" are rounded again, and the residuals keep what that leaves; with a fixed
+        threshold the result is that of "all_gather", bit for bit.
       sum_layers: as in `TwoBit`.
       warm_up: as in `TwoBit`.
 
-    One bit has no code for "not finite": a block with an element that is NaN, infinite or beyond
-    2^120 is NaN on every replica, and keeps its residuals.
+    One bit has no code for "not finite". So if an element is NaN, infinite or beyond 2^120, its
+    whole block is NaN on every replica, and the residuals of the block stay as they are.
 
     Raises:
-      ValueError: if a value is not one of those.
+      ValueError: if an attribute has another value.
     """
 
     _ops: ClassVar[ThresholdOps] = ThresholdOps(

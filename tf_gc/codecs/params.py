@@ -1,4 +1,4 @@
-"""`compression_params`: from what a user writes to a codec."""
+"""Makes a codec from `compression_params`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ def from_params(params: Codec | Mapping[str, Any] | None) -> Codec:
 
     Args:
       params: `None` for the default `TwoBit()`, a codec, or a dict in MXNet's form:
-        `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`. Its other
-        keys are the codec's arguments.
+        `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`. Keys
+        other than "type" are the codec's arguments.
 
     Raises:
       ValueError: for an unknown type, an unknown key or a value out of range.

@@ -1,4 +1,4 @@
-"""What codecs with a threshold share: arguments, which tensors they compress, use of their ops."""
+"""The base class of codecs with a threshold: arguments, which tensors they compress, ops."""
 
 import abc
 import dataclasses
@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from tf_gc.codecs.base import PLANS, MessageCodec
 
-# On one host two bits take less time than the stock sum at any size (benchmarks/bypass.py), but
-# below this one the few bytes saved are not worth the rounding of biases, scales and of a small
-# model's first and last layer.
+# On one host, two bits take less time than the stock sum at any size (benchmarks/bypass.py). But
+# tensors below this size are biases, scales, and the first and last layers of small models: the
+# few bytes that compression would save there are not worth the rounding.
 _BYPASS_SIZE = 2048
 
 _DTYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -38,11 +38,11 @@ class ThresholdCodec(MessageCodec):
       threshold: `"auto"` or a number.
       bypass_size: tensors with fewer elements are reduced in full precision.
       plan: who sends what to whom.
-      sum_layers: in how many messages a sum is sent that is rounded again, 1 or 2.
-      warm_up: whether the first steps are in full precision; by default with `"auto"`.
+      sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
+      warm_up: whether the first steps are in full precision; the default is yes with `"auto"`.
 
     Raises:
-      ValueError: if a value is none that the codec takes.
+      ValueError: if the codec does not take a value.
     """
 
     threshold: float | str = "auto"
@@ -102,7 +102,8 @@ class ThresholdCodec(MessageCodec):
         shards: int,
         own: int,
     ) -> tf.Tensor:
-        # A fixed threshold has one result, whatever the plan: all that is sent is rounded.
+        # With a fixed threshold the result must not depend on the plan, so a replica also rounds
+        # its own shard.
         skip = own if self.threshold == "auto" else None
         return self._ops.encode(gradients, residuals, self.threshold, shards, skip)
 
@@ -145,12 +146,12 @@ class ThresholdCodec(MessageCodec):
     @staticmethod
     @abc.abstractmethod
     def _takes(threshold: np.float32) -> bool:
-        """Whether a number is a threshold of this codec."""
+        """Whether this codec takes a number as its threshold."""
 
     @staticmethod
     @abc.abstractmethod
     def _range() -> str:
-        """Describes those numbers."""
+        """Describes in words the numbers that `_takes` accepts, for an error."""
 
     def _checked_threshold(self) -> float | str:
         threshold = self.threshold

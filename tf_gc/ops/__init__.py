@@ -1,8 +1,8 @@
 """The native ops: loading them and thin wrappers around them.
 
-On GPUs an op only starts its work and does not wait for it, so two things differ. A message whose
-header is not the expected one gives NaN instead of an error; lengths are checked as on the CPU.
-And nobody counts how much a fixed threshold sends.
+On GPUs an op only starts its work and does not wait for it, so two things differ from the CPU. A
+message with a wrong header gives NaN instead of an error, although lengths are checked as on the
+CPU. And the ops do not count how much a fixed threshold sends.
 """
 
 from tf_gc.ops import _library
@@ -22,7 +22,7 @@ from tf_gc.ops.two_bit_shards import (
     two_bit_reencode,
 )
 
-# A library that does not fit shows when tf_gc is imported, not in the first step.
+# A library that does not fit TensorFlow fails when tf_gc is imported, not in the first step.
 _library.load()
 
 __all__ = [

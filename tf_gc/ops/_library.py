@@ -1,8 +1,7 @@
 """Loads the native op library, or says how to rebuild it.
 
 The C++ ABI of TensorFlow changes between minor versions, so the library works with
-the one it was compiled against. `setup.py` writes which one that was to
-`_build_info.py`.
+the version it was compiled against. `setup.py` writes that version to `_build_info.py`.
 """
 
 import functools
@@ -51,7 +50,7 @@ def load() -> types.ModuleType:
     try:
         return tf.load_op_library(str(library_path()))
     except tf.errors.OpError:
-        # The loader's own message is one mangled symbol, of no use to a user.
+        # The loader's own message is a mangled symbol, which does not help a user.
         raise ImportError(
             f"{misfit}, and do not load into it: another build of TensorFlow, or a damaged "
             f"file. {how_to_build()}"
@@ -68,14 +67,14 @@ def _built_for() -> str | None:
 
 
 def _abi(version: str) -> str:
-    """Returns what must be equal in two versions for their C++ ABI to be the same."""
+    """Returns the part of a version that two TensorFlows with the same C++ ABI share."""
     parts = version.split("+")[0].split(".")
-    # Nightlies and release candidates promise nothing: only the same one fits.
+    # Nightlies and release candidates promise no ABI: only the very same version fits.
     return ".".join(parts[:2]) if all(part.isdigit() for part in parts) else version
 
 
 def how_to_build() -> str:
-    """Returns the command that builds the library again, in a sentence."""
+    """Returns a sentence with the command that builds the library again."""
     try:
         direct_url = importlib.metadata.distribution("tf_gc").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

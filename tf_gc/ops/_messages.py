@@ -1,4 +1,4 @@
-"""What the wrappers of all codecs' ops share: lists of tensors, and sizes of messages."""
+"""Helpers for the wrappers of all ops: lists of tensors, and sizes of messages."""
 
 import ctypes
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from tf_gc.ops import _library
 
-# The value of the ops' attribute `skip` that stands for none.
+# The value of the ops' attribute `skip` with which no shard is skipped.
 NO_SHARD = -1
-# Of custom_ops/lib/wire.h.
+# As in custom_ops/lib/wire.h.
 _BLOCK_SIZE = 128
 
 
@@ -33,12 +33,12 @@ def non_empty(tensors: Sequence[tf.Tensor], name: str) -> Sequence[tf.Tensor]:
 
 
 def message_bits(codec: int, replicas: int, threshold: float | str) -> float:
-    """Returns the bits of an element in a message that sums up so many replicas.
+    """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
 
     Args:
       codec: the number of the codec in custom_ops/lib/wire.h.
       replicas: the number of replicas.
-      threshold: the codec's, for the error's text.
+      threshold: the codec's threshold, for the text of the error.
 
     Raises:
       ValueError: if there is no such message.

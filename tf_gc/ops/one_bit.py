@@ -7,7 +7,7 @@ import tensorflow as tf
 from tf_gc.ops import _library
 from tf_gc.ops._messages import NO_SHARD, as_list, handles, message_bits, non_empty
 
-# Of custom_ops/lib/wire.h.
+# As in custom_ops/lib/wire.h.
 _FIXED, _AUTO = 6, 7
 
 
@@ -26,7 +26,7 @@ def one_bit_encode(
     mean `|p|`, rounded to bfloat16, and sends the sign of `p` (EF-SignSGD, Karimireddy et al.
     2019). With a number, `+1` is sent where `p` is greater and `-1` elsewhere (MXNet's 1-bit
     gradient compression). A block with an element that is not finite, or not below 2^120 in
-    magnitude, is marked as such and keeps its residuals.
+    magnitude, is marked as not finite and keeps its residuals.
 
     Args:
       gradients: tensors of one dtype (float32, float16 or bfloat16) and any shapes; at least
@@ -35,9 +35,9 @@ def one_bit_encode(
         its shape, on its device.
       threshold: `"auto"`, or a number in (-2^120, 2^120).
       shards: how many shards of whole blocks the bucket is cut into, each with a message of its
-        own. All have the same length: the bucket's blocks divided by `shards`, rounded up.
-      skip: a shard that is not encoded, with `"auto"` only: its message has zeros, and its
-        residuals stay as they are.
+        own. All shards have the same length: the bucket's blocks divided by `shards`, rounded up.
+      skip: the number of a shard that is not encoded, with `"auto"` only. Its message has zeros,
+        and its residuals stay as they are.
 
     Returns:
       The messages: int64, shape [shards, words].
@@ -69,7 +69,7 @@ def one_bit_decode(
         `one_bit_encode` made of the same bucket, a row for each replica.
       like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
         not read, and where nothing else needs them their buffers become the results'.
-      threshold: the one that the messages were encoded with.
+      threshold: the threshold that the messages were encoded with.
 
     Returns:
       The sums, with the dtype and the shapes of `like`. A block is NaN if any replica marked it
@@ -96,9 +96,9 @@ def one_bit_reencode(
     """Sums a shard over all replicas, encodes the sum and updates the owner's residuals.
 
     For each element of the shard, with `p = (gradient + residual) + sum of the other replicas'
-    messages` in float32, what is sent and what becomes the residual is as in `one_bit_encode`
-    with `"auto"`. A block with an element that is not finite, here or in a message, is marked as
-    such and keeps its residuals.
+    messages` in float32, `p` is sent as `one_bit_encode` with `"auto"` would send it, and the
+    residual becomes what that leaves. A block with an element that is not finite, here or in a
+    message, is marked as not finite and keeps its residuals.
 
     Args:
       messages: int64, shape [rows, words] (or a list of such tensors): the messages with this
@@ -109,8 +109,9 @@ def one_bit_reencode(
         shard stay as they are.
       shard: the number of the shard, and of the row of the replica that owns it.
       shards: the number of shards, and of replicas.
-      layers: 1, or 2 for a second message with what the first leaves of the sum (residual
-        quantization, Juang and Gray 1982). An element that is not finite is so in both.
+      layers: 1, or 2 for a second message that encodes what the first one leaves of the sum
+        (residual quantization, Juang and Gray 1982). Both messages mark a block that is not
+        finite.
 
     Returns:
       The messages: int64, shape [layers, words].
@@ -118,8 +119,8 @@ def one_bit_reencode(
     Raises:
       ValueError: if the lists are empty, or gradients and residuals differ in length.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
-        number of blocks, there are not `shards` of them, `shard` is none of them, `layers` is
-        neither 1 nor 2, or a residual does not fit its gradient or occurs twice.
+        number of blocks, there are not `shards` messages, no shard has the number `shard`,
+        `layers` is neither 1 nor 2, or a residual does not fit its gradient or occurs twice.
     """
     return _library.load().tf_gc_one_bit_reencode(
         messages=as_list(messages),
@@ -143,7 +144,7 @@ def one_bit_count(
       messages: int64, shape [rows, words] (or a list of such tensors): the messages with one
         shard that `one_bit_encode` made, a row for each replica.
       replicas: the number of rows.
-      threshold: the one that the messages were encoded with, a number.
+      threshold: the threshold that the messages were encoded with, a number.
 
     Returns:
       The message with the sum: int64, shape [1, words].
@@ -151,7 +152,7 @@ def one_bit_count(
     Raises:
       ValueError: if the list is empty or the threshold is `"auto"`.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
-        threshold, there are not `replicas` of them, or `replicas` is out of range.
+        threshold, there are not `replicas` messages, or `replicas` is out of range.
     """
     if threshold == "auto":
         raise ValueError('threshold must be a number, got "auto"')
@@ -176,20 +177,20 @@ def one_bit_decode_shards(
         shard, in order, made by `one_bit_reencode` for `"auto"`, by `one_bit_count` for a number.
       like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
         not read, and where nothing else needs them their buffers become the results'.
-      threshold: the one that the gradients were encoded with.
+      threshold: the threshold that the gradients were encoded with.
       shards: the number of shards.
       replicas: the number of replicas that were summed.
-      layers: the rows of each shard, which are added up; 1 with a fixed threshold.
+      layers: how many rows each shard has, whose values are added up; 1 with a fixed threshold.
 
     Returns:
-      The sums, with the dtype and the shapes of `like`. With a fixed threshold they are, bit for
-      bit, what `one_bit_decode` makes of all replicas' messages. A block is NaN if it was marked
-      as not finite.
+      The sums, with the dtype and the shapes of `like`. With a fixed threshold they equal, bit for
+      bit, what `one_bit_decode` returns for the messages of all replicas. A block is NaN if it was
+      marked as not finite.
 
     Raises:
       ValueError: if a list is empty.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
-        number of blocks, there are not `shards` times `layers` of them, or `replicas` or
+        number of blocks, there are not `shards` times `layers` messages, or `replicas` or
         `layers` is out of range.
     """
     return _library.load().tf_gc_one_bit_decode_shards(
@@ -203,10 +204,10 @@ def one_bit_decode_shards(
 
 
 def one_bit_message_bits(replicas: int, threshold: float | str = "auto") -> float:
-    """Returns the bits of an element in a message that sums up so many replicas.
+    """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
 
     Args:
-      replicas: the number of replicas, 1 for what `one_bit_encode` makes.
+      replicas: the number of replicas; 1 for the messages of `one_bit_encode`.
       threshold: `"auto"` or a number.
 
     Raises:
@@ -216,7 +217,7 @@ def one_bit_message_bits(replicas: int, threshold: float | str = "auto") -> floa
 
 
 def _attributes(threshold: float | str) -> dict[str, bool | float]:
-    """Returns the ops' attributes for a threshold. ValueError if it only looks like one."""
+    """Returns the ops' attributes for a threshold. ValueError for strings except "auto"."""
     if threshold == "auto":
         return {"fixed": False, "threshold": 0.0}
     if isinstance(threshold, str):

@@ -24,12 +24,13 @@ def two_bit_encode(
 
     For each element, with `p = gradient + residual`, one of `+s`, `-s` and `0` is sent and
     the residual becomes `p` minus what was sent (error feedback, as in MXNet's gradient
-    compression). A fixed threshold is `s`, and is sent where `p` reaches it. With `"auto"`
-    each block of 128 consecutive elements of a flattened tensor has its own `s`: two thirds of the
-    block's largest `|p|`, rounded to bfloat16. What reaches half of it is sent, which makes this
-    the uniform quantizer with three levels (scaled by the largest, as in TernGrad, Wen et al. 2017,
-    but rounding to the nearest level). An element that is not finite, or not below 2^120 in
-    magnitude, is marked as such and keeps its residual.
+    compression). With a fixed threshold, `s` is the threshold, and an element is sent where its
+    `|p|` reaches `s`. With `"auto"`, each block of 128 consecutive elements of a flattened tensor
+    has its own `s`: two thirds of the block's largest `|p|`, rounded to bfloat16. An element is
+    then sent where its `|p|` reaches half of `s`. That is the uniform quantizer with three levels
+    (scaled by the largest element, as in TernGrad, Wen et al. 2017, but rounding to the nearest
+    level). An element that is not finite, or not below 2^120 in magnitude, is marked as not finite
+    and keeps its residual.
 
     Args:
       gradients: tensors of one dtype (float32, float16 or bfloat16) and any shapes; at least
@@ -38,9 +39,9 @@ def two_bit_encode(
         its shape, on its device.
       threshold: `"auto"`, or a number in [2^-126, 2^120).
       shards: how many shards of whole blocks the bucket is cut into, each with a message of its
-        own. All have the same length: the bucket's blocks divided by `shards`, rounded up.
-      skip: a shard that is not encoded, with `"auto"` only: its message says zero, and its
-        residuals stay as they are.
+        own. All shards have the same length: the bucket's blocks divided by `shards`, rounded up.
+      skip: the number of a shard that is not encoded, with `"auto"` only. Its message decodes to
+        zeros, and its residuals stay as they are.
 
     Returns:
       The messages: int64, shape [shards, words].
@@ -71,7 +72,7 @@ def two_bit_decode(
         `two_bit_encode` made of the same bucket, a row for each replica.
       like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
         not read, and where nothing else needs them their buffers become the results'.
-      threshold: the one that the messages were encoded with.
+      threshold: the threshold that the messages were encoded with.
 
     Returns:
       The sums, with the dtype and the shapes of `like`. An element is NaN if any replica
@@ -95,7 +96,7 @@ def wire_version() -> int:
 
 
 def device_types() -> frozenset[str]:
-    """Returns the types of device ("CPU", "GPU") that the native ops were built for."""
+    """Returns the device types ("CPU", "GPU") that the native ops were built for."""
     _library.load()
     kernels = _compat.registered_kernels("TfGc>TwoBitEncode").kernel
     return frozenset(kernel.device_type for kernel in kernels)
@@ -104,8 +105,8 @@ def device_types() -> frozenset[str]:
 def cuda_versions() -> tuple[int, int] | None:
     """Returns the CUDA versions of the ops' runtime and of this machine's driver.
 
-    Each is 1000 · major + 10 · minor, the driver's 0 if there is none; `None` if the native ops
-    were not built for GPUs.
+    Each version is 1000 · major + 10 · minor. The driver's is 0 if there is no driver. Returns
+    `None` if the native ops were not built for GPUs.
     """
     library = ctypes.CDLL(str(_library.library_path()))
     if not hasattr(library, "tf_gc_cuda_versions"):
@@ -116,7 +117,7 @@ def cuda_versions() -> tuple[int, int] | None:
 
 
 def attribute(threshold: float | str) -> float:
-    """Returns the ops' attribute for a threshold. ValueError if it only looks like one."""
+    """Returns the ops' attribute for a threshold. ValueError for 0 and for other strings."""
     if threshold == "auto":
         return _AUTO
     if isinstance(threshold, str) or threshold == _AUTO:

@@ -1,4 +1,4 @@
-"""Wrappers of the ops that sum a bucket shard by shard, each on the replica that owns it."""
+"""Wrappers of the ops that sum a bucket by shards, each shard on the replica that owns it."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from tf_gc.ops import _library
 from tf_gc.ops._messages import as_list, handles, message_bits, non_empty
 from tf_gc.ops.two_bit import attribute
 
-# Of custom_ops/lib/wire.h.
+# As in custom_ops/lib/wire.h.
 _FIXED, _AUTO = 1, 2
 
 
@@ -23,10 +23,10 @@ def two_bit_reencode(
     """Sums a shard over all replicas, encodes the sum and updates the owner's residuals.
 
     For each element of the shard, with `p = (gradient + residual) + sum of the other replicas'
-    messages` in float32, what is sent and what becomes the residual is as in `two_bit_encode`
-    with `"auto"`. So what both roundings leave, that of the sum and that of the owner's own
-    gradient, is in one residual (error feedback on both stages, as in DoubleSqueeze, Tang et al.
-    2019). An element that is not finite, here or in a message, is marked as such and keeps its
+    messages` in float32, `p` is sent as `two_bit_encode` with `"auto"` would send it, and the
+    residual becomes what that leaves. So one residual keeps what is left of the owner's own
+    gradient and of the sum (error feedback on both stages, as in DoubleSqueeze, Tang et al. 2019).
+    An element that is not finite, here or in a message, is marked as not finite and keeps its
     residual.
 
     Args:
@@ -38,8 +38,9 @@ def two_bit_reencode(
         shard stay as they are.
       shard: the number of the shard, and of the row of the replica that owns it.
       shards: the number of shards, and of replicas.
-      layers: 1, or 2 for a second message with what the first leaves of the sum (residual
-        quantization, Juang and Gray 1982). An element that is not finite is so in both.
+      layers: 1, or 2 for a second message that encodes what the first one leaves of the sum
+        (residual quantization, Juang and Gray 1982). Both messages mark an element that is not
+        finite.
 
     Returns:
       The messages: int64, shape [layers, words].
@@ -47,8 +48,8 @@ def two_bit_reencode(
     Raises:
       ValueError: if the lists are empty, or gradients and residuals differ in length.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
-        number of blocks, there are not `shards` of them, `shard` is none of them, `layers` is
-        neither 1 nor 2, or a residual does not fit its gradient or occurs twice.
+        number of blocks, there are not `shards` messages, no shard has the number `shard`,
+        `layers` is neither 1 nor 2, or a residual does not fit its gradient or occurs twice.
     """
     return _library.load().tf_gc_two_bit_reencode(
         messages=as_list(messages),
@@ -72,7 +73,7 @@ def two_bit_count(
       messages: int64, shape [rows, words] (or a list of such tensors): the messages with one
         shard that `two_bit_encode` made, a row for each replica.
       replicas: the number of rows.
-      threshold: the one that the messages were encoded with, a number.
+      threshold: the threshold that the messages were encoded with, a number.
 
     Returns:
       The message with the sum: int64, shape [1, words].
@@ -80,7 +81,7 @@ def two_bit_count(
     Raises:
       ValueError: if the list is empty or the threshold is `"auto"`.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec or
-        threshold, there are not `replicas` of them, or `replicas` is out of range.
+        threshold, there are not `replicas` messages, or `replicas` is out of range.
     """
     if threshold == "auto":
         raise ValueError('threshold must be a positive number, got "auto"')
@@ -105,20 +106,20 @@ def two_bit_decode_shards(
         shard, in order, made by `two_bit_reencode` for `"auto"`, by `two_bit_count` for a number.
       like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
         not read, and where nothing else needs them their buffers become the results'.
-      threshold: the one that the gradients were encoded with.
+      threshold: the threshold that the gradients were encoded with.
       shards: the number of shards.
       replicas: the number of replicas that were summed.
-      layers: the rows of each shard, which are added up; 1 with a fixed threshold.
+      layers: how many rows each shard has, whose values are added up; 1 with a fixed threshold.
 
     Returns:
-      The sums, with the dtype and the shapes of `like`. With a fixed threshold they are, bit for
-      bit, what `two_bit_decode` makes of all replicas' messages. An element is NaN if it was
-      marked as not finite.
+      The sums, with the dtype and the shapes of `like`. With a fixed threshold they equal, bit for
+      bit, what `two_bit_decode` returns for the messages of all replicas. An element is NaN if it
+      was marked as not finite.
 
     Raises:
       ValueError: if a list is empty.
       tf.errors.InvalidArgumentError: if a message has another length, wire version, codec,
-        threshold or number of blocks, there are not `shards` times `layers` of them, or
+        threshold or number of blocks, there are not `shards` times `layers` messages, or
         `replicas` or `layers` is out of range.
     """
     return _library.load().tf_gc_two_bit_decode_shards(
@@ -132,10 +133,10 @@ def two_bit_decode_shards(
 
 
 def two_bit_message_bits(replicas: int, threshold: float | str = "auto") -> float:
-    """Returns the bits of an element in a message that sums up so many replicas.
+    """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
 
     Args:
-      replicas: the number of replicas, 1 for what `two_bit_encode` makes.
+      replicas: the number of replicas; 1 for the messages of `two_bit_encode`.
       threshold: `"auto"` or a number.
 
     Raises:
