@@ -1,4 +1,4 @@
-"""Residuals: what each replica has not sent yet, one variable for each (variable, replica)."""
+"""Residuals: what each replica has not sent yet, for each variable of a model."""
 
 import json
 import threading
@@ -15,9 +15,10 @@ from tf_gc import warm_up
 
 NOTHING_COMPRESSED = "nothing is compressed now"
 
-# Of the variables here. A `tf.function` in whose first trace variables are made, if only in an
-# `init_scope`, is traced a second time, which would double the work until the first step: it would
-# lift them out of the function. These are made outside of it from the start.
+# An argument of all variables made here. If the first trace of a `tf.function` makes variables,
+# even in an `init_scope`, TensorFlow traces the function a second time in order to lift the
+# variables out of it. That would double the work until the first step, and these variables are made
+# outside of the function anyway.
 _NOT_LIFTED = {"experimental_enable_variable_lifting": False}
 
 
@@ -31,9 +32,9 @@ class CompressionState(tf.Module):
     aggregation.)
 
     A residual is made, with zeros, when a gradient of its variable is first reduced, and is
-    released with its variable. Restoring before the first step works as for any Keras
-    variable that does not exist yet: the values wait. One line of the log says what became of
-    them, at the first reduction after that. A single replica adds its part to its first gradient.
+    released with its variable. A checkpoint may be restored before the first step: as for any
+    Keras variable that does not exist yet, the values wait. At the first reduction after that, one
+    line of the log says what became of them. A single replica adds its part to its first gradient.
     """
 
     def __init__(self, in_use: bool = True) -> None:
@@ -44,8 +45,9 @@ class CompressionState(tf.Module):
         """
         super().__init__(name="compression_state")
         self._in_use = in_use
-        # Its attributes are what a checkpoint holds, each by its key: the variable's name and,
-        # for a name that occurs again, a number in the order of the first reductions.
+        # A checkpoint holds the attributes of these modules, each by its key. A key is the
+        # variable's name and, if that name occurs again, a number in the order of the first
+        # reductions.
         self._residuals = tf.Module(name="residuals")
         self._warm_ups = tf.Module(name="warm_ups")
         self._key_of = _KeyOf()
@@ -66,8 +68,8 @@ class CompressionState(tf.Module):
     def warm_up_of(self, variable: tf.Variable) -> Any:
         """Returns the state of a warm-up, a mirrored float32 variable of shape [warm_up.SIZE].
 
-        It is made at the first call. Under a strategy of several workers that is a collective:
-        all of them have to call it, for the same variables in the same order.
+        The first call makes that variable. Under a strategy of several workers this is a
+        collective: all workers have to call it, for the same variables in the same order.
 
         Args:
           variable: the first of the distributed variables whose gradients are reduced together.
@@ -94,20 +96,20 @@ class CompressionState(tf.Module):
 
     @property
     def warm_up_steps(self) -> int:
-        """How many steps were in full precision (`TwoBit.warm_up`); the most of several models."""
+        """How many steps were in full precision (`TwoBit.warm_up`); of several models, the most."""
         return max((int(warm_up.steps(state)) for state in self._warm_ups.variables), default=0)
 
     def total(self, variable: tf.Variable) -> npt.NDArray[np.float32] | None:
         """Returns the sum of a variable's residuals over all replicas, of its shape.
 
-        Under a strategy of several workers that is a collective: all of them have to call it,
-        for the same variables in the same order.
+        Under a strategy of several workers this is a collective: all workers have to call it, for
+        the same variables in the same order.
 
         Args:
           variable: a distributed variable.
 
         Returns:
-          The sum, `None` if the variable has no residuals.
+          The sum, or `None` if the variable has no residuals.
         """
         key = self._key_of.by_id.get(id(variable))
         return None if key is None else getattr(self._residuals, key).numpy()
@@ -122,17 +124,17 @@ class CompressionState(tf.Module):
         self._residual_of(variable).assign(total)
 
     def add_restored(self, gradient: Any, variable: tf.Variable) -> Any:
-        """Adds to the gradient of a single replica what was restored for its variable, once.
+        """Adds, once, the restored residual of a variable to the gradient of a single replica.
 
-        That replica has nobody to send to, and so nothing else ever uses its residuals. An
-        element that is not finite takes nothing, as under compression.
+        A single replica sends nothing, so nothing else ever uses its residuals. Where gradient
+        plus residual is not finite, the residual stays as it is, as under compression.
 
         Args:
-          gradient: of the variable's shape; one that is sparse is left alone.
+          gradient: has the shape of the variable; a sparse gradient is left alone.
           variable: the distributed variable.
 
         Returns:
-          The sum, in the gradient's dtype; the gradient where nothing was restored.
+          The sum, in the gradient's dtype; the gradient itself if nothing was restored.
         """
         known = id(variable) in self._key_of.by_id
         if not (known or self._new_key(variable.name) in self._latest.keys):
@@ -147,12 +149,12 @@ class CompressionState(tf.Module):
             return tf.cast(total, gradient.dtype)
 
     def say_what_was_restored(self) -> None:
-        """Logs, once after a restore or at the start, which residuals there are."""
+        """Logs which residuals were restored: once after a restore, or once at the start."""
         if not self._latest.said:
             self._latest.say(self._keys())
 
     def reset(self) -> None:
-        """Starts anew: what has not been sent yet is dropped, and a warm-up begins again."""
+        """Starts anew: drops what has not been sent yet, and begins the warm-up again."""
         for variable in self.variables:
             for component in variable.values:
                 component.assign(tf.zeros_like(component))
@@ -161,8 +163,9 @@ class CompressionState(tf.Module):
         return len(self._residuals.variables)
 
     def _residual_of(self, variable: tf.Variable) -> Any:
-        # An id is not used again while its entry is here: the entry goes with the variable.
-        # Two models may be traced in two threads: variables of one name need a key each.
+        # No other variable can have this id while its entry exists: the entry is removed together
+        # with its variable. The lock is for models that are traced in two threads, where two
+        # variables of one name must not get the same key.
         with self._key_of.lock:
             key = self._key_of.by_id.get(id(variable))
             return getattr(self._residuals, key or self._create(variable))
@@ -194,7 +197,7 @@ class CompressionState(tf.Module):
         if not self._in_use:
             self._latest.drop()
         elif mine:
-            for key in set(mine) - set(keys):  # what it holds is of steps that are undone
+            for key in set(mine) - set(keys):  # it comes from steps that the restore undoes
                 for component in getattr(self._residuals, key).values:
                     component.assign(tf.zeros_like(component))
             self._latest.say(mine)
@@ -210,14 +213,14 @@ class CompressionState(tf.Module):
 
 
 def said_of(names: Iterable[str], what: str) -> str:
-    """Returns what happened to the residuals of some variables, in words."""
+    """Says in words what happened to the residuals of some variables."""
     return f"residuals of {', '.join(sorted(names))} {what}"
 
 
 class _Restore:
-    """What the latest restored checkpoint has, and whether the log knows what became of it.
+    """The keys in the latest restored checkpoint, and whether the log says what became of them.
 
-    Before the first one that is a checkpoint without residuals.
+    Before any restore, this stands for a checkpoint without residuals.
     """
 
     def __init__(self, keys: frozenset[str]) -> None:
@@ -232,7 +235,7 @@ class _Restore:
             )
 
     def say(self, mine: Sequence[str]) -> None:
-        """Logs which keys were found in both, in the checkpoint only and in `mine` only."""
+        """Logs which keys are in both, in the checkpoint only, and in `mine` only."""
         self.said = True
         if not self.keys:
             logging.info("tf_gc: residuals of all %d variables start at zero", len(mine))
@@ -250,7 +253,7 @@ class _Restore:
 
 
 class _SavedKeys(tf.train.experimental.PythonState):
-    """The keys of the residuals in a checkpoint, which tell a restore from a start."""
+    """Saves the keys of the residuals in a checkpoint, and notices when one is restored."""
 
     def __init__(self, state: CompressionState) -> None:
         self._state = weakref.ref(state)
@@ -266,9 +269,9 @@ class _SavedKeys(tf.train.experimental.PythonState):
 
 
 class _KeyOf:
-    """The keys of living variables, which have no hash of their own, by their identity.
+    """The keys of living variables. Variables have no hash, so their identity finds the key.
 
-    (In an object, since a `tf.Module` would take a dict for something to save.)
+    (This is an object because a `tf.Module` would try to save a dict.)
 
     Attributes:
       by_id: the key of each variable, by its `id()`.

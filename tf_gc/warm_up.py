@@ -1,23 +1,23 @@
 """Warm-up: the first steps in full precision, ended by a rule.
 
-An optimizer that divides by the size of past gradients, such as Adam, remembers for long the noise
-that compression adds to its first and largest ones. Deep Gradient Compression (Lin et al. 2018)
-and 1-bit Adam (Tang et al. 2021) therefore begin with full precision. Here that lasts until the
-squared norm of the summed gradients, averaged over the latest steps, has not grown for as many
-steps as the average looks back. That average is the sum of what Adam keeps of squared
-gradients: 1-bit Adam, too, waits until it is stable.
+An optimizer such as Adam divides by the size of past gradients. The first gradients are the
+largest, and if compression adds noise to them, Adam remembers that noise for a long time. Deep
+Gradient Compression (Lin et al. 2018) and 1-bit Adam (Tang et al. 2021) therefore begin with full precision.
+Here the warm-up lasts until the squared norm of the summed gradients, averaged over the latest
+`PATIENCE` steps, has not grown for `PATIENCE` steps. That average is the sum of Adam's averages of
+squared gradients, and 1-bit Adam, too, waits until those are stable.
 """
 
 from typing import Any
 
 import tensorflow as tf
 
-# The steps that the average looks back, and those without growth that end the warm-up.
+# How many steps the average looks back, and how many steps without growth end the warm-up.
 PATIENCE = 10
-# What counts as growth: so much more than the maximum so far.
+# The average grows if it is larger than the maximum so far by this factor.
 _GROWTH = 1.01
 
-# What a variable of the state holds.
+# The elements of the state: its size, and the position of each.
 SIZE = 6
 _AVERAGE, _WEIGHT, _MAXIMUM, _SINCE, _STEPS, _NORM = range(SIZE)
 
@@ -39,8 +39,8 @@ def steps(state: tf.Tensor) -> tf.Tensor:
 def report(state: tf.Tensor) -> tf.Tensor:
     """Returns what replicas sum up, a float32 scalar: the squared norm of the step before.
 
-    Each computes it from the same sums, but not necessarily in the same order of additions. That
-    they add up what each found makes them decide alike.
+    Each replica computes the norm from the same sums, but not necessarily in the same order of
+    additions. All replicas use the sum of what each of them found, so they decide alike.
     """
     return state[_NORM]
 
@@ -54,7 +54,7 @@ def after_step(state: tf.Tensor, reported: tf.Tensor, sums: Any) -> tf.Tensor:
       sums: the summed gradients of this step, of any shapes and float types.
     """
     average, weight, maximum, since, done, _ = tf.unstack(state)
-    # Of the first step there is no report yet; of one that overflowed there is none of use.
+    # In the first step there is no report yet, and after an overflow the report is of no use.
     counts = tf.logical_and(done > 0, tf.math.is_finite(reported))
     decay = 1 - 1 / PATIENCE
     average = tf.where(counts, decay * average + (1 - decay) * reported, average)
@@ -63,6 +63,6 @@ def after_step(state: tf.Tensor, reported: tf.Tensor, sums: Any) -> tf.Tensor:
     grows = norm > _GROWTH * maximum
     maximum = tf.where(grows, norm, maximum)
     since = tf.where(tf.logical_or(grows, tf.equal(done, 0)), 0.0, since + 1)
-    # One op for each tensor, without a copy of it.
+    # `l2_loss` is one op for each tensor, and makes no copy of the tensor.
     halves = [tf.nn.l2_loss(tf.cast(total, tf.float32)) for total in sums]
     return tf.stack([average, weight, maximum, since, done + 1, 2 * tf.add_n(halves)])

@@ -1,4 +1,4 @@
-"""Workers make sure that they speak the same language before the first step."""
+"""Before the first step, workers check that they use the same codec and wire format."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ import tensorflow as tf
 from tf_gc.codecs import Codec
 from tf_gc.ops.two_bit import wire_version
 
-# Bytes of a description on the wire; what is longer is cut.
+# Bytes of a description on the wire; a longer one is cut.
 _SIZE = 512
 
 
 def check_agreement(
     codec: Codec, averages_layer_state: bool, gather: Callable[[tf.Tensor], tf.Tensor]
 ) -> None:
-    """Compares what decides about messages and collectives with the other workers.
+    """Checks that all workers will send the same kinds of messages and run the same collectives.
 
     Args:
       codec: this worker's codec.
@@ -24,7 +24,7 @@ def check_agreement(
         workers, [workers, words].
 
     Raises:
-      ValueError: on every worker, if one of them differs.
+      ValueError: on every worker, if any worker differs from the others.
     """
     average = f"average_layer_state={averages_layer_state}"
     description = f"{codec!r}, {average}, wire version {wire_version()}"

@@ -1,7 +1,7 @@
-"""Joining a cluster of workers, with errors that say what is wrong with it.
+"""Joins a cluster of workers, with errors that say what is wrong with the cluster.
 
-TensorFlow takes a description of a cluster as it is: with a port above 65535, a parameter
-server or one address twice, workers wait for each other for an hour; other mistakes end in
+TensorFlow does not check the description of a cluster. If it has a port above 65535, a parameter
+server, or the same address twice, workers wait for each other for an hour. Other mistakes end in
 "Invalid device filter" or "Could not start gRPC server".
 """
 
@@ -21,8 +21,8 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
     """Raises ValueError, naming the wrong value, if `resolver` describes no usable cluster.
 
     Args:
-      resolver: who the workers are and which one this is; `None` for `TF_CONFIG`. One without
-        any workers is fine, and means to train alone.
+      resolver: who the workers are and which one this is; `None` for `TF_CONFIG`. A resolver
+        without any workers is fine, and means that this process trains alone.
     """
     resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if isinstance(resolver, tf.distribute.cluster_resolver.TFConfigClusterResolver):
@@ -35,7 +35,7 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
             raise ValueError(
                 f"the cluster has tasks of the type {job!r}; this strategy knows {_JOBS}"
             )
-    # A job with gaps is {index: address} instead of a list.
+    # The addresses of a job are a list or, if there are gaps, {index: address}.
     tasks = {
         (job, index): address
         for job, addresses in jobs.items()
@@ -51,7 +51,7 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
             f'{mine[0]!r}, task index {mine[1]!r}. In TF_CONFIG that is "task": '
             '{"type": "worker", "index": 0}'
         )
-    # An evaluator need not be among the workers, which do not talk to it.
+    # The workers do not talk to an evaluator, so it need not be in the cluster.
     if mine not in tasks and mine[0] != "evaluator":
         known = ", ".join(f"{job} {index}" for job, index in tasks)
         raise ValueError(f"this process is {mine[0]} {mine[1]}, the cluster has {known}")
@@ -61,16 +61,16 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
 def joining(
     resolver: tf.distribute.cluster_resolver.ClusterResolver | None, timeout_seconds: float | None
 ) -> Iterator[None]:
-    """Checks the cluster, and makes errors of TensorFlow's start readable.
+    """Checks the cluster, and replaces errors of TensorFlow's start by readable ones.
 
     Args:
       resolver: as for `check_cluster`.
-      timeout_seconds: what `limit_registration` was given.
+      timeout_seconds: as for `limit_registration`.
 
     Raises:
       ValueError: see `check_cluster`.
       OSError: if this worker's port is taken.
-      TimeoutError: if the other workers did not come in time.
+      TimeoutError: if the other workers did not start in time.
     """
     check_cluster(resolver)
     try:
@@ -103,7 +103,7 @@ def limit_registration(config: tf.compat.v1.ConfigProto, timeout_seconds: float 
     if timeout_seconds:
         coordination = config.experimental.coordination_config
         coordination.cluster_register_timeout_in_ms = int(timeout_seconds * 1000)
-        # Without it the first worker would register with itself, and then wait without limit.
+        # Without the barrier, the first worker would register and then wait without a limit.
         coordination.cluster_register_with_barrier = True
 
 
@@ -120,7 +120,7 @@ def _check_tf_config() -> None:
             f'TF_CONFIG must be {{"cluster": {{...}}, "task": {{...}}}}, and is {text!r}'
         )
     if "task" in config and "cluster" not in config:
-        # TensorFlow would take that for a job of one worker.
+        # TensorFlow would take this for a job of one worker.
         raise ValueError(f'TF_CONFIG has a "task" but no "cluster": {text!r}')
     index = config.get("task", {}).get("index", 0)
     try:

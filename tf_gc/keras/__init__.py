@@ -1,4 +1,4 @@
-"""What connects tf_gc to Keras, and its callbacks."""
+"""The hooks by which tf_gc works with Keras, and callbacks for users."""
 
 from tf_gc.keras.backup import BackupAndRestore
 

@@ -1,9 +1,10 @@
-"""Keras' optimizer step where it depends on the step's number, with replicas that agree.
+"""Keras' optimizer step where it depends on the step's number: all replicas decide together.
 
-With `gradient_accumulation_steps` Keras decides in a `cond`, inside each replica, whether a
-step updates the variables or only accumulates; with `ema_overwrite_frequency`, whether it
-overwrites them. Replicas cannot meet inside a `cond` of their own, so under a strategy Keras
-fails there. Here they meet first, decide once, and run the branch together.
+With `gradient_accumulation_steps` Keras decides in a `cond`, inside each replica, whether a step
+updates the variables or only accumulates gradients. With `ema_overwrite_frequency` it decides in
+the same way whether to overwrite the variables. Replicas cannot meet inside a `cond` of one replica,
+so Keras fails there under a strategy. The functions here let the replicas meet first, decide once,
+and then run the branch together.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ Branch = Callable[[], Any]
 
 
 def needs_decision(optimizer: Any) -> bool:
-    """Whether the optimizer's step depends on the number of the step."""
+    """Whether what the optimizer does in a step depends on the number of the step."""
     return bool(
         optimizer.gradient_accumulation_steps
         or (optimizer.use_ema and optimizer.ema_overwrite_frequency)
@@ -23,14 +24,14 @@ def needs_decision(optimizer: Any) -> bool:
 
 
 def apply_gradients(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-    """Does in a replica context what Keras' `_backend_apply_gradients` does.
+    """Does what Keras' `_backend_apply_gradients` does, in a replica context.
 
-    With `gradient_accumulation_steps`, only every such step sends gradients.
+    With `gradient_accumulation_steps`, only the steps that update the variables send gradients.
 
     Args:
       optimizer: a Keras optimizer.
       gradients: this replica's gradients.
-      variables: their Keras variables.
+      variables: the Keras variables of those gradients.
     """
     if optimizer.gradient_accumulation_steps:
         _accumulate_or_update(optimizer, gradients, variables)
@@ -90,9 +91,9 @@ def _decide(
     """Lets the replicas meet, and calls one of two functions in the cross-replica context.
 
     Args:
-      remainder: gives the number that decides, the same in all replicas.
-      if_zero: called with the replicas' `values` if it is 0.
-      otherwise: called with them if it is not.
+      remainder: returns the number that decides, which is the same in all replicas.
+      if_zero: called with the replicas' `values` if that number is 0.
+      otherwise: called with the replicas' `values` if it is not 0.
       values: a structure of this replica's tensors.
     """
 

@@ -1,4 +1,4 @@
-"""BackupAndRestore: a job that is killed goes on, with what its replicas had not sent."""
+"""BackupAndRestore: backups that include what replicas have not sent yet."""
 
 import json
 import os
@@ -25,27 +25,28 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     ```
 
     A backup holds the model, its optimizer, the epoch and, for each variable, the sum of its
-    residuals over the replicas, in float32: the gradient that has not been applied yet. Each is
-    a folder of its own that counts from the moment it is complete, so that the last complete
-    backup is there whenever the job is killed. Restoring gives each replica an equal part of
-    the residuals, whatever their number. Where the model has changed, what fits is restored and
-    one line of the log says what was not. A backup of Keras' callback is restored, too.
+    residuals over the replicas, in float32: the gradient that has not been applied yet. Each
+    backup is a folder of its own that counts from the moment when it is complete, so the last
+    complete backup is there whenever the job is killed. Restoring gives each replica an equal
+    part of the residuals, whatever the number of replicas. If the model has changed, the callback
+    restores what fits, and one line of the log says what did not. It also restores backups of
+    Keras' callback.
 
     Under `tf_gc.CompressedMultiWorkerMirroredStrategy` all workers give the same directory, on
-    a file system that they share; the chief writes, all take part in the sum and all read.
-    Under any other strategy there are no residuals to keep.
+    a file system that they share. The chief writes; all workers take part in the sum, and all
+    read. Under strategies that are not tf_gc's there are no residuals to keep.
 
-    SIGTERM, by which schedulers announce the end, makes `fit` save after the step, stop and
-    return, with `preempted` set and the backup kept; a second one ends the process. If one
-    worker gets it, all of them stop after the same step, within about a second. A program with a
-    handler for SIGTERM keeps it, and calls `request_stop` where it wants the same. As with
-    Keras' callback, training goes on from the beginning of the epoch in which it was saved.
+    Schedulers announce the end of a job by SIGTERM. It makes `fit` save after the step, stop and
+    return, with `preempted` set and the backup kept. A second SIGTERM ends the process. If one
+    worker gets SIGTERM, all workers stop after the same step, within about a second. A program
+    that has a handler for SIGTERM keeps it, and may call `request_stop` in it. As with Keras'
+    callback, training goes on from the beginning of the epoch in which the backup was made.
 
     Attributes:
       preempted: whether the last `fit` stopped early for SIGTERM or `request_stop`.
     """
 
-    # To `one_writer`: no need to give other workers files of their own.
+    # Tells `one_writer` that other workers need no files of their own for this callback.
     writes_on_chief = True
 
     def __init__(
@@ -65,8 +66,8 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
           delete_checkpoint: whether to remove the directory when training has ended.
 
         Raises:
-          ValueError: if `backup_dir` is empty or `save_freq` is something else.
-          ImportError: if the Keras at hand backs up in a way that is not known.
+          ValueError: if `backup_dir` is empty or `save_freq` has another value.
+          ImportError: if the installed Keras makes backups in a way that tf_gc does not know.
         """
         missing = [
             name
@@ -83,7 +84,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         self._files = BackupFiles(self.backup_dir)
 
     def request_stop(self) -> None:
-        """Asks for what SIGTERM asks for: save after this step and stop. For signal handlers."""
+        """Asks `fit` to save after this step and stop, as SIGTERM does. For signal handlers."""
         self._preemption.request()
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -106,7 +107,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             self._stop()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.preempted:  # this epoch is to be trained again
+        if self.preempted:  # after a restart, this epoch is trained again
             return
         super().on_epoch_end(epoch, logs)
         if self._preemption.agreed(ask_now=True):
@@ -130,7 +131,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         logging.warning("tf_gc: asked to stop; saved to %s and stops training", self.backup_dir)
 
     def _save_model(self) -> None:
-        # All workers read all variables, which may be collectives; the chief writes.
+        # Reading a variable may be a collective, so all workers read all; only the chief writes.
         if not self._is_chief:
             self.model.save_weights(os.path.join(self.backup_dir, _WEIGHTS))
             write_totals(self.model, None)
@@ -167,7 +168,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
 
     def _restore_from(self, folder: str) -> list[str]:
-        """Restores a backup, and returns what of it, or of the model, was left out."""
+        """Restores a backup, and returns in words what did not fit between backup and model."""
         if not self.model.built:
             raise ValueError(
                 "build the model before fit(), for instance by calling it on a batch of data: "

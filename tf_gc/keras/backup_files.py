@@ -1,8 +1,8 @@
-"""A directory of backups of which the last complete one is there whenever the writer dies.
+"""A directory of backups that has its last complete backup even if the writer is killed.
 
-Each backup is a folder of its own, with a number as its name. A list of those that are complete,
-the newest first, is replaced in one step when another one is; only then older ones are removed.
-A folder that is not in the list is what a writer left that was killed.
+Each backup is a folder of its own, with a number as its name. A list names the complete backups,
+the newest first. When another backup is complete, the list is replaced in one step; only then are older
+backups removed. A folder that is not in the list was left behind by a writer that was killed.
 """
 
 import json
@@ -17,10 +17,10 @@ class BackupFiles:
     """The backups in a directory, local or a URL that `tf.io.gfile` knows."""
 
     def __init__(self, directory: str) -> None:
-        """Does nothing to the directory, which need not exist.
+        """Initializes the object. The directory need not exist, and is not changed.
 
         Args:
-          directory: where the backups are; nothing else may be there.
+          directory: where the backups are; it may contain nothing else.
         """
         self._directory = directory
 
@@ -29,18 +29,18 @@ class BackupFiles:
         return [self._path(name) for name in self._names()]
 
     def begin(self) -> str:
-        """Makes the folder of a new backup; it does not count until it is committed."""
+        """Makes the folder of a new backup, which does not count until it is committed."""
         taken = [int(name) for name in self._entries() if name.isdecimal()]
         folder = self._path(str(max(taken, default=0) + 1))
         tf.io.gfile.makedirs(folder)
         return folder
 
     def commit(self, folder: str, keep: int) -> None:
-        """Makes `folder` the newest complete backup and removes all but `keep` of them.
+        """Makes `folder` the newest complete backup and removes all but the newest `keep` backups.
 
         Args:
           folder: what `begin` returned, with all files written and closed.
-          keep: how many complete backups are kept, with this one.
+          keep: how many complete backups are kept, including this one.
         """
         for name in tf.io.gfile.listdir(folder):
             _flush(os.path.join(folder, name))
@@ -52,7 +52,7 @@ class BackupFiles:
                 tf.io.gfile.rmtree(self._path(name))
 
     def remove(self) -> None:
-        """Removes the directory; no backup counts from the first moment on."""
+        """Removes the directory. As soon as this begins, no backup counts any more."""
         if tf.io.gfile.exists(self._path(_LIST)):
             tf.io.gfile.remove(self._path(_LIST))
             _flush(self._directory)
@@ -83,7 +83,7 @@ class BackupFiles:
 
 
 def _flush(path: str) -> None:
-    """Waits until a file or directory is on the disk; object stores do that by themselves."""
+    """Waits until a file or directory is on the disk; object stores need no such wait."""
     if "://" in path:
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Residuals of a model in a file: their sums over all replicas, by variable."""
+"""Writes the residuals of a model to a file and reads them: for each variable, their sum."""
 
 import dataclasses
 import io
@@ -19,12 +19,12 @@ _WARM_UP = "warm_up_"
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What a file holds.
+    """The contents of a file with residuals.
 
     Attributes:
-      layout: path and shape of each variable of the model that was saved, in its order.
+      layout: path and shape of each variable of the model that was saved, in the model's order.
       sums: float32 sums of residuals, by the variable's number in `layout`.
-      warm_ups: the states of warm-ups (`tf_gc.warm_up`), by that number.
+      warm_ups: the states of warm-ups (`tf_gc.warm_up`), by the variable's number in `layout`.
     """
 
     layout: list[tuple[str, tuple[int, ...]]]
@@ -35,11 +35,11 @@ class Totals:
 def write_totals(model: Any, path: str | None) -> None:
     """Sums the residuals of a model's variables over all replicas and writes them.
 
-    All workers have to call it, since the sums are collectives.
+    All workers have to call this, since the sums are collectives.
 
     Args:
-      model: a Keras model; under a strategy without residuals the file holds none.
-      path: of the file, `None` to take part in the sums only.
+      model: a Keras model; under a strategy without residuals the file contains none.
+      path: the path of the file, or `None` to take part in the sums without writing.
     """
     arrays: dict[str, Any] = {_LAYOUT: np.array(json.dumps(_layout(model)))}
     state = _state(model)
@@ -50,7 +50,7 @@ def write_totals(model: Any, path: str | None) -> None:
         if state is not None and state.has_warm_up(variable.value):
             arrays[f"{_WARM_UP}{number}"] = state.warm_up_of(variable.value).numpy()
     if path is not None:
-        whole = io.BytesIO()  # np.savez goes back in a file, which tf.io.gfile does not
+        whole = io.BytesIO()  # np.savez seeks backwards, which tf.io.gfile cannot do
         np.savez(whole, **arrays)
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(whole.getvalue())
@@ -65,7 +65,7 @@ def read_totals(path: str) -> Totals:
     try:
         with tf.io.gfile.GFile(path, "rb") as file, np.load(file) as arrays:
             layout = json.loads(str(arrays[_LAYOUT]))
-            # In the file's order, the same on all workers: to make residuals takes collectives.
+            # In the order of the file, which all workers share: making residuals takes collectives.
             names = [name for name in arrays.files if name != _LAYOUT]
             sums = [name for name in names if not name.startswith(_WARM_UP)]
             warm_ups = [name for name in names if name.startswith(_WARM_UP)]
@@ -79,14 +79,15 @@ def read_totals(path: str) -> Totals:
 
 
 def restore_totals(model: Any, totals: Totals | None) -> list[str]:
-    """Gives the replicas equal parts of the sums; residuals that are not in there become zero.
+    """Gives each replica an equal part of the sums. All other residuals become zero.
 
-    A model of the same shapes in the same order is the same: Keras numbers the names of layers
-    as a process happens to make them. In another one variables are found by path and shape.
+    If the model's variables have the saved shapes in the saved order, this function takes it for
+    the saved model, whatever the names: Keras numbers the names of layers as a process happens to
+    make them. In any other model it finds variables by path and shape.
 
     Args:
       model: a Keras model.
-      totals: what was read; `None` for a backup that cannot have residuals.
+      totals: the contents of the file; `None` for a backup that cannot have residuals.
 
     Returns:
       What did not fit, in words.

@@ -1,9 +1,10 @@
 """Workers run the same number of steps, whatever the size of each one's dataset.
 
-Keras counts the batches of the dataset that it is given and ends the epoch after so many. Under
-a multi-worker strategy each worker counts its own: where they differ, a worker that ends its
-epoch leaves the others in a step that it does not take part in. Here workers run as many steps
-as the longest dataset has; TensorFlow gives empty batches to those that have run out.
+Keras counts the batches of the dataset that it is given, and ends the epoch after that many steps.
+Under a multi-worker strategy each worker counts its own dataset. If the counts differ, a worker
+that ends its epoch early leaves the others waiting in a step in which it does not take part. With
+this hook, all workers run as many steps as the longest dataset has batches. TensorFlow gives empty
+batches to workers that have run out of data.
 """
 
 import functools
@@ -16,11 +17,12 @@ from tf_gc import _compat
 class LengthAgreement(Protocol):
     """A strategy whose workers can agree on the length of an epoch.
 
-    Distributed datasets of which every worker sees all data have an attribute `unsharded`, true.
+    If every worker sees all data of a distributed dataset, the dataset's attribute `unsharded` is
+    true.
     """
 
     def longest_epoch(self, batches: int | None) -> int | None:
-        """Returns the largest number of batches of any worker, `None` if one is unknown."""
+        """Returns the largest of all workers' numbers of batches, `None` if one is unknown."""
 
 
 def install() -> None:
@@ -50,7 +52,7 @@ def _agree(iterator: Any) -> None:
     strategy = iterator._distribute_strategy
     if not isinstance(strategy, LengthAgreement):
         return
-    # Keras counted the dataset that it was given, and not what a worker gets of it.
+    # Keras counted the whole dataset, and not the part of it that this worker gets.
     unsharded = getattr(iterator._distributed_dataset, "unsharded", False)
     batches = None if unsharded else iterator._num_batches
     iterator._num_batches = strategy.longest_epoch(batches)

@@ -1,9 +1,10 @@
-"""Under a strategy of several workers, only the chief writes what Keras writes.
+"""Under a strategy of several workers, only the chief's files are kept.
 
-All workers run the same program, so each of them would write a model, a log or a backup to the
-same path. Not to save at all would not do on the others: reading variables may be a collective.
-So they save in full, to files of their own that nobody keeps, and callbacks that keep files keep
-them in a temporary directory. Where workers read what the chief wrote, they wait for it.
+All workers run the same program, so each of them would write a model, a log or a backup to the same
+path. The workers other than the chief cannot just skip saving, because reading a variable may be a
+collective. So they save in full, to files of their own that are thrown away, and their callbacks
+keep files in a temporary directory. Where workers read what the chief wrote, they wait for the
+chief.
 """
 
 import functools
@@ -33,7 +34,7 @@ _CALLBACKS = {
 }
 _EVENTS = ("set_model", "on_train_begin", "on_train_end")
 
-# The backup directory that a BackupAndRestore was made with, of those that were redirected.
+# For each BackupAndRestore that was redirected, the backup directory that it was made with.
 _shared_backups: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
@@ -45,18 +46,18 @@ class SharesFiles(Protocol):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker is the one that writes."""
+        """Whether this worker writes the files of the job."""
 
     def write_path(self, path: PathT) -> PathT:
-        """Returns `path` on the chief and a path of this worker's own elsewhere."""
+        """Returns `path` on the chief, and a temporary path on all other workers."""
 
 
 def install() -> None:
     """Hooks into Keras' models and callbacks; further calls change nothing.
 
     Raises:
-      ImportError: if the Keras at hand saves in a way that is not known, so that workers would
-        write the same files.
+      ImportError: if the installed Keras saves in a way that tf_gc does not know. Workers would
+        then write the same files.
     """
     _check_keras()
     if hasattr(keras.Model.save, "hooked_by_tf_gc"):
@@ -72,7 +73,7 @@ def install() -> None:
 def private_path(path: PathT) -> PathT:
     """Returns a path with the same name that belongs to this process, in an existing directory.
 
-    The same path gets the same answer. What is there is removed when the process ends.
+    The same path always gets the same private path. Its files are removed when the process ends.
     """
     private = _mirror(path, "written")
     os.makedirs(os.path.dirname(private), exist_ok=True)
@@ -132,12 +133,12 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _writes_on_chief(callback: Any) -> bool:
-    """Whether a callback lets only the chief write, and leaves alone what others read."""
+    """Whether a callback itself sees to it that only the chief writes."""
     return getattr(callback, "writes_on_chief", False)
 
 
 def sharing(model: Any) -> SharesFiles | None:
-    """Returns the strategy of a model if it has several workers that share files."""
+    """Returns a model's strategy if that has several workers that share files, else `None`."""
     strategy = getattr(model, "distribute_strategy", None)
     several = isinstance(strategy, SharesFiles) and strategy.extended.several_hosts
     return strategy if several else None
@@ -152,7 +153,7 @@ def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
         path = os.fspath(filepath)
         if _is_below(path, os.path.join(_root(), "written")):
             return stock(self, filepath, *args, **kwargs)
-        # Removed at once: a job's checkpoints together may be more than a temporary disk holds.
+        # Removed at once: a temporary disk may be too small for all checkpoints of a job.
         with tempfile.TemporaryDirectory(dir=_root()) as folder:
             name = os.path.basename(path.rstrip("/"))
             return stock(self, os.path.join(folder, name), *args, **kwargs)
@@ -180,12 +181,12 @@ def _redirect(callback: Any) -> None:
             continue
         root = os.fspath(getattr(callback, name))
         private = _mirror(root, "callbacks")
-        if private == root:  # was redirected before
+        if private == root:  # this callback was redirected before
             continue
         os.makedirs(os.path.dirname(private.rstrip("/")), exist_ok=True)
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             _shared_backups[callback] = root
-        # Callbacks also hold paths that they made from the public one.
+        # Callbacks also have attributes with paths that they made from the public attribute.
         for attribute, value in list(vars(callback).items()):
             if isinstance(value, str | os.PathLike) and _is_below(os.fspath(value), root):
                 setattr(callback, attribute, _mirror(value, "callbacks"))
@@ -193,10 +194,10 @@ def _redirect(callback: Any) -> None:
 
 
 def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets all workers restore the same backup, each from files that nobody else changes.
+    """Lets all workers restore the same backup, each from files that no other worker changes.
 
-    BackupAndRestore repairs a broken backup in place, so the workers cannot all read the
-    chief's: the others take a copy, and the chief goes on when they have it.
+    BackupAndRestore repairs a broken backup in place, so the workers cannot all read the chief's
+    files. The other workers make a copy, and the chief waits until they have it.
     """
 
     @functools.wraps(stock)
@@ -204,7 +205,7 @@ def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
         strategy = sharing(getattr(self, "model", None))
         if strategy is None:
             return stock(self, logs)
-        exchange(strategy, "")  # the chief's last save, of training that failed, is complete
+        exchange(strategy, "")  # wait until the chief has finished a save of earlier training
         backups = [c for c in self.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
         copies = [callback for callback in backups if callback in _shared_backups]
         folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
@@ -226,7 +227,7 @@ def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end_together(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets `fit` return when the chief has written, and removed, all its files."""
+    """Lets `fit` return only when the chief has written, and removed, all its files."""
 
     @functools.wraps(stock)
     def on_train_end(self: Any, logs: Any = None) -> Any:
@@ -240,7 +241,7 @@ def _end_together(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _files(folder: str) -> Iterator[tuple[str, int]]:
-    """The files in a directory, which may not exist or be remote, with their sizes."""
+    """Yields names and sizes of the files in a directory; it may be remote, or not exist."""
     for parent, _, names in tf.io.gfile.walk(folder):
         for name in names:
             path = os.path.join(parent, name)
@@ -255,7 +256,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def exchange(strategy: SharesFiles, text: str) -> int:
-    """Waits for all workers, and returns how many different texts they came with."""
+    """Waits for all workers, and returns how many different texts they passed."""
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64)
     rows = strategy.extended.gather_from_hosts(tf.constant(digest[None])).numpy()
     return len(np.unique(rows, axis=0))

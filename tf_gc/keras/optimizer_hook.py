@@ -1,10 +1,11 @@
 """The hook by which Keras' optimizers hand their gradients to a strategy of tf_gc.
 
-A Keras 3 optimizer sums its gradients by `replica_context.all_reduce(SUM, gradients)`: the
-strategy gets a list of tensors that it cannot tell from the sums of a synchronized
-BatchNormalization, and does not learn which variables they belong to. The hook replaces that
-step, and the one around it where it cannot run under a strategy, if the strategy is a
-`GradientReducer`; under all others, and outside of any strategy, Keras does what it did.
+A Keras 3 optimizer sums its gradients by `replica_context.all_reduce(SUM, gradients)`. The strategy
+then gets a list of tensors. It cannot tell them from the sums of a synchronized
+BatchNormalization, and it does not learn which variables they belong to. If the strategy is a
+`GradientReducer`, the hook replaces that method, and also the method that applies gradients where
+Keras' own cannot run under a strategy. Under all other strategies, and outside of any strategy,
+Keras works as before.
 """
 
 import functools
@@ -21,7 +22,7 @@ GradsAndVars = list[tuple[Any, Any]]
 
 @runtime_checkable
 class GradientReducer(Protocol):
-    """A strategy that sums gradients itself."""
+    """A strategy that sums the gradients of Keras' optimizers itself."""
 
     def sum_gradients(self, grads_and_vars: GradsAndVars) -> list[Any]:
         """Returns the sums over all replicas; called in a replica context."""
@@ -31,8 +32,8 @@ def install() -> None:
     """Hooks into Keras' optimizers; further calls change nothing.
 
     Raises:
-      ImportError: if the Keras at hand reduces gradients in a way that is not known, so that
-        training would silently be uncompressed.
+      ImportError: if the installed Keras reduces gradients in a way that tf_gc does not know.
+        Training would then silently be uncompressed.
     """
     optimizer_class: Any = _compat.keras_optimizer_class()
     keras_sum, keras_apply = (getattr(optimizer_class, name) for name in _compat.KERAS_STEPS)
@@ -65,7 +66,7 @@ def install() -> None:
 def _install_agreement_on_finite_gradients() -> None:
     """Makes LossScaleOptimizer skip a step if the gradients of any replica overflow.
 
-    Keras looks at the gradients of one replica of each worker, before they are summed: replicas
+    Keras looks only at the gradients of one replica of each worker, before the sum. Then replicas
     could take different branches, and workers would wait for each other for ever.
     """
     keras_check = keras.optimizers.LossScaleOptimizer.check_finite
@@ -83,7 +84,7 @@ def _install_agreement_on_finite_gradients() -> None:
 
 
 def _current_reducer() -> GradientReducer | None:
-    """Returns the strategy that surrounds a replica, if it sums gradients itself."""
+    """Returns the strategy of the current replica, if that strategy sums gradients itself."""
     strategy = tf.distribute.get_strategy()
     if tf.distribute.in_cross_replica_context() or not isinstance(strategy, GradientReducer):
         return None

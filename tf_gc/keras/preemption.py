@@ -1,4 +1,4 @@
-"""SIGTERM, with which schedulers announce that they end a job, as a request that workers share."""
+"""SIGTERM, with which schedulers announce the end of a job, makes all workers stop together."""
 
 import os
 import signal
@@ -10,21 +10,21 @@ import tensorflow as tf
 
 from tf_gc.keras.one_writer import sharing
 
-# Grace periods are 30 seconds and more (Kubernetes, Slurm): asking each other once a second
-# leaves most of it for saving, and costs a step next to nothing.
+# Grace periods are 30 seconds and more (Kubernetes, Slurm). If workers ask each other once a
+# second, most of that time is left for saving, and a step loses next to nothing.
 _SECONDS_BETWEEN_QUESTIONS = 1.0
 
 
 class Preemption:
     """Whether `fit` has to stop because this worker, or another one, got SIGTERM.
 
-    One worker may get the signal alone, or earlier than others, and all have to stop after the
-    same step. So they ask each other, after as many steps as take about a second on the slowest
-    of them.
+    One worker may get the signal alone, or earlier than others, but all workers have to stop after
+    the same step. So they ask each other whenever about a second's steps have passed on the
+    slowest worker.
     """
 
     def __init__(self, model: Any) -> None:
-        """Does not wait for signals yet.
+        """Initializes the object, which takes no signals before `watch`.
 
         Args:
           model: the Keras model that is trained.
@@ -44,20 +44,20 @@ class Preemption:
             self._watching = True
 
     def unwatch(self) -> None:
-        """Gives SIGTERM its default meaning back, if `watch` took it."""
+        """Restores the default handling of SIGTERM, if `watch` changed it."""
         if self._watching:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._watching = False
 
     def request(self) -> None:
-        """Asks for the stop that SIGTERM asks for; for a handler of the program's own."""
+        """Asks `fit` to stop, as SIGTERM does; for programs with a handler of their own."""
         self._asked = True
 
     def agreed(self, ask_now: bool = False) -> bool:
-        """Returns whether all workers stop here; all of them call it, after each step.
+        """Returns whether all workers stop now. All workers call this after each step.
 
         Args:
-          ask_now: whether to ask the others in any case; the same on all workers.
+          ask_now: whether to ask the other workers now in any case; the same on all workers.
         """
         if self._strategy is None:
             return self._asked
@@ -73,7 +73,7 @@ class Preemption:
         return bool(asked)
 
     def _handle(self, number: int, frame: Any) -> None:
-        # A second signal, or one after `fit` ended with an error, means what it always means.
+        # A second signal, or a signal after `fit` ended with an error, ends the process as usual.
         self.unwatch()
         if self._is_in_fit(frame):
             self._asked = True

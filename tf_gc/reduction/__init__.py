@@ -1,1 +1,1 @@
-"""Reduction: which gradients travel together, and who sends what to whom."""
+"""Reduction: which gradients travel in one message, and who sends messages to whom."""

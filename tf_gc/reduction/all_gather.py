@@ -1,4 +1,4 @@
-"""The all-gather plan: every replica gets the messages of all, and adds them up itself."""
+"""The all-gather plan: every replica gets the messages of all replicas and adds them up."""
 
 from collections.abc import Sequence
 
@@ -15,17 +15,16 @@ def all_gather_sum(
     group: Group,
     exchange: Exchange,
 ) -> tuple[list[list[tf.Tensor]], int]:
-    """Sums a bucket over a group: each encodes, all get all messages, each decodes.
+    """Sums a bucket over a group: every member encodes, gets all messages, and decodes them.
 
-    Every member adds the same messages in the same order, so the sums are the same bits
-    everywhere.
+    Every member adds the same messages in the same order, so all members get the same bits.
 
     Args:
       codec: the codec.
       gradients: for each local member, the bucket's tensors.
-      residuals: for each local member, their residuals, on its device.
+      residuals: for each local member, the residuals of its tensors, on its device.
       group: the members.
-      exchange: how messages get to the other members.
+      exchange: moves messages to the other members.
 
     Returns:
       For each local member the bucket's sums on its device, and the bytes that a member sends.

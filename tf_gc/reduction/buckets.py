@@ -1,4 +1,4 @@
-"""Buckets: which gradients travel in one message."""
+"""Buckets: groups of gradients that travel in one message."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 
-# Bytes of gradient in a bucket, if the user does not say (benchmarks/step_time.py): small
-# enough that the first bucket is on its way early and its codes stay in the cache, large
-# enough that an op's fixed cost does not count.
+# Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). This is
+# small enough that the first bucket is on its way early and its codes stay in the cache, and large
+# enough that an op's fixed cost does not matter.
 _DEFAULT_BYTES = 4 << 20
 
-# How many times it must fit into a bucket for a gradient to travel with such only. TensorFlow's
-# executor runs the op that became ready last first, and so leaves the gradients of biases, which
-# nothing else in backpropagation waits for, to the end: a large one would wait with them.
+# A gradient is small if it fits into a bucket this many times; small gradients have buckets of
+# their own. TensorFlow's executor runs the op that became ready last first. So it leaves the gradients of
+# biases, which nothing else in backpropagation waits for, to the end, and a large gradient in the
+# same bucket would wait for them.
 _SMALL = 16
 
 
@@ -37,7 +38,7 @@ class Grouping:
 
     Attributes:
       buckets: what is compressed, in the order in which backpropagation produces it.
-      bypass: positions of the gradients that take the stock path.
+      bypass: positions of the gradients that the stock ops reduce.
     """
 
     buckets: tuple[Bucket, ...]
@@ -49,14 +50,14 @@ def group(
 ) -> Grouping:
     """Groups gradients into buckets.
 
-    A gradient is never split: one of `bucket_bytes` or more has a bucket to itself, so that it
-    need not wait for others. Small ones travel together, apart from the rest.
+    A gradient is never split. A gradient of `bucket_bytes` or more has a bucket to itself, so that
+    it need not wait for others. Small gradients travel together, apart from the rest.
 
     Args:
-      codec: decides which gradients are worth compressing.
+      codec: decides which gradients are compressed.
       gradients: dtype and number of elements of each gradient, in the order of the
-        variables; `None` for one that cannot be compressed (sparse).
-      bucket_bytes: bytes of gradient at which a bucket is full; 0 chooses.
+        variables; `None` for a gradient that cannot be compressed (sparse).
+      bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
     buckets: list[Bucket] = []

@@ -1,4 +1,4 @@
-"""Who takes part in a reduction, and how messages get from one member to another."""
+"""The members of a reduction, and how messages get from one member to another."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-# What a member receives: tensors whose rows, all together and in their order, are the messages
-# of all members by rank.
+# What a member receives: tensors whose rows, taken together and in order, are the messages of all
+# members in the order of ranks.
 Received = Sequence[tf.Tensor]
 
 
@@ -18,11 +18,11 @@ class Exchange(Protocol):
         """Gives each local member the messages [1, words] of all members."""
 
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
-        """Gives each local member its row of each member's [members, words]."""
+        """Gives each local member its own row of the [members, words] of every member."""
 
 
 class LocalExchange:
-    """The exchange if all members are local: TensorFlow copies to where a tensor is used."""
+    """The exchange if all members are local: TensorFlow copies a tensor to where it is used."""
 
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
         return [messages] * len(messages)
@@ -32,7 +32,7 @@ class LocalExchange:
 
 
 def _row(messages: tf.Tensor, i: int) -> tf.Tensor:
-    # Where nothing else is said TensorFlow works on the first GPU, and all messages go there.
+    # Without this, TensorFlow would slice on the first GPU, and all messages would go there.
     with tf.device(messages.device):
         return messages[i : i + 1]
 
@@ -45,8 +45,8 @@ class Group:
       devices: the devices of the local members.
       ranks: their ranks among all members.
       size: the number of members, on all hosts.
-      exchange: given the number of a bucket and the `CommunicationOptions`, how its messages
-        are moved; buckets are independent, so that their transfers may overlap.
+      exchange: returns what moves the messages of a bucket, given the bucket's number and the
+        `CommunicationOptions`. Buckets are independent, so their transfers may overlap.
     """
 
     devices: tuple[str, ...]
@@ -71,7 +71,7 @@ def decode_once_per_host(
     like: Sequence[Sequence[tf.Tensor]],
     decode: Callable[[Received, Sequence[tf.Tensor]], list[tf.Tensor]],
 ) -> list[list[tf.Tensor]]:
-    """Decodes what each local member received; CPU devices, which share memory, do it once."""
+    """Decodes what each local member received; CPU devices share memory, so one decodes for all."""
     sums: list[list[tf.Tensor]] = []
     on_host: list[tf.Tensor] | None = None
     for device, messages, tensors in zip(devices, received, like, strict=True):
@@ -88,10 +88,10 @@ def decode_once_per_host(
 
 
 def is_cpu(device: str) -> bool:
-    """Whether a device works in the host's memory."""
+    """Whether a device uses the host's memory."""
     return tf.DeviceSpec.from_string(device).device_type == "CPU"
 
 
 def message_bytes(message: tf.Tensor) -> int:
-    """Returns the bytes of a tensor of messages, whose shape is known."""
+    """Returns the size in bytes of a tensor of messages, whose shape is known."""
     return int(message.shape.num_elements() * message.dtype.size)

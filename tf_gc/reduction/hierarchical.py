@@ -1,4 +1,4 @@
-"""The hierarchical plan's inner level: the replicas of a host, over their fast link."""
+"""The inner level of the hierarchical plan: sums over the replicas of one host."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,15 @@ def sum_on_host(
 ) -> list[tf.Tensor]:
     """Sums a bucket over the replicas of this host, in float32, on the leader's device.
 
-    The leader then speaks for the host, so its residuals take over what the others still have to
-    send: after a restart or another plan, theirs need not be zero.
+    The leader then sends for the whole host. So its residuals also take over what is in the
+    residuals of the host's other replicas: after a restart, or after training with another plan,
+    those need not be zero.
 
     Args:
       gradients: for each replica of this host, the bucket's tensors.
-      residuals: for each replica, their residuals.
+      residuals: for each replica, the residuals of its tensors.
       devices: the replicas' devices.
-      leader: the replica that sums.
+      leader: the number of the replica that sums.
 
     Returns:
       The sums, float32, on the leader's device.

@@ -1,4 +1,4 @@
-"""Plans: who sends what to whom, chosen from the bytes on the wire."""
+"""Plans: who sends what to whom. The default is the plan that sends the fewest bytes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ _FLAT = {"all_gather": all_gather_sum, "scatter_gather": scatter_gather_sum}
 
 
 def choose_plan(codec: MessageCodec, hosts: int, devices: Sequence[str]) -> str:
-    """Returns the plan that a codec asks for or, for "auto", the one that sends least.
+    """Returns the plan that a codec asks for or, for "auto", the plan that sends least.
 
     Args:
       codec: the codec.
       hosts: the number of hosts.
-      devices: the devices of this host's replicas; the others have as many.
+      devices: the devices of this host's replicas; the other hosts have as many.
 
     Returns:
       "all_gather", "scatter_gather" or "hierarchical".
 
     Raises:
-      ValueError: if the codec asks for a hierarchy of hosts and there is one host.
+      ValueError: if the codec asks for the hierarchical plan and there is only one host.
     """
     if codec.plan == "hierarchical" and hosts == 1:
         raise ValueError(
@@ -39,12 +39,12 @@ def choose_plan(codec: MessageCodec, hosts: int, devices: Sequence[str]) -> str:
     if hosts > 1 and len(devices) > 1:
         return "hierarchical"
     if hosts == 1 and all(is_cpu(device) for device in devices):
-        return "all_gather"  # within one memory nothing is sent, and a second stage is work
+        return "all_gather"  # shared memory: nothing is sent, and a second stage would only cost
     return _flat_plan(codec, hosts * len(devices))
 
 
 def _flat_plan(codec: MessageCodec, members: int) -> str:
-    """Returns the plan by which a member of a group sends least."""
+    """Returns the plan with which each member of a group sends least."""
     one, total = codec.bits(1), codec.bits(members)
     by_all_gather = (members - 1) * one
     by_scatter_gather = (members - 1) * (one + total) / members
@@ -58,9 +58,9 @@ class Plan:
     Attributes:
       name: "all_gather", "scatter_gather" or "hierarchical".
       devices: the devices of this host's replicas.
-      groups: who exchanges messages with whom. In a hierarchy there is a group for each replica
-        of a host, with its peers on the other hosts, and the buckets take turns; else there is
-        one group, of all replicas.
+      groups: who exchanges messages with whom. In a hierarchy each replica of a host has a
+        group, together with its peers on the other hosts, and the buckets take turns among the
+        groups. In the other plans there is one group of all replicas.
     """
 
     name: str
@@ -75,18 +75,18 @@ class Plan:
         residuals: Sequence[Sequence[tf.Variable]],
         options: Any,
     ) -> tuple[list[list[tf.Tensor]], int]:
-        """Sums a bucket over all replicas, which all get the same bits.
+        """Sums a bucket over all replicas. All replicas get the same bits.
 
         Args:
           codec: the codec.
           bucket: the bucket's number.
           gradients: for each replica of this host, the bucket's tensors.
-          residuals: for each replica of this host, their residuals, on its device.
+          residuals: for each replica of this host, the residuals of its tensors, on its device.
           options: a `tf.distribute.experimental.CommunicationOptions`.
 
         Returns:
           For each replica of this host the sums on its device, and the bytes that a replica sends
-          (for a hierarchy, its part of what a host sends to others).
+          (in a hierarchy, the replica's part of what its host sends to other hosts).
         """
         turn = bucket % len(self.groups)
         group = self.groups[turn]

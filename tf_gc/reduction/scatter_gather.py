@@ -1,4 +1,4 @@
-"""The scatter-gather plan: each replica adds up one shard, and sends the sum to the others."""
+"""The scatter-gather plan: each replica adds up one shard and sends the sum to all others."""
 
 import functools
 from collections.abc import Sequence
@@ -18,18 +18,19 @@ def scatter_gather_sum(
 ) -> tuple[list[list[tf.Tensor]], int]:
     """Sums a bucket over a group in two stages, both compressed.
 
-    A bucket is cut into as many shards as there are members. An all-to-all brings everyone's
-    shard to its owner, which adds them up and encodes the sum; an all-gather brings the sums to
-    everyone. Each member sends (N - 1) / N of a bucket's message and of its sum, however many
-    members there are: a reduce-scatter and an all-gather (Rabenseifner 2004), of codes. All
-    decode the same sums, and so get the same bits.
+    A bucket is cut into as many shards as there are members, and each member owns one shard. An
+    all-to-all brings the messages for a shard to its owner, which adds them up and encodes the
+    sum. An all-gather brings the sums to all members. With N members, each sends (N - 1) / N of a
+    bucket's message and of its sum. This is a reduce-scatter followed by an all-gather
+    (Rabenseifner 2004), with codes instead of numbers. All members decode the same sums, so they
+    get the same bits.
 
     Args:
       codec: the codec.
       gradients: for each local member, the bucket's tensors.
-      residuals: for each local member, their residuals, on its device.
+      residuals: for each local member, the residuals of its tensors, on its device.
       group: the members.
-      exchange: how messages get to the other members.
+      exchange: moves messages to the other members.
 
     Returns:
       For each local member the bucket's sums on its device, and the bytes that a member sends.

@@ -1,22 +1,22 @@
-"""Traffic: what a step's reduction of the gradients sends."""
+"""Traffic: how many bytes a step sends to sum its gradients."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Bytes that the gradients of one step take on the wire, for each replica.
+    """The bytes that each replica sends in one step to sum the gradients.
 
     Attributes:
       plan: who sends what to whom: "all_gather", "scatter_gather" or "hierarchical".
-      replicas: number of replicas that take part.
-      buckets: number of messages that the compressed gradients travel in.
-      compressed_tensors: gradients that are sent encoded.
-      bypassed_tensors: gradients that take the stock path.
+      replicas: the number of replicas that take part.
+      buckets: the number of messages in which the compressed gradients travel.
+      compressed_tensors: the number of gradients that are compressed.
+      bypassed_tensors: the number of gradients that the stock ops reduce.
       sent_bytes: what a replica sends in a step, bypassed gradients included.
-      stock_bytes: what it would send if all gradients took the stock path. Sparse gradients
-        (`tf.IndexedSlices`), whose rows are gathered, count as large as their variables where
-        the number of rows is not known before the step.
+      stock_bytes: what a replica would send if the stock ops reduced all gradients. Sparse
+        gradients (`tf.IndexedSlices`) are gathered row by row. Where the number of rows is not
+        known before the step, such a gradient counts as large as its variable.
     """
 
     plan: str
@@ -29,7 +29,7 @@ class Traffic:
 
     @property
     def ratio(self) -> float:
-        """Bytes of the stock path over bytes sent."""
+        """`stock_bytes` divided by `sent_bytes`."""
         return self.stock_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
