@@ -2,10 +2,10 @@
 
 An optimizer such as Adam divides by the size of past gradients. The first gradients are the
 largest, and if compression adds noise to them, Adam remembers that noise for a long time. Deep
-Gradient Compression (Lin et al. 2018) and 1-bit Adam (Tang et al. 2021) therefore begin with full precision.
-Here the warm-up lasts until the squared norm of the summed gradients, averaged over the latest
-`PATIENCE` steps, has not grown for `PATIENCE` steps. That average is the sum of Adam's averages of
-squared gradients, and 1-bit Adam, too, waits until those are stable.
+Gradient Compression (Lin et al. 2018) and 1-bit Adam (Tang et al. 2021) therefore begin with full
+precision. Here the warm-up lasts until the squared norm of the summed gradients, averaged over the
+latest `PATIENCE` steps, has not grown for `PATIENCE` steps. That average is the sum of Adam's
+averages of squared gradients, and 1-bit Adam, too, waits until those are stable.
 """
 
 from typing import Any

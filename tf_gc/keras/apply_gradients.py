@@ -2,9 +2,9 @@
 
 With `gradient_accumulation_steps` Keras decides in a `cond`, inside each replica, whether a step
 updates the variables or only accumulates gradients. With `ema_overwrite_frequency` it decides in
-the same way whether to overwrite the variables. Replicas cannot meet inside a `cond` of one replica,
-so Keras fails there under a strategy. The functions here let the replicas meet first, decide once,
-and then run the branch together.
+the same way whether to overwrite the variables. Replicas cannot meet inside a `cond` of one
+replica, so Keras fails there under a strategy. The functions here let the replicas meet first,
+decide once, and then run the branch together.
 """
 
 from collections.abc import Callable

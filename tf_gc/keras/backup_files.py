@@ -1,8 +1,8 @@
 """A directory of backups that has its last complete backup even if the writer is killed.
 
 Each backup is a folder of its own, with a number as its name. A list names the complete backups,
-the newest first. When another backup is complete, the list is replaced in one step; only then are older
-backups removed. A folder that is not in the list was left behind by a writer that was killed.
+the newest first. When another backup is complete, the list is replaced in one step; only then are
+older backups removed. A folder that is not in the list was left behind by a writer that was killed.
 """
 
 import json

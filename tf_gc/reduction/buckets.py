@@ -13,9 +13,9 @@ from tf_gc.codecs import Codec
 _DEFAULT_BYTES = 4 << 20
 
 # A gradient is small if it fits into a bucket this many times; small gradients have buckets of
-# their own. TensorFlow's executor runs the op that became ready last first. So it leaves the gradients of
-# biases, which nothing else in backpropagation waits for, to the end, and a large gradient in the
-# same bucket would wait for them.
+# their own. TensorFlow's executor runs the op that became ready last first. So it leaves the
+# gradients of biases, which nothing else in backpropagation waits for, to the end, and a large
+# gradient in the same bucket would wait for them.
 _SMALL = 16
 
 
