@@ -12,16 +12,12 @@ import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-MODULE = "tests.multiworker.cluster"
+from tests.multiworker.nursery import NURSERY, Task
 
 
 @dataclasses.dataclass
@@ -67,8 +63,11 @@ def run(
     configs: Sequence[str] | None = None,
     limit: float = 120,
     may_fail: bool = False,
+    new: bool = False,
 ) -> list[Outcome]:
     """Runs a scenario in a cluster and waits for all its workers.
+
+    Each is a process of its own that ends with the scenario.
 
     Args:
       scenario: "module:function".
@@ -78,40 +77,25 @@ def run(
       configs: TF_CONFIG of each worker; by default those of a local cluster.
       limit: seconds after which a worker that still runs is a failure.
       may_fail: whether workers may end with an error.
+      new: whether each worker is a new Python, instead of a fork of one that has imported
+        TensorFlow; see `nursery`.
 
     Raises:
       AssertionError: with all workers' logs, if one runs too long or fails.
     """
     configs = tf_configs(workers) if configs is None else configs
     with tempfile.TemporaryDirectory() as folder:
-        processes = []
+        tasks = []
         for i, config in enumerate(configs):
             task = {"scenario": scenario, "arguments": arguments, "devices": devices}
             Path(folder, f"task{i}").write_bytes(pickle.dumps(task))
             environment = {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "1"}
-            with open(Path(folder, f"log{i}"), "wb") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", MODULE, folder, str(i)],
-                        cwd=ROOT,
-                        env=environment,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
-        deadline = time.monotonic() + limit
-        late = False
-        for process in processes:
-            try:
-                process.wait(max(0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                late = True
-        for process in processes:
-            process.kill()
-            process.wait()
+            log = str(Path(folder, f"log{i}"))
+            tasks.append(Task(f"{__name__}:work", [folder, str(i)], environment, log, new))
+        returncodes, late = NURSERY.run(tasks, limit)
         outcomes = [
-            Outcome(process.returncode, _read_log(folder, i), _read_value(folder, i))
-            for i, process in enumerate(processes)
+            Outcome(returncode, _read_log(folder, i), _read_value(folder, i))
+            for i, returncode in enumerate(returncodes)
         ]
     failed = not may_fail and any(outcome.returncode for outcome in outcomes)
     if late or failed:
@@ -135,7 +119,8 @@ def _read_value(folder: str, index: int) -> Any:
     return pickle.loads(path.read_bytes()) if path.exists() else None
 
 
-def _main(folder: str, index: str) -> None:
+def work(folder: str, index: str) -> None:
+    """Is a worker: runs its scenario."""
     import tensorflow as tf
 
     task = pickle.loads(Path(folder, f"task{index}").read_bytes())
@@ -151,7 +136,3 @@ def _main(folder: str, index: str) -> None:
     partial = Path(folder, f"partial{index}")
     partial.write_bytes(pickle.dumps(value))
     partial.rename(Path(folder, f"value{index}"))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -27,7 +27,7 @@ def test_two_runs_end_with_the_same_weights_and_residuals(
     first, second = (
         cluster.values(
             *("determinism_scenarios:digests", params, op_determinism),
-            **{"workers": workers, "devices": devices, "limit": 200},
+            **{"workers": workers, "devices": devices, "limit": 200, "new": True},
         )
         for _ in range(2)
     )

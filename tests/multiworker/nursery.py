@@ -1,0 +1,176 @@
+"""Starts processes that have TensorFlow imported already: forks of one that does nothing else.
+
+To import TensorFlow takes longer than most of what tests do with it. The process that forks has
+one thread, has started nothing of TensorFlow's runtime and keeps nothing of what its forks do, so
+that each of them begins like a new process: with its own environment, devices, random numbers and
+log, and it ends like one. They share the addresses of what was imported and the seed of `hash()`;
+what may depend on them asks for `new` processes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import dataclasses
+import gc
+import importlib
+import multiprocessing.connection
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclasses.dataclass
+class Task:
+    """A process to start.
+
+    Attributes:
+      function: what it calls, "module:function".
+      arguments: with which ones, all of them strings.
+      environment: all of its environment variables.
+      log: the file for what it writes to stdout and stderr.
+      new: whether to start a new Python.
+    """
+
+    function: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    log: str
+    new: bool = False
+
+
+class Nursery:
+    """Starts tasks in processes that end with this one."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    def run(self, tasks: Sequence[Task], limit: float) -> tuple[list[int], bool]:
+        """Runs tasks side by side, and kills those that are not done in time.
+
+        Args:
+          tasks: what to run.
+          limit: seconds.
+
+        Returns:
+          Their exit codes (minus the signal for one that was killed), and whether one was late.
+        """
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((tasks, limit))
+            return self._connection.recv()
+        except BaseException:  # such as the time-out of a test
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the process that forks, and with it its forks."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            self._connection.close()
+
+    def _start(self) -> None:
+        self._connection, theirs = multiprocessing.connection.Pipe()
+        command = f"from {__name__} import serve; serve({theirs.fileno()})"
+        # Threads do not survive a fork, and so OpenBLAS must not have any.
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", command],
+            cwd=ROOT,
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+
+
+def serve(descriptor: int) -> None:
+    """Runs tasks that come through a pipe, until it is closed; in a task, runs that one."""
+    for module in ("tensorflow", "keras", "tf_gc"):
+        importlib.import_module(module)
+    # Collecting what was imported would copy all of it to each fork, at its end at the latest.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    _end_with_parent()
+    with multiprocessing.connection.Connection(descriptor) as connection:
+        task = _serve(connection)
+    if task is not None:
+        _call(task.function, task.arguments)
+
+
+def _serve(connection: Any) -> Task | None:
+    """Returns the task in a fork, and None at the end of all tasks."""
+    while True:
+        try:
+            tasks, limit = connection.recv()
+        except EOFError:
+            return None
+        assert len(os.listdir("/proc/self/task")) == 1, "more than one thread"
+        forks = []
+        for task in tasks:
+            fork = os.fork()
+            if fork == 0:
+                _become(task)
+                return task
+            forks.append(fork)
+        connection.send(_wait(forks, limit))
+
+
+def _wait(forks: list[int], limit: float) -> tuple[list[int], bool]:
+    deadline = time.monotonic() + limit
+    late = False
+    for fork in forks:
+        descriptor = os.pidfd_open(fork)
+        ended, _, _ = select.select([descriptor], [], [], max(0, deadline - time.monotonic()))
+        late = late or not ended
+        os.close(descriptor)
+    for fork in forks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(fork, signal.SIGKILL)
+    return [os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) for fork in forks], late
+
+
+def _become(task: Task) -> None:
+    """Makes this fork the process of a task."""
+    _end_with_parent()
+    log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.environ.clear()
+    os.environ.update(task.environment)
+    if task.new:
+        command = f"from {__name__} import _call; _call({task.function!r}, {task.arguments!r})"
+        os.execv(sys.executable, [sys.executable, "-c", command])
+    gc.enable()
+    import numpy as np
+
+    np.random.seed()  # Python's own generator sees to it itself
+
+
+def _call(function: str, arguments: Sequence[str]) -> None:
+    module, name = function.split(":")
+    getattr(importlib.import_module(module), name)(*arguments)
+
+
+def _end_with_parent() -> None:
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL):
+        raise OSError("cannot end with the parent process")
+
+
+NURSERY = Nursery()
