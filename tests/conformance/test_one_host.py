@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import strategies
+from tests.conformance import strategies, tuning
 from tests.conformance.promise import Promise, promises
-from tests.keras.iterators import keep_iterators
 
 
 @pytest.mark.parametrize(
@@ -22,5 +21,5 @@ from tests.keras.iterators import keep_iterators
 def test_the_strategy_keeps_its_promise(
     name: str, promise: Promise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_iterators(monkeypatch)  # of validation data Keras leaves them unfinished
+    tuning.turn_off(monkeypatch)
     promise.keep(strategies.of_one_host(name), tmp_path)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import strategies
+from tests.conformance import strategies, tuning
 from tests.conformance.promise import promises
-from tests.keras.iterators import keep_iterators
 
 # After an error of a collective this process can run no other.
 _NO_MORE = ("Collective ops is aborted", "collective operation")
@@ -21,7 +20,7 @@ _NO_MORE = ("Collective ops is aborted", "collective operation")
 
 def keep_promises(names: Sequence[str], folder: str) -> dict[str, dict[str, str]]:
     """Returns, by strategy and promise, how each was broken: "" if it was kept."""
-    keep_iterators(pytest.MonkeyPatch())  # of validation data Keras leaves them unfinished
+    tuning.turn_off(pytest.MonkeyPatch())
     results: dict[str, dict[str, str]] = {}
     paths = itertools.count()  # names of promises have brackets, which are patterns in paths
     for name in names:
