@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests import compiled
 from tests.custom_ops import native
 
 
 @pytest.fixture(scope="session")
-def _library(tmp_path_factory: pytest.TempPathFactory) -> native.Library:
-    directory = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the directory above their own
-        directory = directory.parent
-    return native.Library(native.build(directory / "native"))
+def _library() -> native.Library:
+    return native.Library(native.build(compiled.KEPT))
 
 
 @pytest.fixture
@@ -33,3 +30,20 @@ def forced(library: native.Library, target: native.Target) -> native.Library:
     if not library.force_target(target):
         pytest.skip(f"this processor lacks {target.name}")
     return library
+
+
+@pytest.fixture
+def on_each_target(library: native.Library) -> Callable[[], Iterator[native.Library]]:
+    """Gives the library once for each target of this processor, using that one.
+
+    For tests whose inputs and results take longer than the library; `test_parity.py` says which
+    targets are missing.
+    """
+
+    def targets() -> Iterator[native.Library]:
+        for target in library.supported_targets():
+            print("target:", target.name)  # pytest shows the last one with a failure
+            assert library.force_target(target)
+            yield library
+
+    return targets

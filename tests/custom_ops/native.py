@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import fcntl
-import os
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+from tests import compiled
 
 Array = npt.NDArray[Any]
 
@@ -56,23 +55,14 @@ class Target(enum.IntEnum):
 
 
 def build(directory: Path) -> Path:
-    """Builds the library in `directory` unless it is there and newer than its sources."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Builds the library in `directory` unless it is there already."""
+    flags = [*FLAGS, *WARNINGS, f"-I{ROOT}", *map(str, sorted(LIB.glob("*.cc")))]
+
+    def compile_to(output: Path) -> None:
+        subprocess.run([*compiled.compiler(), *flags, "-o", str(output)], check=True)
+
     library = directory / "libtf_gc_codec.so"
-    with open(directory / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        newest = max(source.stat().st_mtime for source in LIB.iterdir())
-        if not library.exists() or library.stat().st_mtime < newest:
-            compiler = os.environ.get("CXX", "g++")
-            with tempfile.TemporaryDirectory(dir=directory) as unfinished:
-                output = Path(unfinished) / library.name
-                sources = [str(source) for source in sorted(LIB.glob("*.cc"))]
-                subprocess.run(
-                    [compiler, *FLAGS, *WARNINGS, f"-I{ROOT}", *sources, "-o", str(output)],
-                    check=True,
-                )
-                output.rename(library)
-    return library
+    return compiled.kept(library, LIB.iterdir(), flags, compile_to)
 
 
 def code_bytes(codec: AnyCodec) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tests.custom_ops.cases import (
 )
 from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target
 
+Targets = Callable[[], Iterator[Library]]
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_bit_shards_golden.npz"
 SIZES = [0, 1, 127, 128, 129, 16 * 128, 16 * 128 + 1, 7919]
 # Around the ends of the widths, and around 127 messages, of which a byte holds the sum.
@@ -87,14 +89,18 @@ def random_messages(
 # ---- Automatic scales --------------------------------------------------------------
 
 
-@each_target
 @each_auto
 @each_dtype
 @each_size
 @each_number_of_layers
 @pytest.mark.parametrize("messages", [0, 1, 2, 5])
 def test_reencoding_equals_the_oracle(
-    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], size: int, messages: int, layers: int
+    on_each_target: Targets,
+    codec: AnyCodec,
+    dtype: np.dtype[Any],
+    size: int,
+    messages: int,
+    layers: int,
 ) -> None:
     rng = np.random.default_rng(size + messages)
     others = [
@@ -103,29 +109,30 @@ def test_reencoding_equals_the_oracle(
     ]
     gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
     expected = oracle_reencode(codec, others, gradient, residual, layers)
-    for shift in (0, 1):
-        for in_place in (True, False):
-            found = reencode(forced, codec, others, gradient, residual, in_place, shift, layers)
-            found.assert_equals(expected)
+    for library in on_each_target():
+        for shift in (0, 1):
+            for in_place in (True, False):
+                options = in_place, shift, layers
+                found = reencode(library, codec, others, gradient, residual, *options)
+                found.assert_equals(expected)
 
 
-@each_target
 @each_auto
 @each_number_of_layers
 @pytest.mark.parametrize("messages", [1, 4])
 def test_hostile_messages_reencode_as_the_oracle_says(
-    forced: Library, codec: AnyCodec, messages: int, layers: int
+    on_each_target: Targets, codec: AnyCodec, messages: int, layers: int
 ) -> None:
     size = 200 * native.BLOCK_SIZE + 77
     rng = np.random.default_rng(messages)
     others = hostile_messages(rng, codec, messages, size)
     gradient, residual = (random_residual(rng, size) for _ in range(2))
     expected = oracle_reencode(codec, others, gradient, residual, layers)
-    found = reencode(forced, codec, others, gradient, residual, layers=layers)
-    found.assert_equals(expected)
+    for library in on_each_target():
+        found = reencode(library, codec, others, gradient, residual, layers=layers)
+        found.assert_equals(expected)
 
 
-@each_target
 @each_auto
 @searched
 @given(
@@ -136,69 +143,78 @@ def test_hostile_messages_reencode_as_the_oracle_says(
     layers=st.integers(1, 2),
 )
 def test_what_is_sent_and_kept_is_what_was_given(
-    forced: Library, codec: AnyCodec, size: int, scale: float, bad: float, seed: int, layers: int
+    on_each_target: Targets,
+    codec: AnyCodec,
+    size: int,
+    scale: float,
+    bad: float,
+    seed: int,
+    layers: int,
 ) -> None:
     """The sum that all decode, plus what the owner keeps, is the sum of what went in."""
     rng = np.random.default_rng(seed)
     inputs = [(rng.standard_normal(size) * scale).astype(np.float32) for _ in range(3)]
     inputs[rng.integers(3)][rng.integers(size)] += np.float32(bad)
     zero = np.zeros(size, np.float32)
-    others = [encode(forced, codec, values, zero) for values in inputs[:2]]
     residual = random_residual(rng, size)
-    message = reencode(forced, codec, others, inputs[2], residual, layers=layers)
-    message.assert_equals(oracle_reencode(codec, others, inputs[2], residual, layers))
-
-    dtype = np.dtype(np.float32)
-    parts = layers_of(message, layers)
-    sent = decode_sum(forced, codec, parts, size, dtype).astype(np.float64)
-    finite = np.isfinite(sent)
-    kept = [*(other.residual for other in others), message.residual]
-    given_sum = sum(values.astype(np.float64) for values in [*inputs, residual])
-    ledger = sent + sum(values.astype(np.float64) for values in kept)
     largest = max(scale, float(np.abs(residual).max()))
-    np.testing.assert_allclose(ledger[finite], given_sum[finite], atol=1e-5 * largest)
-    assert_same_bits(message.residual[~finite], residual[~finite])
+    dtype = np.dtype(np.float32)
+    encoded = [oracle_encode(codec, values, zero) for values in inputs[:2]]
+    expected = oracle_reencode(codec, encoded, inputs[2], residual, layers)
+    for library in on_each_target():
+        others = [encode(library, codec, values, zero) for values in inputs[:2]]
+        message = reencode(library, codec, others, inputs[2], residual, layers=layers)
+        message.assert_equals(expected)
+
+        parts = layers_of(message, layers)
+        sent = decode_sum(library, codec, parts, size, dtype).astype(np.float64)
+        finite = np.isfinite(sent)
+        kept = [*(other.residual for other in others), message.residual]
+        given_sum = sum(values.astype(np.float64) for values in [*inputs, residual])
+        ledger = sent + sum(values.astype(np.float64) for values in kept)
+        np.testing.assert_allclose(ledger[finite], given_sum[finite], atol=1e-5 * largest)
+        assert_same_bits(message.residual[~finite], residual[~finite])
 
 
 # ---- Counts ------------------------------------------------------------------------
 
 
-@each_target
 @each_fixed
 @each_dtype
 @pytest.mark.parametrize("replicas", REPLICAS)
 @pytest.mark.parametrize("wider", [False, True])
 def test_counts_equal_the_oracle_and_the_sum_of_the_messages(
-    forced: Library, codec: AnyCodec, dtype: np.dtype[Any], replicas: int, wider: bool
+    on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any], replicas: int, wider: bool
 ) -> None:
     bits = 16 if wider else oracle.count_bits(replicas)
     unit = 0.3 if codec == Codec.FIXED else 1.0
     rng = np.random.default_rng(replicas)
     for blocks in (1, 2, 37):
         messages = random_messages(rng, codec, replicas, blocks)
-        for shift in (0, 1, 3):
-            counts = count(forced, codec, messages, bits, shift)
-            assert_same_bits(counts, oracle_count(codec, messages, bits))
-        for size in (blocks * 128, blocks * 128 - 1, blocks * 128 - 127):
-            for shift in (0, 1):
-                actual = decode_counts(forced, counts, bits, size, dtype, unit, shift)
-                expected = decode_sum(forced, codec, messages, size, dtype, 0.3)
-                assert_same_bits(actual, expected)
+        expected_counts = oracle_count(codec, messages, bits)
+        for library in on_each_target():
+            for shift in (0, 1, 3):
+                counts = count(library, codec, messages, bits, shift)
+                assert_same_bits(counts, expected_counts)
+            for size in (blocks * 128, blocks * 128 - 1, blocks * 128 - 127):
+                expected = decode_sum(library, codec, messages, size, dtype, 0.3)
+                for shift in (0, 1):
+                    actual = decode_counts(library, counts, bits, size, dtype, unit, shift)
+                    assert_same_bits(actual, expected)
 
 
-@each_target
 @each_dtype
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize("threshold", [0.5, 0.3, 2.0**-126, 1e-40, 3.0e36])
 def test_every_count_decodes_as_the_oracle_says(
-    forced: Library, dtype: np.dtype[Any], bits: int, threshold: float
+    on_each_target: Targets, dtype: np.dtype[Any], bits: int, threshold: float
 ) -> None:
     counts = np.arange(65_536, dtype=np.uint16).view(np.uint8)
     size = counts.size * 8 // bits - 5
-    assert_same_bits(
-        decode_counts(forced, counts, bits, size, dtype, threshold),
-        oracle.decode_counts(counts, bits, size, threshold, dtype),
-    )
+    expected = oracle.decode_counts(counts, bits, size, threshold, dtype)
+    for library in on_each_target():
+        actual = decode_counts(library, counts, bits, size, dtype, threshold)
+        assert_same_bits(actual, expected)
 
 
 @each_target

@@ -3,10 +3,11 @@
 For machines without a GPU. `make test-cuda` runs the same tests, and more, on a GPU.
 """
 
-import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from tests import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", f"-I{ROOT}"]
@@ -17,29 +18,33 @@ LIBRARY = ["avx2.cc", "avx512.cc", "codec.cc", "scalar.cc"]
 TIMEOUT = 600  # seconds
 
 
-def test_the_emulated_kernels_give_the_bits_of_the_cpu(tmp_path: Path) -> None:
-    compiler = os.environ.get("CXX", "g++")
+def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
     tests = ROOT / "tests" / "gpu"
     library = [ROOT / "custom_ops" / "lib" / name for name in LIBRARY]
     kernels = sorted((ROOT / "custom_ops" / "lib").glob("gpu_*.cu"))
     kernels += [tests / "parity.cc", tests / "errors.cc", tests / "emulation" / "main.cc"]
+    of_kernels = [*WARNINGS, *SANITIZE, f"-I{tests / 'emulation'}", "-x", "c++"]
 
-    def build(source: Path) -> Path:
-        output = tmp_path / f"{source.stem}.o"
-        flags = list(FLAGS)
-        if source in kernels:
-            flags += [*WARNINGS, *SANITIZE, f"-I{tests / 'emulation'}", "-x", "c++"]
-        command = [compiler, *flags, "-c", str(source), "-o", str(output)]
-        subprocess.run(command, check=True, timeout=TIMEOUT)
-        return output
+    def run(*command: str) -> None:
+        subprocess.run([*compiled.compiler(), *command], check=True, timeout=TIMEOUT)
 
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(build, kernels + library))
-    program = tmp_path / "emulated"
-    subprocess.run(
-        [compiler, *SANITIZE, *map(str, objects), "-o", str(program)],
-        check=True,
-        timeout=TIMEOUT,
-    )
-    run = subprocess.run([program], capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    assert (run.returncode, run.stdout) == (0, "ok\n"), run.stderr
+    def link(program: Path) -> None:
+        def compile_one(source: Path) -> str:
+            output = str(program.with_name(f"{source.stem}.o"))
+            flags = [*FLAGS, *of_kernels] if source in kernels else FLAGS
+            run(*flags, "-c", str(source), "-o", output)
+            return output
+
+        with ThreadPoolExecutor(2) as pool:
+            objects = list(pool.map(compile_one, kernels + library))
+        run(*SANITIZE, *objects, "-o", str(program))
+
+    read = [
+        file
+        for folder in (ROOT / "custom_ops", tests)
+        for file in folder.rglob("*")
+        if file.suffix in (".cc", ".cu", ".cuh", ".h", ".inc")
+    ]
+    program = compiled.kept(compiled.KEPT / "emulated", read, [*FLAGS, *of_kernels], link)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
