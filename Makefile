@@ -30,7 +30,7 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build test lint format bench clean lint-bazel cuda-report sanitize test-cuda
+.PHONY: help demo build test lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
@@ -41,7 +41,8 @@ help:
 	@echo "make build    make .venv, install the package into it, build the native ops"
 	@echo "make cuda-report  compile the CUDA kernels, say what registers they need"
 	@echo "make test-cuda  test and measure the CUDA kernels on this machine's GPU"
-	@echo "make sanitize  attack the native code, built with sanitizers"
+	@echo "make sanitize  attack the native code, built with sanitizers, for some seconds"
+	@echo "make fuzz     the same for minutes"
 	@echo "make clean    remove .venv and all that was built"
 	@echo
 	@echo "PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)"
@@ -51,7 +52,7 @@ demo: build
 	$(BIN)/python examples/digits.py
 
 test: lint build cuda-report
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 	$(MAKE) sanitize
 
 lint: $(INSTALLED) lint-bazel
@@ -78,9 +79,13 @@ bench: build
 	$(BIN)/python benchmarks/codec.py $(BENCH_ARGS)
 
 # Each part for so many seconds; more find more.
-SANITIZE_SECONDS ?= 20
+SANITIZE_SECONDS ?= 6
 sanitize: $(INSTALLED)
 	$(BIN)/python tests/sanitize/run.py $(SANITIZE_SECONDS)
+
+FUZZ_SECONDS ?= 300
+fuzz: $(INSTALLED)
+	$(BIN)/python tests/sanitize/run.py $(FUZZ_SECONDS)
 
 # The kernels, the CPU's codecs and their comparison in one program; without a GPU it is built, and
 # says that there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -26,11 +27,17 @@ def assert_same(mine: Any, theirs: Any, path: str = "", **tolerance: float) -> N
         np.testing.assert_allclose(mine, theirs, err_msg=path, **tolerance)
 
 
+@functools.cache
+def fits_of_one_process(rows: int) -> dict[str, Any]:
+    (results,) = cluster.values("fit_scenarios:fits", "single", rows, workers=1, limit=240)
+    return results
+
+
 # The rows leave 10 or 16 for the last batch. Rows that do not divide among workers weigh more in
 # the smaller parts, as under every strategy of TensorFlow, and training differs.
 @pytest.mark.parametrize(("workers", "rows"), [(2, 90), (4, 96)])
 def test_workers_train_as_one_process_does(workers: int, rows: int) -> None:
-    (alone,) = cluster.values("fit_scenarios:fits", "single", rows, workers=1)
+    alone = fits_of_one_process(rows)
     together = cluster.values("fit_scenarios:fits", "none", rows, workers=workers, limit=240)
     for other in together[1:]:
         assert_same(together[0], other, rtol=0, atol=0)
@@ -43,7 +50,7 @@ def test_workers_train_as_one_process_does(workers: int, rows: int) -> None:
 def test_compressed_workers_hold_the_same_weights() -> None:
     first, second = cluster.values("fit_scenarios:fits", "auto", 90, workers=2, limit=240)
     assert_same(first, second, rtol=0, atol=0)
-    (alone,) = cluster.values("fit_scenarios:fits", "single", 90, workers=1)
+    alone = fits_of_one_process(90)
     assert_same(first["predict"], alone["predict"], rtol=1e-4, atol=1e-5)
     assert not np.array_equal(first["arrays"]["weights"][0], alone["arrays"]["weights"][0])
 

@@ -4,43 +4,47 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-PROGRAM = """
-import sys
-import tensorflow as tf
-from tf_gc.ops import two_bit_encode
-
-threshold, step, steps, shards = map(float, sys.argv[1:])
-gradients = [tf.fill([30_000], step), tf.fill([300], 10 * step)]
-residuals = [[tf.Variable(tf.zeros_like(g)) for g in gradients] for _ in range(2)]
-
-@tf.function
-def encode():
-    for replica in residuals:
-        two_bit_encode(gradients, replica, threshold, shards=int(shards))
-
-for _ in range(int(steps)):
-    encode()
-"""
+from tests.multiworker.nursery import NURSERY, Task
 
 
-def warnings_of(*arguments: float) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return [line for line in done.stderr.splitlines() if "tf_gc: threshold" in line]
+def encode_steps(*arguments: str) -> None:
+    """Encodes the same gradients again and again, for two replicas."""
+    import tensorflow as tf
+
+    from tf_gc.ops import two_bit_encode
+
+    threshold, step, steps, shards = map(float, arguments)
+    gradients = [tf.fill([30_000], step), tf.fill([300], 10 * step)]
+    residuals = [[tf.Variable(tf.zeros_like(g)) for g in gradients] for _ in range(2)]
+
+    @tf.function
+    def encode() -> None:
+        for replica in residuals:
+            two_bit_encode(gradients, replica, threshold, shards=int(shards))
+
+    for _ in range(int(steps)):
+        encode()
+
+
+@pytest.fixture
+def warnings_of(tmp_path: Path) -> Callable[..., list[str]]:
+    """The warnings of a process that encodes."""
+
+    def run(*arguments: float) -> list[str]:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
+        log = tmp_path / "log"
+        task = Task(f"{__name__}:encode_steps", [*map(str, arguments)], environment, str(log))
+        codes, _ = NURSERY.run([task], limit=120)
+        lines = log.read_text().splitlines()
+        assert codes == [0], lines
+        return [line for line in lines if "tf_gc: threshold" in line]
+
+    return run
 
 
 def density(line: str) -> tuple[int, float]:
@@ -58,17 +62,19 @@ def density(line: str) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_one_warning_names_the_density(shards: int) -> None:
+def test_one_warning_names_the_density(warnings_of: Callable[..., list[str]], shards: int) -> None:
     # The largest residual is 100 * 10 * 0.00004 by then.
     (line,) = warnings_of(0.5, 0.00004, 250, shards)
     assert density(line)[0] == 0
 
 
-def test_the_density_is_that_of_plus_and_minus() -> None:
+def test_the_density_is_that_of_plus_and_minus(warnings_of: Callable[..., list[str]]) -> None:
     (line,) = warnings_of(0.5, -0.0006, 100, 1)  # the second tensor is sent once, by each replica
     assert density(line)[0] == 600
 
 
 @pytest.mark.parametrize(("step", "steps"), [(0.0012, 100), (0.00004, 99)])
-def test_no_warning_if_enough_is_sent_or_it_is_early(step: float, steps: int) -> None:
+def test_no_warning_if_enough_is_sent_or_it_is_early(
+    warnings_of: Callable[..., list[str]], step: float, steps: int
+) -> None:
     assert warnings_of(0.5, step, steps, 1) == []
