@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,7 +11,11 @@ import tf_gc
 from tests.keras import stock
 
 STOCK = "stock"
-OURS = {"compressed": None, "none": {"type": "none"}}
+# Without compression the state of layers is left to the replicas, unless that is asked for.
+OURS: dict[str, dict[str, Any]] = {
+    "compressed": {},
+    "none": {"compression_params": {"type": "none"}, "average_layer_state": True},
+}
 NAMES = (STOCK, *OURS)
 
 
@@ -19,7 +24,7 @@ def of_one_host(name: str) -> tf.distribute.Strategy:
     """Returns a strategy of two devices, the same one each time."""
     if name == STOCK:
         return stock.stock_strategy(2)
-    return tf_gc.CompressedMirroredStrategy(stock.devices(2), OURS[name])
+    return tf_gc.CompressedMirroredStrategy(stock.devices(2), **OURS[name])
 
 
 @functools.cache
@@ -29,6 +34,4 @@ def of_workers(name: str) -> tf.distribute.Strategy:
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=20.0)
     if name == STOCK:
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    return tf_gc.CompressedMultiWorkerMirroredStrategy(
-        communication_options=options, compression_params=OURS[name]
-    )
+    return tf_gc.CompressedMultiWorkerMirroredStrategy(communication_options=options, **OURS[name])
