@@ -1,0 +1,100 @@
+"""The processes in which workers run begin like new ones and never outlive the test."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.multiworker.nursery import Nursery, Task
+
+pytestmark = pytest.mark.multiworker
+
+NURSERY = Nursery()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nursery() -> Iterator[None]:
+    yield
+    NURSERY.close()
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Callable[..., Task]:
+    def make(function: Callable[..., None], *arguments: str, new: bool = False) -> Task:
+        environment = {**os.environ, "TF_GC_TEST": "seen"}
+        name = f"{__name__}:{function.__name__}"
+        return Task(name, arguments, environment, str(tmp_path / "log"), new)
+
+    return make
+
+
+def say(number: str) -> None:
+    """Says what should differ between processes, and ends with an error."""
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(  # an error once TensorFlow has started
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * int(number),
+    )
+    devices = len(tf.config.list_logical_devices("CPU"))
+    print(devices, os.environ["TF_GC_TEST"], np.random.random())
+    sys.exit(devices)
+
+
+def sleep(path: str) -> None:
+    partial = Path(f"{path}.partial")
+    partial.write_text(str(os.getpid()))
+    partial.rename(path)
+    time.sleep(600)
+
+
+def runs(process: str) -> bool:
+    try:  # one that has ended, and nobody has waited for, has no command
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["fork", "new"])
+def test_each_process_has_its_own_state_log_and_end(
+    task: Callable[..., Task], tmp_path: Path, new: bool
+) -> None:
+    codes, late = NURSERY.run([task(say, str(n), new=new) for n in (1, 3)], limit=120)
+    assert codes == [1, 3]
+    assert not late
+    said = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    said = sorted(line for line in said if "seen" in line)
+    assert [line[0] for line in said] == ["1", "3"]
+    assert said[0][2] != said[1][2]  # NumPy's generator
+
+
+def test_a_process_that_is_late_is_killed(task: Callable[..., Task], tmp_path: Path) -> None:
+    assert NURSERY.run([task(sleep, str(tmp_path / "pid"))], limit=1) == ([-9], True)
+
+
+def test_processes_end_with_the_one_that_forks(task: Callable[..., Task], tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    tasks = [task(sleep, str(path))]
+
+    def kill() -> None:
+        while not path.exists():
+            time.sleep(0.1)
+        NURSERY._process.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises((EOFError, ConnectionResetError)):
+        NURSERY.run(tasks, limit=120)
+    killer.join()
+    deadline = time.monotonic() + 60
+    while runs(path.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert NURSERY.run([task(say, "2")], limit=120) == ([2], False)
