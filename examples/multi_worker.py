@@ -64,7 +64,7 @@ def train(options: argparse.Namespace) -> None:
     with strategy.scope():
         model = make_model()
     timer = StepTimer()
-    # Keras 3 fails on a first batch that the replicas cannot share evenly.
+    # All replicas get as many samples, so that all samples weigh the same.
     replicas = strategy.num_replicas_in_sync
     batch_size = -(-options.batch_size // replicas) * replicas
     # All workers have to make the same calls; one of them shows the progress.

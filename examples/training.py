@@ -124,7 +124,7 @@ def fit(
 ) -> dict[str, float]:
     """Trains the model with a progress bar; returns its metrics on the test data."""
     replicas = strategy.num_replicas_in_sync
-    # Keras 3 fails on a first batch that the replicas cannot share evenly.
+    # Under a stock strategy Keras 3 fails on a first batch that replicas cannot share evenly.
     batch_size = -(-options.batch_size // replicas) * replicas
     timer = StepTimer()
     callbacks: list[keras.callbacks.Callback] = [timer]

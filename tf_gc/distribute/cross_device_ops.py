@@ -177,7 +177,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         for bucket in grouping.buckets:  # each by itself: the stock ops copy what they sum at once
             totals += self._stock_sums([pairs[i] for i in bucket.indices], options)
         totals += self._stock_sums([(_compat.PerReplica(reports), state)], options)
-        # Of a single local replica there may be the bare tensor.
+        # TensorFlow does not wrap the value of a single local replica.
         *sums, reported = [list(getattr(total, "values", [total])) for total in totals]
         after: tf.Tensor | None = None
         assigned = []

@@ -32,9 +32,9 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
     model.fit(...)
     ```
 
-    Only gradients are compressed; metrics, losses and BatchNormalization statistics are
-    reduced as by the base class, to the bit. On a single device there is nothing to send and
-    nothing is compressed.
+    Only gradients are compressed. The base class reduces metrics, losses and the statistics of a
+    synchronized BatchNormalization, to the bit as without compression. On a single device there is
+    nothing to send and nothing is compressed.
     """
 
     def __init__(
