@@ -219,11 +219,11 @@ def keras_optimizer_class() -> type:
 def keras_layer_class() -> Any:
     """Returns the Keras class that layers and models extend."""
     layer = keras.layers.Layer
-    if not hasattr(layer, "_track_variable"):
+    if not (hasattr(layer, "_track_variable") and hasattr(keras.Variable, "_direct_assign")):
         raise ImportError(
-            f"Keras {keras.__version__} has no Layer._track_variable: tf_gc would not learn which "
-            "weights layers update by themselves, and replicas would drift apart. See the README "
-            "for the versions that work."
+            f"Keras {keras.__version__} has no Layer._track_variable or no "
+            "Variable._direct_assign: tf_gc would not learn which weights layers update by "
+            "themselves, and replicas would drift apart. See the README for the versions that work."
         )
     return layer
 

@@ -149,6 +149,21 @@ def test_a_loop_of_ones_own_has_one_model_after_every_run(as_function: bool) -> 
         compressed.assert_replicas_agree(strategy, model.weights)
 
 
+def test_an_eager_step_may_call_a_function_that_was_traced_before() -> None:
+    strategy = compressed.compressed_strategy()
+    model = stock.compiled(strategy, normalized)
+    x, _ = stock.data()
+    forward = tf.function(lambda batch: model(batch, training=True))
+
+    def step() -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        forward(tf.constant(x) + tf.cast(replica, tf.float32))
+
+    for _ in range(2):
+        strategy.run(step)
+        compressed.assert_replicas_agree(strategy, model.weights)
+
+
 def test_functions_within_a_step_are_seen_when_they_are_not_traced_again() -> None:
     strategy = compressed.compressed_strategy()
     model = stock.compiled(strategy, normalized)

@@ -137,3 +137,24 @@ def overflow_on_one_worker(
     scales = Scales()
     model.fit(data.repeat(), steps_per_epoch=steps, verbose=0, callbacks=[scales])
     return scales.scales, scales.kernels, int(_number(optimizer.iterations))
+
+
+def shapes_that_differ(as_function: bool) -> str:
+    """Gathers values that do not fit together from two replicas of one host.
+
+    Returns:
+      The error, after which no collective works in this process.
+    """
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"], {"type": "none"})
+    values = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.ones([1, 1 + context.replica_id_in_sync_group])
+    )
+
+    def gather() -> tf.Tensor:
+        return strategy.gather(values, axis=0)
+
+    try:
+        (tf.function(gather) if as_function else gather)()
+    except tf.errors.InvalidArgumentError as error:
+        return error.message
+    raise AssertionError("no error")

@@ -56,6 +56,20 @@ def batch_normalization(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     }
 
 
+def eager_statistics(strategy: tf.distribute.Strategy) -> list[Weights]:
+    """Runs a layer eagerly on batches of zeros, which change one worker's statistics less."""
+    with strategy.scope():
+        layer = keras.layers.BatchNormalization(momentum=0.5)
+        layer.build((None, 3))
+
+    def step() -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        layer(tf.ones([4, 3]) * tf.cast(replica, tf.float32), training=True)
+
+    strategy.run(step)
+    return local_components(layer.weights)
+
+
 def embedding(strategy: tf.distribute.Strategy, steps_per_execution: int) -> Weights:
     """Trains an Embedding on sentences whose lengths differ from batch to batch."""
     keras.utils.set_random_seed(1)
@@ -107,6 +121,7 @@ def programs(params: dict[str, Any] | None) -> dict[str, Any]:
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
     cases: dict[str, Callable[[], Any]] = {
         "batch_normalization": lambda: batch_normalization(strategy),
+        "eager_statistics": lambda: eager_statistics(strategy),
         "embedding, one step a time": lambda: embedding(strategy, 1),
         "embedding, several steps": lambda: embedding(strategy, 4),
         "reduced_gradient": lambda: reduced_gradient(strategy),

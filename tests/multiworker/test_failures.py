@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 
@@ -80,3 +81,13 @@ def test_all_workers_skip_a_step_that_overflows_on_one(worker: int) -> None:
         assert (kernels[step + 1] != kernels[step]).any()
         np.testing.assert_array_equal(kernels, results[0][1])
         assert np.isfinite(kernels).all()
+
+
+@pytest.mark.parametrize("as_function", [True, False])
+def test_a_collective_that_fails_says_which_shapes_differ(as_function: bool) -> None:
+    # In a process of its own, whose collectives are of no use after that.
+    (message,) = cluster.values(
+        "failure_scenarios:shapes_that_differ", as_function, workers=1, devices=2
+    )
+    shapes = r"expected shape \[[\d,]+\] but another member in the group expected shape \[[\d,]+\]"
+    assert re.search(f"Shape mismatch in the collective.* {shapes}", message), message

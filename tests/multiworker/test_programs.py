@@ -51,6 +51,17 @@ def test_batch_normalization_leaves_one_model_on_all_workers(
     assert second["saved"] is None
 
 
+def test_statistics_of_eager_steps_are_averaged_whatever_their_values(
+    results: Results, devices: int
+) -> None:
+    replicas = [replica for worker in results for replica in worker["eager_statistics"]]
+    assert len(replicas) == 2 * devices
+    for _, _, mean, variance in replicas:
+        # Of zeros in the first replica, ones in the second, and so on.
+        np.testing.assert_allclose(mean, np.full(3, 0.5 * np.mean(range(2 * devices))), rtol=1e-6)
+        np.testing.assert_allclose(variance, np.full(3, 0.5), rtol=1e-6)
+
+
 def test_without_compression_workers_keep_their_own_statistics(uncompressed: Results) -> None:
     first, second = (result["batch_normalization"]["weights"] for result in uncompressed)
     assert not all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))

@@ -52,6 +52,11 @@ class CompressedStrategy:
         if self.extended.layer_state is not None:
             self.extended.layer_state.add(weight)
 
+    def note_assignment(self, weight: keras.Variable) -> None:
+        """The hook's entry: see `tf_gc.keras.layer_state`."""
+        if self.extended.layer_state is not None:
+            self.extended.layer_state.note_assignment(weight)
+
     @property
     def _all_reduce(self) -> CompressedAllReduce:
         return self.extended.compressed_all_reduce

@@ -26,14 +26,26 @@ class LayerState:
     def __init__(self) -> None:
         self._weights: list[weakref.ref[keras.Variable]] = []
         self._lock = threading.Lock()
+        # What replicas assign in the eager run that is going on, `None` outside of one.
+        self._assigned: list[keras.Variable] | None = None
         # A `tf.function` that was run, and the one that contains all replicas.
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def add(self, weight: keras.Variable) -> None:
         """Notes a weight; all but floating-point ones are left to their replicas."""
         if weight.aggregation == "none" and tf.as_dtype(weight.dtype).is_floating:
+            weight.tf_gc_assigned_in_function = False
             with self._lock:
                 self._weights.append(weakref.ref(weight))
+
+    def note_assignment(self, weight: keras.Variable) -> None:
+        """Notes that a replica assigns a weight, or builds a function that does."""
+        if not hasattr(weight, "tf_gc_assigned_in_function"):
+            return
+        if not tf.executing_eagerly():
+            weight.tf_gc_assigned_in_function = True
+        elif self._assigned is not None:
+            self._assigned.append(weight)
 
     def average_after(self, run: Callable[[], Any], reduce_sum: Reduce) -> Any:
         """Calls a function that runs the replicas, and averages what they wrote.
@@ -45,11 +57,19 @@ class LayerState:
         Returns:
           What `run` returns.
         """
+        # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
-            before = {id(variable): _local_bytes(variable) for variable in self._variables()}
-            result = run()
-            # A variable that was made in the run counts as written.
-            written = [v for v in self._variables() if before.get(id(v)) != _local_bytes(v)]
+            self._assigned = []
+            try:
+                result = run()
+            finally:
+                assigned, self._assigned = {id(weight) for weight in self._assigned}, None
+            # A function that was traced before may have run, and assigned what it assigned then.
+            written = [
+                variable
+                for weight, variable in self._variables()
+                if id(weight) in assigned or weight.tf_gc_assigned_in_function
+            ]
         else:
             graph = tf.compat.v1.get_default_graph()
             operations = len(graph.get_operations())
@@ -57,22 +77,22 @@ class LayerState:
             handles = _compat.written_handles(graph, graph.get_operations()[operations:])
             written = [
                 variable
-                for variable in self._variables()
+                for _, variable in self._variables()
                 if any(id(component.handle) in handles for component in variable.values)
             ]
         if written:
             _average(written, reduce_sum)
         return result
 
-    def _variables(self) -> Iterator[Any]:
-        """The distributed variables of the weights that are still alive."""
+    def _variables(self) -> Iterator[tuple[keras.Variable, Any]]:
+        """The weights that are still alive, and their distributed variables."""
         with self._lock:
             self._weights = [weight for weight in self._weights if weight() is not None]
             weights = [weight() for weight in self._weights]
         for weight in weights:
             value = None if weight is None else weight.value
             if isinstance(value, _compat.DistributedVariable):
-                yield value
+                yield weight, value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LayerState":
         return LayerState()  # the weights stay those of the strategy that made them
@@ -111,10 +131,6 @@ class RunsReplicas:
                 tf.distribute.ReduceOp.SUM, [(value, value)]
             )[0],
         )
-
-
-def _local_bytes(variable: Any) -> list[bytes]:
-    return [component.numpy().tobytes() for component in variable.values]
 
 
 def _average(variables: Sequence[Any], reduce_sum: Reduce) -> None:

@@ -8,6 +8,7 @@ hold different models.
 import functools
 from typing import Any, Protocol, runtime_checkable
 
+import keras
 import tensorflow as tf
 
 from tf_gc import _compat
@@ -19,6 +20,9 @@ class KeepsLayerState(Protocol):
 
     def keep_layer_state(self, weight: Any) -> None:
         """Notes a non-trainable `keras.Variable` that was made under the strategy."""
+
+    def note_assignment(self, weight: Any) -> None:
+        """Notes that a replica of the strategy assigns a `keras.Variable`."""
 
 
 def install() -> None:
@@ -45,3 +49,14 @@ def install() -> None:
 
     track_variable.hooked_by_tf_gc = True  # type: ignore[attr-defined]
     layer_class._track_variable = track_variable
+
+    keras_assign = keras.Variable._direct_assign
+
+    @functools.wraps(keras_assign)
+    def direct_assign(self: Any, value: Any) -> None:
+        strategy = tf.distribute.get_strategy()
+        if isinstance(strategy, KeepsLayerState) and not tf.distribute.in_cross_replica_context():
+            strategy.note_assignment(self)
+        keras_assign(self, value)
+
+    keras.Variable._direct_assign = direct_assign
