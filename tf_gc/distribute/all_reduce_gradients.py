@@ -65,7 +65,7 @@ def _batch_reduce(
         gradients = tuple(map(state.add_restored, gradients, variables))
         state.say_what_was_restored()
     # TensorFlow hands on one tensor as it is where all local replicas have the same.
-    several = len(strategy.extended.worker_devices) > 1
+    several = strategy.num_replicas_in_sync > 1 and len(strategy.extended.worker_devices) > 1
     to_reduce = [
         i
         for i, gradient in enumerate(gradients)

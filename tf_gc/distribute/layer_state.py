@@ -59,11 +59,14 @@ class LayerState:
         """
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
-            self._assigned = []
+            around = self._assigned  # of a run that called this one in a merge_call
+            of_replicas: list[keras.Variable] = []
+            self._assigned = of_replicas
             try:
                 result = run()
             finally:
-                assigned, self._assigned = {id(weight) for weight in self._assigned}, None
+                self._assigned = around
+            assigned = {id(weight) for weight in of_replicas}
             # A function that was traced before may have run, and assigned what it assigned then.
             written = [
                 variable
