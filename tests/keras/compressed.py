@@ -16,8 +16,12 @@ FIXED = tf_gc.TwoBit(0.05, bypass_size=0)
 NONE = tf_gc.NoCompression()
 
 
-def compressed_strategy(replicas: int = 2, params: Any = AUTO) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(stock.devices(replicas), params)
+def compressed_strategy(
+    replicas: int = 2, params: Any = AUTO, average_layer_state: bool | None = None
+) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy(
+        stock.devices(replicas), params, average_layer_state=average_layer_state
+    )
 
 
 def components(variable: keras.Variable | tf.Variable) -> list[stock.Array]:
@@ -66,9 +70,3 @@ def total_residual(
     residuals = strategy.compression_state.residuals_of(variable.value)
     assert len(residuals) == strategy.num_replicas_in_sync
     return np.sum([residual.numpy() for residual in residuals], axis=0)
-
-
-def compressed_strategy_averaging(
-    params: Any, average: bool | None
-) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(stock.devices(2), params, average_layer_state=average)

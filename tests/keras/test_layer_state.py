@@ -84,7 +84,7 @@ def test_averages_are_those_of_the_stock_replicas_however_steps_are_run(
     arguments: dict[str, Any],
 ) -> None:
     """With the same gradients, averaging in each step is averaging at the end."""
-    strategy = compressed.compressed_strategy_averaging({"type": "none"}, True)
+    strategy = compressed.compressed_strategy(2, {"type": "none"}, True)
     mine = stock.fit(strategy, normalized, epochs=1, **arguments).model
     assert_one_model(strategy, mine)
     drifted = stock.fit(stock.stock_strategy(), normalized, epochs=1).model
@@ -98,7 +98,7 @@ def test_averages_are_those_of_the_stock_replicas_however_steps_are_run(
 @pytest.mark.parametrize("params", [{"type": "none"}, None])
 def test_replicas_keep_their_statistics_if_that_is_asked_for(params: Any) -> None:
     average = None if params else False  # {"type": "none"} is the stock strategy by default
-    strategy = compressed.compressed_strategy_averaging(params, average)
+    strategy = compressed.compressed_strategy(2, params, average)
     model = fit(strategy)
     mean, *_ = [w for w in model.non_trainable_weights if "moving_mean" in w.path]
     first, second = components(mean)
@@ -220,4 +220,4 @@ def test_float16_and_float64_statistics_keep_their_dtype() -> None:
 @pytest.mark.parametrize("value", ["mean", 1])
 def test_average_layer_state_must_be_a_bool(value: Any) -> None:
     with pytest.raises(ValueError, match=f"average_layer_state.*{value!r}"):
-        compressed.compressed_strategy_averaging(None, value)
+        compressed.compressed_strategy(2, None, value)
