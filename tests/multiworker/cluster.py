@@ -100,7 +100,9 @@ def run(
     failed = not may_fail and any(outcome.returncode for outcome in outcomes)
     if late or failed:
         what = f"ran longer than {limit} s" if late else "failed"
-        logs = "\n".join(f"==== worker {i}\n{o.log}" for i, o in enumerate(outcomes))
+        logs = "\n".join(
+            f"==== worker {i}, exit code {o.returncode}\n{o.log}" for i, o in enumerate(outcomes)
+        )
         raise AssertionError(f"{scenario} {what}:\n{logs}")
     return outcomes
 
