@@ -13,7 +13,11 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 
+LIMIT = 400  # seconds; two minutes where nothing else runs
+
+
 # To start processes takes longer than to keep a promise, so that those of a cluster keep all.
+@pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize(
     ("names", "devices"),
     [
@@ -24,7 +28,7 @@ pytestmark = pytest.mark.multiworker
 )
 def test_workers_keep_their_promises(names: tuple[str, ...], devices: int, tmp_path: Path) -> None:
     results = cluster.values(
-        "conformance_scenarios:keep_promises", names, str(tmp_path), devices=devices, limit=200
+        "conformance_scenarios:keep_promises", names, str(tmp_path), devices=devices, limit=LIMIT
     )
     broken, asked = [], set()
     for task, of_strategies in enumerate(results):
