@@ -188,10 +188,11 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                     mine = [components[device] for components in sums]
                     after = warm_up.after_step(component.read_value(), reported[device], mine)
                 assigned.append(component.assign(after, read_value=False))
-        # A graph for a Session runs only what its results depend on, and a collective that is left
-        # out on one device would be waited for on the others.
-        with tf.control_dependencies([*assigned, *reported]), tf.device(sums[0][0].device):
-            sums[0][0] = tf.identity(sums[0][0])
+        if not _compat.builds_function():
+            # A graph for a Session runs only what its results depend on, and a collective that is
+            # left out on one device would be waited for on the others.
+            with tf.control_dependencies([*assigned, *reported]), tf.device(sums[0][0].device):
+                sums[0][0] = tf.identity(sums[0][0])
         return sums
 
     def _sum_bucket(

@@ -77,12 +77,14 @@ class LayerState:
             graph = tf.compat.v1.get_default_graph()
             operations = len(graph.get_operations())
             result = run()
-            handles = _compat.written_handles(graph, graph.get_operations()[operations:])
-            written = [
-                variable
-                for _, variable in self._variables()
-                if any(id(component.handle) in handles for component in variable.values)
-            ]
+            written = [variable for _, variable in self._variables()]
+            if written:
+                handles = _compat.written_handles(graph, graph.get_operations()[operations:])
+                written = [
+                    variable
+                    for variable in written
+                    if any(id(component.handle) in handles for component in variable.values)
+                ]
         if written:
             _average(written, reduce_sum)
         return result
