@@ -18,6 +18,9 @@ SLOW = 60_000  # bytes a second: some seconds for a step
 NOTICED = 40
 # Either the timeout of the collectives ends a step, or TensorFlow misses heartbeats before.
 STILL = ("DeadlineExceededError", "UnavailableError")
+# The first call on a connection that was reset says "reset"; the later ones find it closed. Which
+# of gRPC's threads reports its error is a matter of chance.
+LOST = ("Connection reset", "Broken pipe", "Socket closed")
 
 
 def run(scenario: str, *arguments: Any, workers: int = 2, **options: Any) -> list[Report]:
@@ -60,7 +63,8 @@ def test_a_reset_in_the_middle_of_a_transfer_ends_the_step_everywhere(
         assert links.resets > 0
     # One that lost nothing itself notices when the process of another has ended.
     assert_all_fail(reports, ("UnavailableError",), NOTICED)
-    assert any("Connection reset" in report.endings[0].message for report in reports)
+    messages = [report.endings[0].message for report in reports]
+    assert any(words in message for words in LOST for message in messages), messages
 
 
 @pytest.mark.parametrize("params", [AUTO, {**FIXED, "plan": "scatter_gather"}])
