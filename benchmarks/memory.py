@@ -102,11 +102,12 @@ def measure(
 
 def message_bytes(params: dict[str, Any] | None) -> float:
     """Returns the bytes of the messages that a replica makes and gets, for each parameter."""
-    codec = tf_gc.codecs.from_params(params)
     if params is None or params["type"] == "none":
         return 0.0
+    (treatment,) = tf_gc.params.from_params(params).treatments()
+    codec = treatment.codec
     one = codec.bits(1) / 8
-    if codec.plan == "all_gather":
+    if treatment.plan == "all_gather":
         return (1 + REPLICAS) * one
     # A message of shards, those that come for the own one, its sum, and all sums.
     return 2 * one + (1 / REPLICAS + 1) * codec.bits(REPLICAS) / 8

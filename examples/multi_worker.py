@@ -77,7 +77,7 @@ def train(options: argparse.Namespace) -> None:
     )
     _, accuracy = model.evaluate(*test_data, batch_size=batch_size, verbose=0)
     if strategy.is_chief:
-        print(f"\n{replicas} replicas, {strategy.codec}")
+        print(f"\n{replicas} replicas, {strategy.compression_params}")
         training.show("test accuracy", f"{accuracy:.4f}")
         training.show_cost(strategy, timer)
 

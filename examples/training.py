@@ -141,7 +141,7 @@ def fit(
     )
     metrics = model.evaluate(*test_data, batch_size=batch_size, verbose=0, return_dict=True)
     if shows(strategy):
-        print(f"\n{replicas} replicas, {strategy.codec}")
+        print(f"\n{replicas} replicas, {strategy.compression_params}")
         for name, value in metrics.items():
             show(f"test {name}", f"{value:.4f}")
         show_cost(strategy, timer)

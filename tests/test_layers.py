@@ -11,7 +11,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "tf_gc"
 
 # From the top. A module imports from its own layer and those below.
-LAYERS = ["distribute", "keras", "reduction", "residuals", "warm_up", "codecs", "ops", "_compat"]
+LAYERS = [
+    "distribute",
+    "keras",
+    "schedule",
+    "params",
+    "reduction",
+    "residuals",
+    "warm_up",
+    "codecs",
+    "ops",
+    "_compat",
+]
 
 PRIVATE = re.compile(r"(tensorflow\.python|keras\.src)\b")
 

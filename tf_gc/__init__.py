@@ -1,13 +1,13 @@
 """Gradient compression for distributed Keras and TensorFlow training."""
 
 from tf_gc import ops
-from tf_gc.codecs import NoCompression, OneBit, TwoBit
 from tf_gc.distribute import (
     CompressedAllReduce,
     CompressedMirroredStrategy,
     CompressedMultiWorkerMirroredStrategy,
     all_reduce_gradients,
 )
+from tf_gc.params import NoCompression, OneBit, TwoBit
 
 __all__ = [
     "CompressedAllReduce",

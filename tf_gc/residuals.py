@@ -15,11 +15,11 @@ from tf_gc import warm_up
 
 NOTHING_COMPRESSED = "nothing is compressed now"
 
-# An argument of all variables made here. If the first trace of a `tf.function` makes variables,
-# even in an `init_scope`, TensorFlow traces the function a second time in order to lift the
-# variables out of it. That would double the work until the first step, and these variables are made
-# outside of the function anyway.
-_NOT_LIFTED = {"experimental_enable_variable_lifting": False}
+# An argument of all variables that tf_gc makes in a step. If the first trace of a `tf.function`
+# makes variables, even in an `init_scope`, TensorFlow traces the function a second time in order to
+# lift the variables out of it. That would double the work until the first step, and these variables
+# are made outside of the function anyway.
+NOT_LIFTED = {"experimental_enable_variable_lifting": False}
 
 
 class CompressionState(tf.Module):
@@ -35,6 +35,9 @@ class CompressionState(tf.Module):
     released with its variable. A checkpoint may be restored before the first step: as for any
     Keras variable that does not exist yet, the values wait. At the first reduction after that, one
     line of the log says what became of them. A single replica adds its part to its first gradient.
+
+    Attributes:
+      in_use: whether gradients are compressed.
     """
 
     def __init__(self, in_use: bool = True) -> None:
@@ -44,7 +47,7 @@ class CompressionState(tf.Module):
           in_use: whether gradients are compressed.
         """
         super().__init__(name="compression_state")
-        self._in_use = in_use
+        self.in_use = in_use
         # A checkpoint holds the attributes of these modules, each by its key. A key is the
         # variable's name and, if that name occurs again, a number in the order of the first
         # reductions.
@@ -84,7 +87,7 @@ class CompressionState(tf.Module):
                         trainable=False,
                         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                         name=f"{key}.warm_up",
-                        **_NOT_LIFTED,
+                        **NOT_LIFTED,
                     )
                 setattr(self._warm_ups, key, state)
             return getattr(self._warm_ups, key)
@@ -139,7 +142,7 @@ class CompressionState(tf.Module):
         known = id(variable) in self._key_of.by_id
         if not (known or self._new_key(variable.name) in self._latest.keys):
             return gradient
-        if not self._in_use or not isinstance(gradient, tf.Tensor):
+        if not self.in_use or not isinstance(gradient, tf.Tensor):
             return gradient
         (residual,) = self.residuals_of(variable)
         with tf.device(residual.device):
@@ -180,7 +183,7 @@ class CompressionState(tf.Module):
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
                 name=key,
-                **_NOT_LIFTED,
+                **NOT_LIFTED,
             )
         setattr(self._residuals, key, residual)
         self._key_of.by_id[id(variable)] = key
@@ -194,7 +197,7 @@ class CompressionState(tf.Module):
         """Notes that a checkpoint with residuals of these keys is being restored."""
         mine = self._keys()
         self._latest = _Restore(frozenset(keys))
-        if not self._in_use:
+        if not self.in_use:
             self._latest.drop()
         elif mine:
             for key in set(mine) - set(keys):  # it comes from steps that the restore undoes

@@ -1,6 +1,6 @@
 """What GPUs need, as far as it shows without one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,9 +9,10 @@ import tensorflow as tf
 import tf_gc
 from tests.distribute.helpers import cpus
 from tf_gc import _compat
-from tf_gc.distribute.compressed_strategy import check_devices
-from tf_gc.reduction.exchange import Group, local_group
-from tf_gc.reduction.plans import Plan
+from tf_gc.distribute.devices import check_devices
+from tf_gc.params import CompressionParams
+from tf_gc.reduction.group import LocalNetwork, Network, Replica
+from tf_gc.reduction.plans import Plans
 
 CODECS = [tf_gc.TwoBit(), tf_gc.TwoBit(0.5), tf_gc.OneBit(), tf_gc.OneBit(0.5)]
 PLANS = ["all_gather", "scatter_gather"]
@@ -65,39 +66,34 @@ def arguments(op: tf.Operation) -> list[str]:
     return names
 
 
-def reduction(
-    codec: tf_gc.codecs.MessageCodec, plan: str, devices: Sequence[str], group: Group
-) -> Callable[[], Any]:
+def reduction(params: CompressionParams, plan: str, network: Network) -> Callable[[], Any]:
     """A function that sums a bucket of two tensors."""
     shapes = [(300,), (7, 100)]
+    (treatment,) = params.treatments()
+    chosen = Plans(network).of(plan, treatment.codec)
 
     def reduce() -> Any:
-        gradients, residuals = [], []
-        for device in devices:
+        replicas = []
+        for device in network.devices:
             with tf.device(device):
-                gradients.append([tf.zeros(shape) for shape in shapes])
-                residuals.append(
-                    [
-                        tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=str(i))
-                        for i, shape in enumerate(shapes)
-                    ]
-                )
+                gradients = [tf.zeros(shape) for shape in shapes]
+                residuals = [
+                    tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=str(i))
+                    for i, shape in enumerate(shapes)
+                ]
+            replicas.append(Replica(device, gradients, residuals))
         options = tf.distribute.experimental.CommunicationOptions()
-        return Plan(plan, tuple(devices), (group,)).sum_bucket(
-            codec, 0, gradients, residuals, options
-        )[0]
+        return chosen.reduce(treatment.codec, 0, replicas, options).sums
 
     return reduce
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("codec", CODECS, ids=str)
-def test_messages_stay_on_gpus_that_have_or_need_them(
-    codec: tf_gc.codecs.MessageCodec, plan: str
-) -> None:
+@pytest.mark.parametrize("params", CODECS, ids=str)
+def test_messages_stay_on_gpus_that_have_or_need_them(params: CompressionParams, plan: str) -> None:
     gpus = [f"/device:GPU:{i}" for i in range(REPLICAS)]
     with tf.Graph().as_default() as graph:  # where a device need not exist
-        reduction(codec, plan, gpus, local_group(gpus))()
+        reduction(params, plan, LocalNetwork(gpus))()
     uses = list(uses_of_messages(graph))
     assert {use.op.device for use in uses} == set(gpus)
     for op, argument, message in uses:
@@ -108,16 +104,16 @@ def test_messages_stay_on_gpus_that_have_or_need_them(
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("between", ["devices of a host", "hosts"])
-@pytest.mark.parametrize("codec", CODECS, ids=str)
+@pytest.mark.parametrize("params", CODECS, ids=str)
 def test_messages_are_never_wanted_in_host_memory(
-    codec: tf_gc.codecs.MessageCodec, between: str, plan: str
+    params: CompressionParams, between: str, plan: str
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(REPLICAS), codec)
-    devices = strategy.extended.worker_devices
-    group = local_group(devices)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(REPLICAS), params)
+    network = LocalNetwork(strategy.extended.worker_devices)
     if between == "hosts":  # CPU devices stand for them: the ops are the same
-        group = strategy.extended.compressed_all_reduce._stock.group()
-    traced = tf.function(reduction(codec, plan, devices, group)).get_concrete_function()
+        collectives = strategy.extended.compressed_all_reduce._stock
+        network.group = lambda devices: collectives.group()  # type: ignore[method-assign]
+    traced = tf.function(reduction(params, plan, network)).get_concrete_function()
     uses = list(uses_of_messages(traced.graph))
     assert {use.op.type for use in uses if use.op.type.startswith("TfGc>")}
     moved_by = {use.op.type for use in uses if not use.op.type.startswith("TfGc>")}
@@ -150,8 +146,9 @@ def test_the_list_of_gpu_kernels_is_tensorflows(name: str) -> None:
         assert set(kernel.host_memory_arg) == HOST_MEMORY[name]
 
 
-MODULE = "tf_gc.distribute.compressed_strategy"
-GPUS = ["/device:GPU:0", "/device:GPU:1"]
+MODULE = "tf_gc.distribute.devices"
+GPUS = LocalNetwork(["/device:GPU:0", "/device:GPU:1"])
+CPUS = LocalNetwork(["/device:CPU:0", "/device:CPU:1"])
 
 
 def test_without_gpu_kernels_the_error_says_how_to_build_them(
@@ -162,9 +159,12 @@ def test_without_gpu_kernels_the_error_says_how_to_build_them(
         check_devices(tf_gc.TwoBit(), GPUS)
     for part in ("GPU kernels", "CUDA_HOME", "TF_GC_CUDA=1", "-m pip install --force-reinstall"):
         assert part in str(error.value)
+    one_gpu_each = LocalNetwork(["/device:GPU:0"])
+    check_devices(tf_gc.TwoBit(), one_gpu_each)
+    one_gpu_each.hosts = 2
     with pytest.raises(ValueError, match="built for CPU only"):
-        check_devices(tf_gc.TwoBit(), GPUS[:1], hosts=2)
-    check_devices(tf_gc.TwoBit(), ["/device:CPU:0", "/device:CPU:1"])
+        check_devices(tf_gc.TwoBit(), one_gpu_each)
+    check_devices(tf_gc.TwoBit(), CPUS)
 
 
 def test_kernels_are_needed_only_where_something_is_compressed(
@@ -184,6 +184,6 @@ def test_an_older_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (13000, 12040))
     with pytest.raises(ValueError, match=r"CUDA 13\.0, .* CUDA 12\.4\. Update the driver"):
         check_devices(tf_gc.TwoBit(), GPUS)
-    check_devices(tf_gc.TwoBit(), ["/device:CPU:0", "/device:CPU:1"])
+    check_devices(tf_gc.TwoBit(), CPUS)
     monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (12090, 12040))
     check_devices(tf_gc.TwoBit(), GPUS)

@@ -37,13 +37,13 @@ def test_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
             np.testing.assert_array_equal(total, sums)
 
 
-@pytest.mark.parametrize("codec", EVERY_TENSOR, ids=str)
+@pytest.mark.parametrize("params", EVERY_TENSOR, ids=str)
 @pytest.mark.parametrize("replicas", [2, 3, 4])
 def test_sent_plus_residuals_is_the_sum_of_the_gradients(
-    codec: tf_gc.codecs.MessageCodec, replicas: int
+    params: tf_gc.params.CompressionParams, replicas: int
 ) -> None:
     shapes = [(7, 100), (1,), (129,)]
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
     run = reducer(strategy, variables_of(strategy, *shapes))
     random = np.random.default_rng(1)
     given = [np.zeros(shape) for shape in shapes]
@@ -96,18 +96,18 @@ def test_gradients_keep_their_dtype_and_residuals_are_float32(dtype: tf.DType) -
     assert residual.dtype == tf.float32
 
 
-@pytest.mark.parametrize("codec", EVERY_TENSOR, ids=str)
+@pytest.mark.parametrize("params", EVERY_TENSOR, ids=str)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
 def test_a_bad_number_shows_on_all_replicas_once_and_poisons_nothing(
-    codec: tf_gc.codecs.MessageCodec, bad: float
+    params: tf_gc.params.CompressionParams, bad: float
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), codec)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), params)
     run = reducer(strategy, variables_of(strategy, (300,)))
     gradients = np.full((3, 300), 0.6, np.float32)
     run([gradients])
     gradients[1, 77] = bad
     # One bit has no code for it, and marks the block.
-    marked = slice(0, 128) if isinstance(codec, tf_gc.OneBit) else 77
+    marked = slice(0, 128) if isinstance(params, tf_gc.OneBit) else 77
     for (total,) in run([gradients]):
         assert np.isnan(total[marked]).all()
         assert np.isfinite(np.delete(total, marked)).all()

@@ -1,6 +1,7 @@
 """Every plan: one result on all replicas, and nothing lost."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import tf_gc
 from tests.distribute.helpers import cpus, reducer, variables_of
+from tf_gc.params import CompressionParams
+from tf_gc.reduction.group import LocalNetwork
 from tf_gc.reduction.plans import choose_plan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
@@ -22,8 +25,15 @@ def gradients_of(replicas: int, seed: int, scale: float = 0.1) -> list[np.ndarra
     ]
 
 
+def chosen(params: CompressionParams, hosts: int, devices: Sequence[str]) -> str:
+    network = LocalNetwork(devices)
+    network.hosts = hosts
+    (treatment,) = params.treatments()
+    return choose_plan(treatment.plan, treatment.codec, network).name
+
+
 @pytest.mark.parametrize(
-    ("codec", "hosts", "devices", "plan"),
+    ("params", "hosts", "devices", "plan"),
     [
         (tf_gc.TwoBit(), 2, 1, "all_gather"),
         (tf_gc.TwoBit(), 3, 1, "all_gather"),  # (2.125 + 4.25) * 2 / 3 are no fewer than 2 * 2.125
@@ -44,19 +54,19 @@ def gradients_of(replicas: int, seed: int, scale: float = 0.1) -> list[np.ndarra
     ids=str,
 )
 def test_the_plan_that_sends_least_is_chosen(
-    codec: tf_gc.codecs.MessageCodec, hosts: int, devices: int, plan: str
+    params: CompressionParams, hosts: int, devices: int, plan: str
 ) -> None:
-    assert choose_plan(codec, hosts, GPUS[:devices]) == plan
+    assert chosen(params, hosts, GPUS[:devices]) == plan
 
 
 def test_within_one_memory_nothing_is_scattered() -> None:
-    assert choose_plan(tf_gc.TwoBit(), 1, CPUS * 4) == "all_gather"
-    assert choose_plan(tf_gc.TwoBit(), 1, GPUS * 4) == "scatter_gather"
+    assert chosen(tf_gc.TwoBit(), 1, CPUS * 4) == "all_gather"
+    assert chosen(tf_gc.TwoBit(), 1, GPUS * 4) == "scatter_gather"
 
 
 @pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
 def test_a_plan_can_be_forced(plan: str) -> None:
-    assert choose_plan(tf_gc.TwoBit(plan=plan), 2, GPUS) == plan
+    assert chosen(tf_gc.TwoBit(plan=plan), 2, GPUS) == plan
 
 
 def test_a_hierarchy_of_one_host_is_refused() -> None:
@@ -86,15 +96,15 @@ def test_scattered_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
             np.testing.assert_array_equal(total, sums)
 
 
-@pytest.mark.parametrize("codec", [tf_gc.TwoBit(0.07), tf_gc.OneBit(0.07)], ids=str)
+@pytest.mark.parametrize("params", [tf_gc.TwoBit(0.07), tf_gc.OneBit(0.07)], ids=str)
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
-    replicas: int, codec: tf_gc.codecs.MessageCodec
+    replicas: int, params: CompressionParams
 ) -> None:
     runs = []
     for plan in ("all_gather", "scatter_gather"):
         strategy = tf_gc.CompressedMirroredStrategy(
-            cpus(replicas), dataclasses.replace(codec, plan=plan)
+            cpus(replicas), dataclasses.replace(params, plan=plan)
         )
         runs.append((strategy, reducer(strategy, variables_of(strategy, *SHAPES))))
     for seed in range(5):
@@ -118,8 +128,8 @@ def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
 def test_scattered_and_reencoded_sums_lose_nothing(
     replicas: int, bucket_bytes: int, kind: type, layers: int
 ) -> None:
-    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather", sum_layers=layers)
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
+    params = kind(warm_up=False, bypass_size=0, plan="scatter_gather", sum_layers=layers)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
     run = reducer(strategy, variables_of(strategy, *SHAPES), bucket_bytes=bucket_bytes)
     given = [np.zeros(shape) for shape in SHAPES]
     sent = [np.zeros(shape) for shape in SHAPES]
@@ -144,8 +154,8 @@ def test_scattered_and_reencoded_sums_lose_nothing(
 def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
     bad: float, replica: int, kind: type, layers: int
 ) -> None:
-    codec = kind(warm_up=False, bypass_size=0, plan="scatter_gather", sum_layers=layers)
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), codec)
+    params = kind(warm_up=False, bypass_size=0, plan="scatter_gather", sum_layers=layers)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), params)
     run = reducer(strategy, variables_of(strategy, (900,)))
     gradients = np.random.default_rng(1).normal(size=(3, 900)).astype(np.float32)
     clean = gradients.copy()

@@ -69,7 +69,7 @@ def test_a_copy_reduces_as_the_original(params: Any) -> None:
     assert isinstance(twin, tf_gc.CompressedMirroredStrategy)
     assert isinstance(twin.extended._cross_device_ops, tf_gc.CompressedAllReduce)
     assert twin.extended._cross_device_ops is twin.extended.compressed_all_reduce
-    assert twin.codec == strategy.codec
+    assert twin.compression_params == strategy.compression_params
     assert len(twin.compression_state) == 0
     after = reducer(twin, variables_of(twin, (3000,)))([GRADIENT])
     np.testing.assert_array_equal(after, before)
@@ -112,3 +112,31 @@ def test_a_session_trains_with_compressed_gradients(params: Any) -> None:
     assert not np.array_equal(first, exact)
     # What was not sent is in the residuals: at most about a step's gradient, or the threshold.
     assert np.abs(first - exact).max() < 2 * 6000
+
+
+@pytest.mark.parametrize("params", [None, {"type": "2bit", "threshold": 1.0}], ids=str)
+def test_a_stock_strategy_takes_our_cross_device_ops(params: Any) -> None:
+    expected = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    ours = tf_gc.CompressedAllReduce(params, Counting())
+    stock = tf.distribute.MirroredStrategy(cpus(2), cross_device_ops=ours)
+    runs = [reducer(strategy, variables_of(strategy, (3000,))) for strategy in (stock, expected)]
+    for _ in range(20):  # beyond the end of the warm-up
+        mine, theirs = (run([GRADIENT]) for run in runs)
+        np.testing.assert_array_equal(mine, theirs)
+    assert ours.traffic == expected.traffic is not None
+    assert str(ours.schedule) == str(expected.schedule) != "None"
+    for mine, theirs in zip(
+        ours.compression_state.variables, expected.compression_state.variables, strict=True
+    ):
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+
+
+def test_bad_arguments_of_our_cross_device_ops_are_named() -> None:
+    with pytest.raises(TypeError, match=r"cross_device_ops must be.*'nccl'"):
+        tf_gc.CompressedAllReduce(None, "nccl")
+    with pytest.raises(ValueError, match="3bit"):
+        tf_gc.CompressedAllReduce({"type": "3bit"})
+    hierarchical = tf_gc.CompressedAllReduce({"type": "2bit", "plan": "hierarchical"})
+    strategy = tf.distribute.MirroredStrategy(cpus(2), cross_device_ops=hierarchical)
+    with pytest.raises(ValueError, match="all replicas are on one"):
+        reducer(strategy, variables_of(strategy, (3000,)))([GRADIENT])

@@ -102,7 +102,9 @@ def in_threads(*work: Callable[[], None]) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_steps_of_two_models_do_not_meet(params: tf_gc.codecs.Codec | None, replicas: int) -> None:
+def test_steps_of_two_models_do_not_meet(
+    params: tf_gc.params.CompressionParams | None, replicas: int
+) -> None:
     strategies = [compressed_strategy(replicas, params) for _ in range(2)]
     one_by_one, at_once = [[Trainer(strategy, seed) for seed in (0, 1)] for strategy in strategies]
     for trainer in one_by_one:

@@ -51,18 +51,18 @@ def gradients(dtype: tf.DType, step: int) -> list[np.ndarray]:
 
 def sums() -> None:
     """Sums, residuals and their sums over replicas are the CPU's bits, for every codec and plan."""
-    for codec in (tf_gc.TwoBit, tf_gc.OneBit):
+    for params in (tf_gc.TwoBit, tf_gc.OneBit):
         for threshold in ("auto", 0.1):
             for plan in ("all_gather", "scatter_gather"):
                 for dtype in (tf.float32, tf.float16, tf.bfloat16):
-                    print(codec.__name__, threshold, plan, dtype.name, flush=True)
-                    same_sums(codec(threshold, warm_up=False, bypass_size=0, plan=plan), dtype)
+                    print(params.__name__, threshold, plan, dtype.name, flush=True)
+                    same_sums(params(threshold, warm_up=False, bypass_size=0, plan=plan), dtype)
 
 
-def same_sums(codec: tf_gc.codecs.MessageCodec, dtype: tf.DType) -> None:
+def same_sums(params: tf_gc.params.CompressionParams, dtype: tf.DType) -> None:
     results = []
     for devices in (gpus(), cpus(REPLICAS)):
-        strategy = tf_gc.CompressedMirroredStrategy(devices, codec)
+        strategy = tf_gc.CompressedMirroredStrategy(devices, params)
         variables = variables_of(strategy, *SHAPES)
         run = reducer(strategy, variables)
         found: list[np.ndarray] = []

@@ -27,7 +27,7 @@ from tests.keras.stock import (
     sgd,
     stock_strategy,
 )
-from tf_gc.codecs import Codec, TwoBit
+from tf_gc.params import CompressionParams, TwoBit
 
 
 def _mlp(dtype: str) -> keras.Model:
@@ -92,19 +92,19 @@ def test_the_global_policy_scales_the_loss_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "codec", [NONE, AUTO, FIXED, WARM], ids=["none", "auto", "fixed", "warm-up"]
+    "params", [NONE, AUTO, FIXED, WARM], ids=["none", "auto", "fixed", "warm-up"]
 )
 @pytest.mark.parametrize("overflowing", [0, 1])
 def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
-    overflowing: int, codec: Codec
+    overflowing: int, params: CompressionParams
 ) -> None:
-    strategy = compressed_strategy(2, codec)
+    strategy = compressed_strategy(2, params)
     model = compiled(strategy, _float16, _scaled_sgd)
     x, y = data(BATCH)
     model.fit(x, y, batch_size=BATCH, verbose=0)
     weights = model.get_weights()
     kernel = model.layers[0].kernel
-    kept = total_residual(strategy, kernel) if codec is not NONE else None
+    kept = total_residual(strategy, kernel) if params is not NONE else None
 
     too_large = x.copy()
     too_large[overflowing * BATCH // 2] = 1e30
@@ -120,11 +120,11 @@ def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     model.fit(x, y, batch_size=BATCH, verbose=0)
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
     assert any(not np.array_equal(a, b) for a, b in zip(weights, model.get_weights(), strict=True))
-    assert strategy.compression_state.warm_up_steps == (2 if codec is WARM else 0)
+    assert strategy.compression_state.warm_up_steps == (2 if params is WARM else 0)
 
 
-@pytest.mark.parametrize("codec", [NONE, AUTO, SMALL], ids=["none", "auto", "bypassed"])
-def test_layers_of_double_and_of_single_precision_train_together(codec: Codec) -> None:
+@pytest.mark.parametrize("params", [NONE, AUTO, SMALL], ids=["none", "auto", "bypassed"])
+def test_layers_of_double_and_of_single_precision_train_together(params: CompressionParams) -> None:
     """The stock strategy cannot do that: it concatenates all gradients."""
 
     def build() -> keras.Model:
@@ -136,11 +136,11 @@ def test_layers_of_double_and_of_single_precision_train_together(codec: Codec) -
             ]
         )
 
-    strategy = compressed_strategy(2, codec)
+    strategy = compressed_strategy(2, params)
     run = fit(strategy, build)
     assert run.losses[-1] < 0.9 * run.losses[0]
     assert_replicas_agree(strategy, run.model.trainable_variables)
-    assert len(strategy.compression_state) == (2 if codec is AUTO else 0)
+    assert len(strategy.compression_state) == (2 if params is AUTO else 0)
 
 
 def test_a_model_of_double_precision_equals_stock_to_the_bit() -> None:

@@ -21,20 +21,22 @@ from tests.keras.stock import (
     mlp,
     normalized_mlp,
 )
-from tf_gc.codecs import Codec, TwoBit
+from tf_gc.params import CompressionParams, TwoBit
 
 # The biases are bypassed, the kernels are compressed.
 MIXED = TwoBit(warm_up=False, bypass_size=20)
-codecs = pytest.mark.parametrize("codec", [NONE, AUTO, MIXED], ids=["none", "auto", "mixed"])
+each_params = pytest.mark.parametrize("params", [NONE, AUTO, MIXED], ids=["none", "auto", "mixed"])
 normalized = functools.partial(normalized_mlp, synchronized=True)
 
 
-@codecs
+@each_params
 @pytest.mark.parametrize("build", [mlp, normalized], ids=["mlp", "synchronized"])
-def test_several_steps_in_one_execution_are_the_same_steps(build: Build, codec: Codec) -> None:
+def test_several_steps_in_one_execution_are_the_same_steps(
+    build: Build, params: CompressionParams
+) -> None:
     """Three of them, where an epoch has four."""
-    single = fit(compressed_strategy(2, codec), build)
-    strategy = compressed_strategy(2, codec)
+    single = fit(compressed_strategy(2, params), build)
+    strategy = compressed_strategy(2, params)
     several = fit(strategy, build, steps_per_execution=3)
     assert_same_run(several, single)
     assert_replicas_agree(strategy, several.model.trainable_variables)
@@ -89,19 +91,19 @@ def test_a_step_runs_by_itself_in_a_loop_and_in_a_branch(order: str) -> None:
         assert_same_bits(caller(tf.constant(x)).numpy(), factor * x)
 
 
-@codecs
-def test_accumulating_gradients_is_training_with_larger_batches(codec: Codec) -> None:
+@each_params
+def test_accumulating_gradients_is_training_with_larger_batches(params: CompressionParams) -> None:
     """Of the first half of the batches, then of the second: replicas see the same samples."""
     x, y = data()
     # Rows so that two batches of 16, of which each replica gets 8, make one of 32.
     rows = np.arange(64).reshape(2, 2, 2, 8).transpose(0, 2, 1, 3).reshape(-1)
-    expected = compiled(compressed_strategy(2, codec))
+    expected = compiled(compressed_strategy(2, params))
     expected.fit(x, y, batch_size=32, epochs=3, shuffle=False, verbose=0)
 
     def optimizer() -> keras.optimizers.Optimizer:
         return keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
 
-    strategy = compressed_strategy(2, codec)
+    strategy = compressed_strategy(2, params)
     model = compiled(strategy, optimizer=optimizer)
     model.fit(x[rows], y[rows], batch_size=16, epochs=3, shuffle=False, verbose=0)
     for a, b in zip(model.get_weights(), expected.get_weights(), strict=True):
@@ -131,7 +133,7 @@ def test_averages_of_weights_are_those_of_training_without_a_strategy(
     assert_replicas_agree(strategy, run.model.optimizer._model_variables_moving_average)
 
 
-@codecs
-def test_compilation_by_xla_is_refused_with_a_clear_error(codec: Codec) -> None:
+@each_params
+def test_compilation_by_xla_is_refused_with_a_clear_error(params: CompressionParams) -> None:
     with pytest.raises(ValueError, match="jit_compile=False"):
-        fit(compressed_strategy(2, codec), jit_compile=True)
+        fit(compressed_strategy(2, params), jit_compile=True)

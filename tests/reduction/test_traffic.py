@@ -19,7 +19,7 @@ def test_nothing_sent_is_no_gain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "sent"),
+    ("params", "sent"),
     [
         # A message: 16 bytes of header, for each block of 128 elements 32 bytes of codes and,
         # with automatic scales, 2 of scale, up to a multiple of 16.
@@ -33,14 +33,14 @@ def test_nothing_sent_is_no_gain() -> None:
     ],
     ids=str,
 )
-def test_a_strategy_knows_what_it_sends(codec: tf_gc.TwoBit, sent: int) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(4)], codec)
+def test_a_strategy_knows_what_it_sends(params: tf_gc.TwoBit, sent: int) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(4)], params)
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(12_800)), tf.Variable(tf.zeros(10, tf.float64))]
     assert strategy.traffic is None
     reducer(strategy, variables)([np.zeros((4, 12_800), np.float32), np.zeros((4, 10))])
     assert strategy.traffic == Traffic(
-        plan="scatter_gather" if codec.plan == "scatter_gather" else "all_gather",
+        plan="scatter_gather" if params.plan == "scatter_gather" else "all_gather",
         replicas=4,
         buckets=1,
         compressed_tensors=1,

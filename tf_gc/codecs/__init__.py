@@ -1,9 +1,6 @@
-"""Codecs: how a bucket of gradients is encoded for the wire, and decoded."""
+"""Codecs: how a bucket of gradients becomes messages, and how messages become a sum."""
 
-from tf_gc.codecs.base import Codec, MessageCodec
-from tf_gc.codecs.no_compression import NoCompression
-from tf_gc.codecs.one_bit import OneBit
-from tf_gc.codecs.params import from_params
-from tf_gc.codecs.two_bit import TwoBit
+from tf_gc.codecs.codec import Codec
+from tf_gc.codecs.threshold import ThresholdCodec
 
-__all__ = ["Codec", "MessageCodec", "NoCompression", "OneBit", "TwoBit", "from_params"]
+__all__ = ["Codec", "ThresholdCodec"]

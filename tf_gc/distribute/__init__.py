@@ -1,7 +1,7 @@
 """Distribution strategies that compress gradients."""
 
 from tf_gc.distribute.all_reduce_gradients import all_reduce_gradients
-from tf_gc.distribute.cross_device_ops import CompressedAllReduce
+from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.mirrored_strategy import CompressedMirroredStrategy
 from tf_gc.distribute.multi_worker_strategy import CompressedMultiWorkerMirroredStrategy
 

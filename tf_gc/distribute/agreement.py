@@ -1,24 +1,24 @@
-"""Before the first step, workers check that they use the same codec and wire format."""
+"""Before the first step, workers check that all of them compress in the same way."""
 
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from tf_gc.codecs import Codec
 from tf_gc.ops.two_bit import wire_version
+from tf_gc.params import CompressionParams
 
 # Bytes of a description on the wire; a longer one is cut.
 _SIZE = 512
 
 
 def check_agreement(
-    codec: Codec, averages_layer_state: bool, gather: Callable[[tf.Tensor], tf.Tensor]
+    params: CompressionParams, averages_layer_state: bool, gather: Callable[[tf.Tensor], tf.Tensor]
 ) -> None:
     """Checks that all workers will send the same kinds of messages and run the same collectives.
 
     Args:
-      codec: this worker's codec.
+      params: what this worker compresses, and how.
       averages_layer_state: whether this worker averages the state of layers.
       gather: a collective that takes an int64 tensor [1, words] and returns those of all
         workers, [workers, words].
@@ -27,7 +27,7 @@ def check_agreement(
       ValueError: on every worker, if any worker differs from the others.
     """
     average = f"average_layer_state={averages_layer_state}"
-    description = f"{codec!r}, {average}, wire version {wire_version()}"
+    description = f"{params!r}, {average}, wire version {wire_version()}"
     mine = description.encode()[:_SIZE].ljust(_SIZE)
     rows = gather(tf.constant(np.frombuffer(mine, np.int64)[None])).numpy()
     descriptions = [row.tobytes().decode(errors="replace").strip() for row in rows]

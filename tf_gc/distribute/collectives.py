@@ -2,15 +2,15 @@
 
 import copy
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.distribute.instance_keys import KeySource
-from tf_gc.reduction.exchange import Group, is_cpu
+from tf_gc.reduction.group import Channel, Group, Received, is_cpu
 
 # How many buckets may be on their way at the same time. Each has an ordering token: TensorFlow
 # runs collectives that share one after each other.
@@ -30,8 +30,8 @@ def new_key_base() -> int:
     return next(_key_bases)
 
 
-class CollectiveAllReduce(_compat.CollectiveAllReduce):
-    """The stock collective cross-device ops with `instance_keys`, and the exchange of messages."""
+class CollectiveOps(_compat.CollectiveAllReduce):
+    """The stock collective cross-device ops with `instance_keys`, and channels for messages."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
             for _ in range(_LANES if on_cpu else 1)
         ]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "CollectiveAllReduce":
-        return CollectiveAllReduce(
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CollectiveOps":
+        return CollectiveOps(
             self._devices,
             self._group_size,
             self._options,
@@ -88,7 +88,7 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
         )
 
     def group(self) -> Group:
-        """Returns the replicas of all hosts as a group that exchanges messages.
+        """Returns the replicas of all hosts as a group whose members send messages.
 
         All workers have to call it. They find their ranks, which the order of the messages
         follows, by a trial.
@@ -97,41 +97,25 @@ class CollectiveAllReduce(_compat.CollectiveAllReduce):
           RuntimeError: if the all-to-all is in another order than the all-gather.
         """
         size = self._group_size
-        exchange = self.exchange(0, self._options)
+        channel = self.open(0, self._options)
         ids = np.random.default_rng().integers(1 << 62, size=(len(self._devices), 1, 1))
-        gathered = exchange.all_gather([tf.constant(mine) for mine in ids])
+        gathered = channel.all_gather([tf.constant(mine) for mine in ids])
         everyone = [rows.numpy() for (rows,) in gathered]
         ranks = [
             int(np.flatnonzero(rows == mine)[0]) for mine, rows in zip(ids, everyone, strict=True)
         ]
         sent = [tf.constant(rank * size + np.arange(size)[:, None]) for rank in ranks]
-        for rank, (received,) in zip(ranks, exchange.all_to_all(sent), strict=True):
+        for rank, (received,) in zip(ranks, channel.all_to_all(sent), strict=True):
             if not np.array_equal(received[:, 0], np.arange(size) * size + rank):
                 raise RuntimeError(
                     f"TensorFlow's all-to-all gave replica {rank} what was meant for another: "
                     f"{received[:, 0].numpy().tolist()}"
                 )
-        return Group(self._devices, tuple(ranks), size, self.exchange)
+        return Group(tuple(ranks), size, self.open)
 
-    def exchange(self, bucket: int, options: Any) -> "CollectiveExchange":
-        """Returns what moves the messages of a bucket, beside those of other buckets."""
-        return CollectiveExchange(self._lanes[bucket % len(self._lanes)], options)
-
-
-class CollectiveExchange:
-    """An `Exchange` by collectives."""
-
-    def __init__(self, lane: "_Lane", options: Any) -> None:
-        self._lane = lane
-        self._options = options
-
-    def all_gather(self, messages: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Gives each local replica the messages of all: [replicas, words] in order of ranks."""
-        return self._lane.launch("all_gather_rows", messages, self._options)
-
-    def all_to_all(self, rows: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Gives the replica of rank i the rows i of all: [replicas, words] in order of ranks."""
-        return self._lane.launch("all_to_all_rows", rows, self._options)
+    def open(self, bucket: int, options: Any) -> Channel:
+        """Returns a channel for the messages of a bucket, beside those of other buckets."""
+        return _CollectiveChannel(self._lanes[bucket % len(self._lanes)], self._group_size, options)
 
 
 class _Lane:
@@ -143,8 +127,9 @@ class _Lane:
         self._launch_in_function = tf.function(self._launch)
 
     def launch(
-        self, collective: str, values: Sequence[tf.Tensor], options: Any
-    ) -> list[list[tf.Tensor]]:
+        self, collective: "_Collective", values: Sequence[tf.Tensor], options: Any
+    ) -> list[Received]:
+        """Launches a collective of all members of a group; returns what each local one gets."""
         launch = self._launch
         if tf.executing_eagerly() and len(values) > 1:
             # Eagerly, the first of several local collectives would wait for the others for ever.
@@ -152,11 +137,28 @@ class _Lane:
         with self._lock:
             return [[received] for received in launch(collective, list(values), options)]
 
-    def _launch(self, collective: str, values: list[tf.Tensor], options: Any) -> list[tf.Tensor]:
+    def _launch(
+        self, collective: "_Collective", values: list[tf.Tensor], options: Any
+    ) -> list[tf.Tensor]:
         return [
-            getattr(launcher, collective)(value, options)
+            collective(launcher, value, options)
             for launcher, value in zip(self._launchers, values, strict=True)
         ]
+
+
+class _CollectiveChannel(Channel):
+    """A channel by TensorFlow's collectives: a member receives [size, words], a row from each."""
+
+    def __init__(self, lane: _Lane, size: int, options: Any) -> None:
+        super().__init__(size)
+        self._lane = lane
+        self._options = options
+
+    def _all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        return self._lane.launch(_Launcher.all_gather_rows, messages, self._options)
+
+    def _all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        return self._lane.launch(_Launcher.all_to_all_rows, rows, self._options)
 
 
 class _Launcher(_compat.CollectiveReplicaLauncher):
@@ -196,3 +198,6 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
     def draw(self) -> int:
         """Draws the next key of this replica's collectives."""
         return self._collective_keys.get_instance_key(self._group_key, self._device)
+
+
+_Collective: TypeAlias = Callable[[_Launcher, tf.Tensor, Any], tf.Tensor]

@@ -1,26 +1,17 @@
 """What the compressed strategies have in common."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from tf_gc.codecs import Codec, MessageCodec
 from tf_gc.distribute.all_reduce_gradients import Gradient, all_reduce_gradients
-from tf_gc.distribute.cross_device_ops import CompressedAllReduce
+from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.layer_state import LayerState
-from tf_gc.ops._library import how_to_build
-from tf_gc.ops.two_bit import cuda_versions, device_types
-from tf_gc.reduction.exchange import Group
-from tf_gc.reduction.plans import Plan, choose_plan
+from tf_gc.params import CompressionParams
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.residuals import CompressionState
-
-_HOW_TO_BUILD_FOR_GPUS = (
-    "The build needs nvcc: put it on PATH or set CUDA_HOME to its toolkit, and set TF_GC_CUDA=1, "
-    "with which a build that cannot use it fails. "
-)
+from tf_gc.schedule import Schedule
 
 
 class CompressedStrategy:
@@ -29,9 +20,19 @@ class CompressedStrategy:
     extended: Any
 
     @property
-    def codec(self) -> Codec:
-        """The codec that `compression_params` stands for."""
-        return self._all_reduce.codec
+    def compression_params(self) -> CompressionParams:
+        """What is compressed, and how: the value that the argument stands for."""
+        return self._all_reduce.compression_params
+
+    @property
+    def codec(self) -> CompressionParams:
+        """The same as `compression_params`, by its name in tf_gc 0.1."""
+        return self._all_reduce.compression_params
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """What is sent how, to be printed; `None` until a step with compression was traced."""
+        return self._all_reduce.schedule
 
     @property
     def compression_state(self) -> CompressionState:
@@ -62,11 +63,11 @@ class CompressedStrategy:
         return self.extended.compressed_all_reduce
 
 
-def layer_state(codec: Codec, average: bool | None) -> LayerState | None:
+def layer_state(params: CompressionParams, average: bool | None) -> LayerState | None:
     """Returns what a strategy averages of its layers' state, `None` for nothing.
 
     Args:
-      codec: the strategy's codec.
+      params: what the strategy compresses.
       average: the argument `average_layer_state`; `None` averages unless nothing is compressed.
 
     Raises:
@@ -75,58 +76,5 @@ def layer_state(codec: Codec, average: bool | None) -> LayerState | None:
     if average is not None and not isinstance(average, bool):
         raise ValueError(f"average_layer_state must be None, True or False, got {average!r}")
     if average is None:
-        average = isinstance(codec, MessageCodec)
+        average = bool(params.treatments())
     return LayerState() if average else None
-
-
-def make_plan(
-    codec: Codec, hosts: int, devices: Sequence[str], group: Callable[[Sequence[str]], Group]
-) -> Plan | None:
-    """Returns the plan of a strategy, `None` if its codec has no messages.
-
-    Args:
-      codec: the codec.
-      hosts: the number of hosts.
-      devices: the devices of this host's replicas.
-      group: makes the group of the given devices of each host.
-
-    Raises:
-      ValueError: if the codec asks for a plan that is none for these hosts and devices.
-    """
-    if not isinstance(codec, MessageCodec):
-        return None
-    name = choose_plan(codec, hosts, devices)
-    members = [[device] for device in devices] if name == "hierarchical" else [devices]
-    return Plan(name, tuple(devices), tuple(group(devices) for devices in members))
-
-
-def check_devices(codec: Codec, devices: Sequence[str], hosts: int = 1) -> None:
-    """Raises ValueError if a strategy needs native ops that cannot run on one of its devices.
-
-    The message says how to build them for it.
-
-    Args:
-      codec: the codec; one without messages needs no native ops.
-      devices: the devices of this host's replicas; a single replica needs no native ops.
-      hosts: the number of hosts.
-    """
-    if not isinstance(codec, MessageCodec) or hosts * len(devices) == 1:
-        return
-    built = device_types()
-    needed = {tf.DeviceSpec.from_string(device).device_type for device in devices}
-    missing = sorted(needed - built)
-    if missing:
-        raise ValueError(
-            f"tf_gc's native ops were built for {', '.join(sorted(built))} only, and the devices "
-            f"{list(devices)} need {', '.join(missing)} kernels. "
-            + (_HOW_TO_BUILD_FOR_GPUS + how_to_build() if missing == ["GPU"] else "")
-        )
-    versions = cuda_versions() if "GPU" in needed else None
-    if versions is not None and versions[1] // 1000 < versions[0] // 1000:
-        runtime, driver = (f"{number // 1000}.{number % 1000 // 10}" for number in versions)
-        raise ValueError(
-            f"tf_gc's GPU kernels were built with CUDA {runtime}, and this machine's driver is for "
-            f"CUDA {driver}. Update the driver, or build with an older toolkit. "
-            + _HOW_TO_BUILD_FOR_GPUS
-            + how_to_build()
-        )

@@ -6,19 +6,14 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.codecs import Codec, from_params
-from tf_gc.distribute.collectives import CollectiveAllReduce, new_key_base
-from tf_gc.distribute.compressed_strategy import (
-    CompressedStrategy,
-    check_devices,
-    layer_state,
-    make_plan,
-)
-from tf_gc.distribute.cross_device_ops import CompressedAllReduce
+from tf_gc.distribute.collectives import CollectiveOps, new_key_base
+from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce, check_cross_device_ops
+from tf_gc.distribute.compressed_strategy import CompressedStrategy, layer_state
 from tf_gc.distribute.layer_state import RunsReplicas
 from tf_gc.keras import first_batch, optimizer_hook
 from tf_gc.keras import layer_state as layer_state_hook
-from tf_gc.reduction.exchange import local_group
+from tf_gc.params import CompressionParams, from_params
+from tf_gc.reduction.group import LocalNetwork
 
 
 class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrategy):
@@ -40,7 +35,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
     def __init__(
         self,
         devices: Sequence[str] | None = None,
-        compression_params: Codec | Mapping[str, Any] | None = None,
+        compression_params: CompressionParams | Mapping[str, Any] | None = None,
         *,
         cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
         average_layer_state: bool | None = None,
@@ -50,7 +45,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         Args:
           devices: device strings such as `["GPU:0", "GPU:1"]`; `None` for all GPUs, or the
             CPU without one.
-          compression_params: `None` for `tf_gc.TwoBit()`, a codec, or a dict in MXNet's form
+          compression_params: `None` for `tf_gc.TwoBit()`, such a value, or a dict in MXNet's form
             such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`.
           cross_device_ops: reduces everything that is not compressed, as in
             `tf.distribute.MirroredStrategy`; `None` for what that strategy chooses.
@@ -70,26 +65,16 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
                 "the second argument of CompressedMirroredStrategy is compression_params, got "
                 f"{compression_params!r}; give it by name: cross_device_ops=..."
             )
-        codec = from_params(compression_params)
-        _check_cross_device_ops(cross_device_ops)
+        params = from_params(compression_params)
+        if cross_device_ops is not None:
+            check_cross_device_ops(cross_device_ops)
         optimizer_hook.install()
         layer_state_hook.install()
         first_batch.install()
         self._collective_key_base = new_key_base()
-        extended = _CompressedMirroredExtended(self, devices, codec, cross_device_ops)
-        extended.layer_state = layer_state(codec, average_layer_state)
+        extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)
+        extended.layer_state = layer_state(params, average_layer_state)
         tf.distribute.Strategy.__init__(self, extended)
-        check_devices(codec, self.extended.worker_devices)
-
-
-def _check_cross_device_ops(cross_device_ops: Any) -> None:
-    if cross_device_ops is not None and not isinstance(
-        cross_device_ops, tf.distribute.CrossDeviceOps
-    ):
-        raise TypeError(
-            "cross_device_ops must be None or a tf.distribute.CrossDeviceOps such as "
-            f"tf.distribute.ReductionToOneDevice(), got {cross_device_ops!r}"
-        )
 
 
 class _CompressedMirroredExtended(RunsReplicas, _compat.MirroredExtended):
@@ -99,24 +84,20 @@ class _CompressedMirroredExtended(RunsReplicas, _compat.MirroredExtended):
         self,
         strategy: CompressedMirroredStrategy,
         devices: Sequence[str] | None,
-        codec: Codec,
+        params: CompressionParams,
         cross_device_ops: tf.distribute.CrossDeviceOps | None,
     ) -> None:
         super().__init__(strategy, devices=devices, cross_device_ops=cross_device_ops)
         self._cross_device_ops: tf.distribute.CrossDeviceOps
-        self.compressed_all_reduce = CompressedAllReduce(
-            self._cross_device_ops,
-            codec,
-            replicas=len(self.worker_devices),
-            plan=make_plan(codec, 1, self.worker_devices, lambda devices: local_group(devices)),
-        )
+        self.compressed_all_reduce = CompressedAllReduce(params, self._cross_device_ops)
+        self.compressed_all_reduce.connect(LocalNetwork(self.worker_devices))
         self._cross_device_ops = self.compressed_all_reduce
 
     def _make_collective_ops_with_fallbacks(self) -> tf.distribute.CrossDeviceOps:
         stock = super()._make_collective_ops_with_fallbacks()
         if not isinstance(stock, _compat.CollectiveAllReduce):
             return stock  # different kinds of devices
-        return CollectiveAllReduce(
+        return CollectiveOps(
             self._devices,
             len(self._devices),
             self._communication_options,

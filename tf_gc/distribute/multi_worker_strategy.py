@@ -1,27 +1,23 @@
 """CompressedMultiWorkerMirroredStrategy: several hosts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.codecs import Codec, from_params
 from tf_gc.distribute.agreement import check_agreement
 from tf_gc.distribute.cluster import joining, limit_registration
-from tf_gc.distribute.collectives import CollectiveAllReduce, new_key_base
-from tf_gc.distribute.compressed_strategy import (
-    CompressedStrategy,
-    check_devices,
-    layer_state,
-    make_plan,
-)
-from tf_gc.distribute.cross_device_ops import CompressedAllReduce
+from tf_gc.distribute.collectives import CollectiveOps, new_key_base
+from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
+from tf_gc.distribute.compressed_strategy import CompressedStrategy, layer_state
+from tf_gc.distribute.devices import check_devices
 from tf_gc.distribute.layer_state import RunsReplicas
 from tf_gc.keras import epoch_length, first_batch, one_writer, optimizer_hook
 from tf_gc.keras import layer_state as layer_state_hook
-from tf_gc.reduction.exchange import Group, local_group
+from tf_gc.params import CompressionParams, from_params
+from tf_gc.reduction.group import Group, LocalNetwork, Network
 
 
 class CompressedMultiWorkerMirroredStrategy(
@@ -38,7 +34,7 @@ class CompressedMultiWorkerMirroredStrategy(
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
         communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
-        compression_params: Codec | Mapping[str, Any] | None = None,
+        compression_params: CompressionParams | Mapping[str, Any] | None = None,
         *,
         average_layer_state: bool | None = None,
     ) -> None:
@@ -48,7 +44,7 @@ class CompressedMultiWorkerMirroredStrategy(
           cluster_resolver: who the workers are; `None` reads `TF_CONFIG`.
           communication_options: options of the collectives; `bytes_per_pack` also is the size of
             a bucket of gradients.
-          compression_params: `None` for `tf_gc.TwoBit()`, a codec, or a dict in MXNet's form
+          compression_params: `None` for `tf_gc.TwoBit()`, such a value, or a dict in MXNet's form
             such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
             workers.
           average_layer_state: as in `CompressedMirroredStrategy`. The same on all workers.
@@ -63,20 +59,20 @@ class CompressedMultiWorkerMirroredStrategy(
           TypeError: if `compression_params` is of another type.
           ImportError: if gradients of the installed Keras cannot be intercepted.
         """
-        codec = from_params(compression_params)
+        params = from_params(compression_params)
         optimizer_hook.install()
         epoch_length.install()
         one_writer.install()
         layer_state_hook.install()
         first_batch.install()
-        state = layer_state(codec, average_layer_state)
+        state = layer_state(params, average_layer_state)
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
         with joining(cluster_resolver, options.timeout_seconds):
             extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options)
         tf.distribute.Strategy.__init__(self, extended)
         self.extended.layer_state = state
-        self.extended.compress(codec)
+        self.extended.compress(params)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         """Distributes a dataset, as `tf.distribute.Strategy.experimental_distribute_dataset`.
@@ -159,39 +155,33 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
     ) -> None:
         super().__init__(strategy, cluster_resolver, options)
         self.several_hosts = self._num_workers > 1
-        self._collectives_of: dict[tuple[str, ...], CollectiveAllReduce] = {}
+        self._collectives_of: dict[tuple[str, ...], CollectiveOps] = {}
         self._ordering_tokens: dict[str, Any] = {}
         self._host_cross_device_ops = self._collectives((self._worker_device,))
 
-    def compress(self, codec: Codec) -> None:
+    def compress(self, params: CompressionParams) -> None:
         """Puts CompressedAllReduce in front of the cross-device ops; all workers have to.
 
         Raises:
-          ValueError: if the native ops were not built for the devices, another worker's codec or
-            wire version differs, or the codec's plan is none for this cluster.
+          ValueError: if the native ops were not built for the devices, another worker's parameters
+            or wire version differ, or the plan asked for is of no use for this cluster.
         """
-        check_devices(codec, self.worker_devices, self._num_workers)
+        network: Network = LocalNetwork(self.worker_devices)
         if self.several_hosts:
-            check_agreement(codec, self.layer_state is not None, self.gather_from_hosts)
-
-        def group(devices: Sequence[str]) -> Group:
-            if not self.several_hosts:
-                return local_group(devices)
-            return self._collectives(tuple(devices)).group()
-
-        self.compressed_all_reduce = CompressedAllReduce(
-            self._collectives(tuple(self.worker_devices)),
-            codec,
-            replicas=self._num_replicas_in_sync,
-            plan=make_plan(codec, self._num_workers, self.worker_devices, group),
-        )
+            devices = tuple(self.worker_devices)
+            network = _ClusterNetwork(self._num_workers, devices, self._collectives)
+            check_devices(params, network)
+            check_agreement(params, self.layer_state is not None, self.gather_from_hosts)
+        stock = self._collectives(tuple(self.worker_devices))
+        self.compressed_all_reduce = CompressedAllReduce(params, stock)
+        self.compressed_all_reduce.connect(network)
         self._cross_device_ops = self.compressed_all_reduce
 
-    def _collectives(self, devices: tuple[str, ...]) -> CollectiveAllReduce:
+    def _collectives(self, devices: tuple[str, ...]) -> CollectiveOps:
         """Returns the collectives of these devices and their like on the other workers."""
         if devices not in self._collectives_of:
             members = self._num_workers * len(devices)
-            self._collectives_of[devices] = CollectiveAllReduce(
+            self._collectives_of[devices] = CollectiveOps(
                 devices,
                 members,
                 self._communication_options,
@@ -230,8 +220,8 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
 
     def gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
         """Returns the int64 messages [1, words] of all hosts as [hosts, words]."""
-        exchange = self._host_cross_device_ops.exchange(0, self._communication_options)
-        ((gathered,),) = exchange.all_gather([message])
+        channel = self._host_cross_device_ops.open(0, self._communication_options)
+        ((gathered,),) = channel.all_gather([message])
         return gathered
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
@@ -242,6 +232,23 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             )
 
         return tf.nest.map_structure(reduce_one, value)
+
+
+class _ClusterNetwork:
+    """The replicas of all hosts, which reach each other by collectives."""
+
+    def __init__(
+        self,
+        hosts: int,
+        devices: tuple[str, ...],
+        collectives: Callable[[tuple[str, ...]], CollectiveOps],
+    ) -> None:
+        self.hosts = hosts
+        self.devices = devices
+        self._collectives = collectives
+
+    def group(self, devices: Sequence[str]) -> Group:
+        return self._collectives(tuple(devices)).group()
 
 
 def _is_scalar(value: Any) -> bool:

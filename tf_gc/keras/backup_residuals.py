@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_gc.codecs import MessageCodec
 from tf_gc.residuals import NOTHING_COMPRESSED, CompressionState, said_of
 
 _LAYOUT = "variables"
@@ -95,7 +94,7 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
     state = _state(model)
     if state is not None:
         state.reset()
-    compresses = state is not None and isinstance(model.distribute_strategy.codec, MessageCodec)
+    compresses = state is not None and state.in_use
     if totals is None or not totals.sums:
         return ["it has no residuals, and they start at zero"] if compresses else []
     if state is None or not compresses:

@@ -1,1 +1,1 @@
-"""Reduction: which gradients travel in one message, and who sends messages to whom."""
+"""Reduction: how the messages of a bucket get to the other replicas, and become a sum there."""

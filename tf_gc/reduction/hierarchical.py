@@ -1,16 +1,66 @@
-"""The inner level of the hierarchical plan: sums over the replicas of one host."""
+"""The hierarchical plan: full precision on each host, and compression between hosts."""
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.codecs import Codec
+from tf_gc.reduction.all_gather import AllGather
+from tf_gc.reduction.group import Network, Replica
+from tf_gc.reduction.plan import FlatPlan, Plan, Reduction
+from tf_gc.reduction.scatter_gather import ScatterGather
 
-def sum_on_host(
-    gradients: Sequence[Sequence[tf.Tensor]],
-    residuals: Sequence[Sequence[tf.Variable]],
-    devices: Sequence[str],
-    leader: int,
-) -> list[tf.Tensor]:
+_BETWEEN_HOSTS: tuple[type[FlatPlan], ...] = (AllGather, ScatterGather)
+
+
+class Hierarchical(Plan):
+    """The replicas of a host are summed first, and one of them, the leader, sends for the host.
+
+    Each replica of a host has a group, together with its peers on the other hosts, and the buckets
+    take turns among the groups, so that all devices of a host share the work.
+    """
+
+    name = "hierarchical"
+
+    def __init__(self, network: Network) -> None:
+        self._groups = [network.group([device]) for device in network.devices]
+
+    @classmethod
+    def cost(cls, codec: Codec, network: Network) -> float:
+        if network.hosts == 1:
+            return float("inf")  # it would compress nothing
+        sent = _between_hosts(codec, network.hosts).bits_sent(codec, network.hosts)
+        return sent / len(network.devices)
+
+    @classmethod
+    def refusal(cls, network: Network) -> str | None:
+        if network.hosts > 1:
+            return None
+        return (
+            "compresses what crosses hosts, and here all replicas are on one: nothing would be "
+            "compressed; use 'auto', 'all_gather' or 'scatter_gather'"
+        )
+
+    def reduce(
+        self, codec: Codec, bucket: int, replicas: Sequence[Replica], options: Any
+    ) -> Reduction:
+        round_of_turns, turn = divmod(bucket, len(self._groups))
+        group = self._groups[turn]
+        channel = group.open(round_of_turns, options)
+        on_host = _sum_on_host(replicas, leader=turn)
+        between_hosts = _between_hosts(codec, group.size)
+        (sums,) = between_hosts.sums(codec, group.members([on_host]), channel)
+        return Reduction(_share_on_host(sums, replicas), channel.sent_bytes // len(replicas))
+
+
+def _between_hosts(codec: Codec, hosts: int) -> type[FlatPlan]:
+    """Returns the plan with which a host sends least."""
+    return min(_BETWEEN_HOSTS, key=lambda plan: plan.bits_sent(codec, hosts))
+
+
+def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
     """Sums a bucket over the replicas of this host, in float32, on the leader's device.
 
     The leader then sends for the whole host. So its residuals also take over what is in the
@@ -18,22 +68,21 @@ def sum_on_host(
     those need not be zero.
 
     Args:
-      gradients: for each replica of this host, the bucket's tensors.
-      residuals: for each replica, the residuals of its tensors.
-      devices: the replicas' devices.
+      replicas: the replicas of this host.
       leader: the number of the replica that sums.
 
     Returns:
-      The sums, float32, on the leader's device.
+      The leader, with the host's sums as its gradients.
     """
-    with tf.device(devices[leader]):
-        for of_variable in zip(*residuals, strict=True):
+    with tf.device(replicas[leader].device):
+        for of_variable in zip(*(replica.residuals for replica in replicas), strict=True):
             others = [residual for i, residual in enumerate(of_variable) if i != leader]
             _drain(others, into=of_variable[leader])
-        return [
+        sums = [
             tf.add_n([tf.cast(tensor, tf.float32) for tensor in tensors])
-            for tensors in zip(*gradients, strict=True)
+            for tensors in zip(*(replica.gradients for replica in replicas), strict=True)
         ]
+    return dataclasses.replace(replicas[leader], gradients=sums)
 
 
 def _drain(residuals: Sequence[tf.Variable], into: tf.Variable) -> None:
@@ -44,14 +93,15 @@ def _drain(residuals: Sequence[tf.Variable], into: tf.Variable) -> None:
             residual.assign(tf.zeros(residual.shape))
 
 
-def share_on_host(
-    sums: Sequence[tf.Tensor], like: Sequence[tf.Tensor], devices: Sequence[str]
-) -> list[list[tf.Tensor]]:
-    """Returns, for each replica of this host, the leader's float32 sums on its device."""
+def _share_on_host(sums: Sequence[tf.Tensor], replicas: Sequence[Replica]) -> list[list[tf.Tensor]]:
+    """Returns, for each replica of this host, the leader's sums in the dtype of its gradients."""
     shared = []
-    for device in devices:
-        with tf.device(device):
+    for replica in replicas:
+        with tf.device(replica.device):
             shared.append(
-                [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, like, strict=True)]
+                [
+                    tf.cast(total, tensor.dtype)
+                    for total, tensor in zip(sums, replicas[0].gradients, strict=True)
+                ]
             )
     return shared

@@ -1,4 +1,4 @@
-"""`compression_params` and the codecs' own arguments."""
+"""`compression_params`: what a user may say, and what that compresses."""
 
 import dataclasses
 import math
@@ -8,7 +8,13 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tf_gc.codecs import from_params
+from tf_gc.params import CompressionParams, Gradient, from_params
+
+
+def compresses(params: CompressionParams, dtype: tf.DType, elements: int) -> bool:
+    treatment = params.treatment_of(Gradient("kernel", dtype, elements))
+    assert treatment is None or treatment in params.treatments()
+    return treatment is not None
 
 
 def test_none_means_automatic_two_bit() -> None:
@@ -33,9 +39,9 @@ def test_type_none_is_no_compression() -> None:
     assert from_params({"type": "none"}) == tf_gc.NoCompression()
 
 
-def test_a_codec_stands_for_itself() -> None:
-    codec = tf_gc.TwoBit(0.25, bypass_size=10)
-    assert from_params(codec) is codec
+def test_a_value_stands_for_itself() -> None:
+    params = tf_gc.TwoBit(0.25, bypass_size=10)
+    assert from_params(params) is params
 
 
 @pytest.mark.parametrize(
@@ -100,71 +106,76 @@ def test_any_real_number_is_a_threshold(threshold: float) -> None:
     assert tf_gc.TwoBit(threshold).threshold == float(threshold)
 
 
-each_codec = pytest.mark.parametrize("codec", [tf_gc.OneBit, tf_gc.TwoBit])
+each_kind = pytest.mark.parametrize("kind", [tf_gc.OneBit, tf_gc.TwoBit])
 
 
-@each_codec
+@each_kind
 @pytest.mark.parametrize("bypass_size", [-1, 1.5, True, "0"])
-def test_a_bad_bypass_size_is_refused(codec: type, bypass_size: object) -> None:
+def test_a_bad_bypass_size_is_refused(kind: type, bypass_size: object) -> None:
     with pytest.raises(ValueError, match=f"bypass_size.*{bypass_size!r}"):
-        codec(bypass_size=bypass_size)
+        kind(bypass_size=bypass_size)
 
 
-@each_codec
-def test_a_number_as_threshold_compresses_every_tensor_as_mxnet_does(codec: type) -> None:
-    assert codec(0.5).compresses(tf.float32, 1)
-    assert not codec().compresses(tf.float32, 1)
+@each_kind
+def test_a_number_as_threshold_compresses_every_tensor_as_mxnet_does(kind: type) -> None:
+    assert compresses(kind(0.5), tf.float32, 1)
+    assert not compresses(kind(), tf.float32, 1)
 
 
-@each_codec
-def test_the_bypass_size_is_the_smallest_size_compressed(codec: type) -> None:
-    codec = codec(bypass_size=100)
-    assert not codec.compresses(tf.float32, 99)
-    assert codec.compresses(tf.float32, 100)
+@each_kind
+def test_the_bypass_size_is_the_smallest_size_compressed(kind: type) -> None:
+    params = kind(bypass_size=100)
+    assert not compresses(params, tf.float32, 99)
+    assert compresses(params, tf.float32, 100)
 
 
-@each_codec
-def test_an_empty_tensor_is_never_compressed(codec: type) -> None:
-    assert not codec(bypass_size=0).compresses(tf.float32, 0)
+@each_kind
+def test_an_empty_tensor_is_never_compressed(kind: type) -> None:
+    assert not compresses(kind(bypass_size=0), tf.float32, 0)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
 def test_float_gradients_are_compressed(dtype: tf.DType) -> None:
-    assert tf_gc.OneBit().compresses(dtype, 1 << 20)
-    assert tf_gc.TwoBit().compresses(dtype, 1 << 20)
-    assert not tf_gc.NoCompression().compresses(dtype, 1 << 20)
+    assert compresses(tf_gc.OneBit(), dtype, 1 << 20)
+    assert compresses(tf_gc.TwoBit(), dtype, 1 << 20)
+    assert not compresses(tf_gc.NoCompression(), dtype, 1 << 20)
 
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.int32, tf.int64, tf.complex64, tf.string])
 def test_other_dtypes_are_not_compressed(dtype: tf.DType) -> None:
-    assert not tf_gc.OneBit().compresses(dtype, 1 << 20)
-    assert not tf_gc.TwoBit().compresses(dtype, 1 << 20)
+    assert not compresses(tf_gc.OneBit(), dtype, 1 << 20)
+    assert not compresses(tf_gc.TwoBit(), dtype, 1 << 20)
 
 
-def test_codecs_are_frozen_values() -> None:
+def test_they_are_frozen_values() -> None:
     assert hash(tf_gc.TwoBit(0.5)) == hash(tf_gc.TwoBit(0.5))
     with pytest.raises(dataclasses.FrozenInstanceError):
         tf_gc.TwoBit().threshold = 1.0  # type: ignore[misc]
 
 
-@each_codec
+@each_kind
 @pytest.mark.parametrize("layers", [0, 3, True, 1.0, "2"])
-def test_a_sum_has_one_or_two_layers(codec: type, layers: object) -> None:
+def test_a_sum_has_one_or_two_layers(kind: type, layers: object) -> None:
     with pytest.raises(ValueError, match=f"sum_layers must be None, 1 or 2, got {layers!r}"):
-        codec(sum_layers=layers)
+        kind(sum_layers=layers)
 
 
-@each_codec
-def test_a_fixed_threshold_needs_one_layer(codec: type) -> None:
-    assert codec().sum_layers == 2
-    assert codec(0.5).sum_layers == codec(0.5, sum_layers=1).sum_layers == 1
+@each_kind
+def test_a_fixed_threshold_needs_one_layer(kind: type) -> None:
+    assert kind().sum_layers == 2
+    assert kind(0.5).sum_layers == kind(0.5, sum_layers=1).sum_layers == 1
     with pytest.raises(ValueError, match=r"sum_layers=2.*threshold=0\.5"):
-        codec(0.5, sum_layers=2)
+        kind(0.5, sum_layers=2)
+
+
+def bits(params: CompressionParams, *replicas: int) -> list[float]:
+    (treatment,) = params.treatments()
+    return [treatment.codec.bits(n) for n in replicas]
 
 
 def test_bits_of_a_message() -> None:
-    assert [tf_gc.OneBit().bits(n) for n in (1, 2, 100)] == [1.125, 2.25, 2.25]
-    assert [tf_gc.OneBit(sum_layers=1).bits(n) for n in (1, 2, 100)] == [1.125] * 3
-    assert [tf_gc.OneBit(0).bits(n) for n in (1, 2, 8, 128)] == [1.125, 4, 8, 16]
-    assert [tf_gc.TwoBit().bits(n) for n in (1, 100)] == [2.125, 4.25]
-    assert [tf_gc.TwoBit(sum_layers=1).bits(n) for n in (1, 100)] == [2.125] * 2
+    assert bits(tf_gc.OneBit(), 1, 2, 100) == [1.125, 2.25, 2.25]
+    assert bits(tf_gc.OneBit(sum_layers=1), 1, 2, 100) == [1.125] * 3
+    assert bits(tf_gc.OneBit(0), 1, 2, 8, 128) == [1.125, 4, 8, 16]
+    assert bits(tf_gc.TwoBit(), 1, 100) == [2.125, 4.25]
+    assert bits(tf_gc.TwoBit(sum_layers=1), 1, 100) == [2.125] * 2

@@ -1,12 +1,11 @@
-"""The two-bit codec with error feedback."""
+"""Two bits an element, with error feedback."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from tf_gc import ops
-from tf_gc.codecs.threshold_codec import ThresholdCodec, ThresholdOps
+from tf_gc.params.threshold_params import ThresholdParams
 
 # The smallest normal float32, and what a float32 residual can hold without overflow.
 _SMALLEST_THRESHOLD = 2.0**-126
@@ -14,7 +13,7 @@ _THRESHOLD_LIMIT = 2.0**120
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoBit(ThresholdCodec):
+class TwoBit(ThresholdParams):
     """Sends each gradient element as +s, -s or 0 and keeps the rest in a residual.
 
     Attributes:
@@ -46,14 +45,7 @@ class TwoBit(ThresholdCodec):
       ValueError: if an attribute has another value.
     """
 
-    _ops: ClassVar[ThresholdOps] = ThresholdOps(
-        encode=ops.two_bit_encode,
-        decode=ops.two_bit_decode,
-        reencode=ops.two_bit_reencode,
-        count=ops.two_bit_count,
-        decode_shards=ops.two_bit_decode_shards,
-        message_bits=ops.two_bit_message_bits,
-    )
+    _kind: ClassVar[Literal["two_bit", "one_bit"]] = "two_bit"
 
     @staticmethod
     def _takes(threshold: np.float32) -> bool:

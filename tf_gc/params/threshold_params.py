@@ -1,15 +1,16 @@
-"""The base class of codecs with a threshold: arguments, which tensors they compress, ops."""
+"""The arguments that `TwoBit` and `OneBit` share, and which gradients these compress."""
 
 import abc
 import dataclasses
 import numbers
-from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from tf_gc.codecs.base import PLANS, MessageCodec
+from tf_gc.codecs import ThresholdCodec
+from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.reduction.plans import plan_names
 
 # On one host, two bits take less time than the stock sum at any size (benchmarks/bypass.py). But
 # tensors below this size are biases, scales, and the first and last layers of small models: the
@@ -19,20 +20,9 @@ _BYPASS_SIZE = 2048
 _DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 
 
-class ThresholdOps(NamedTuple):
-    """A codec's functions in `tf_gc.ops`."""
-
-    encode: Callable[..., tf.Tensor]
-    decode: Callable[..., list[tf.Tensor]]
-    reencode: Callable[..., tf.Tensor]
-    count: Callable[..., tf.Tensor]
-    decode_shards: Callable[..., list[tf.Tensor]]
-    message_bits: Callable[..., float]
-
-
 @dataclasses.dataclass(frozen=True)
-class ThresholdCodec(MessageCodec):
-    """A codec with automatic scales or a fixed threshold.
+class ThresholdParams(CompressionParams):
+    """Compresses with automatic scales or a fixed threshold.
 
     Attributes:
       threshold: `"auto"` or a number.
@@ -42,7 +32,7 @@ class ThresholdCodec(MessageCodec):
       warm_up: whether the first steps are in full precision; the default is yes with `"auto"`.
 
     Raises:
-      ValueError: if the codec does not take a value.
+      ValueError: if an attribute has another value.
     """
 
     threshold: float | str = "auto"
@@ -51,7 +41,7 @@ class ThresholdCodec(MessageCodec):
     sum_layers: int | None = None
     warm_up: bool | None = None
 
-    _ops: ClassVar[ThresholdOps]
+    _kind: ClassVar[Literal["two_bit", "one_bit"]]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", self._checked_threshold())
@@ -67,8 +57,8 @@ class ThresholdCodec(MessageCodec):
                 f"bypass_size must be None or a number of elements from 0, got {bypass_size!r}"
             )
         object.__setattr__(self, "bypass_size", int(bypass_size))
-        if self.plan not in PLANS:
-            raise ValueError(f"plan must be one of {list(PLANS)}, got {self.plan!r}")
+        if self.plan not in plan_names():
+            raise ValueError(f"plan must be one of {plan_names()}, got {self.plan!r}")
         self._check_sum_layers()
         if self.warm_up is None:
             object.__setattr__(self, "warm_up", self.threshold == "auto")
@@ -80,56 +70,16 @@ class ThresholdCodec(MessageCodec):
                 f"from the first step on; got threshold={self.threshold!r}"
             )
 
-    def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
-        assert self.bypass_size is not None
-        return dtype in _DTYPES and num_elements >= max(self.bypass_size, 1)
-
-    def bits(self, replicas: int) -> float:
+    def treatments(self) -> tuple[Treatment, ...]:
         assert self.sum_layers is not None
-        messages = self.sum_layers if replicas > 1 else 1
-        return messages * self._ops.message_bits(replicas, self.threshold)
+        codec = ThresholdCodec(self._kind, self.threshold, self.sum_layers)
+        return (Treatment(codec, self.plan),)
 
-    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
-        return self._ops.encode(gradients, residuals, self.threshold)
-
-    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return self._ops.decode(messages, like, self.threshold)
-
-    def encode_shards(
-        self,
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
-    ) -> tf.Tensor:
-        # With a fixed threshold the result must not depend on the plan, so a replica also rounds
-        # its own shard.
-        skip = own if self.threshold == "auto" else None
-        return self._ops.encode(gradients, residuals, self.threshold, shards, skip)
-
-    def sum_shard(
-        self,
-        messages: Sequence[tf.Tensor],
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
-    ) -> tf.Tensor:
-        if self.threshold == "auto":
-            return self._ops.reencode(messages, gradients, residuals, own, shards, self.sum_layers)
-        return self._ops.count(messages, shards, self.threshold)
-
-    def decode_shards(
-        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
-    ) -> list[tf.Tensor]:
-        return self._ops.decode_shards(
-            messages,
-            like,
-            self.threshold,
-            shards=replicas,
-            replicas=replicas,
-            layers=self.sum_layers,
-        )
+    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+        assert self.bypass_size is not None
+        if gradient.dtype not in _DTYPES or gradient.elements < max(self.bypass_size, 1):
+            return None
+        return self.treatments()[0]
 
     def _check_sum_layers(self) -> None:
         layers = self.sum_layers
@@ -146,7 +96,7 @@ class ThresholdCodec(MessageCodec):
     @staticmethod
     @abc.abstractmethod
     def _takes(threshold: np.float32) -> bool:
-        """Whether this codec takes a number as its threshold."""
+        """Whether a number may be the threshold."""
 
     @staticmethod
     @abc.abstractmethod

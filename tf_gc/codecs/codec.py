@@ -5,38 +5,18 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-# The values of a codec's `plan`; "auto" chooses the plan that sends least.
-PLANS = ("auto", "all_gather", "scatter_gather", "hierarchical")
-
 
 class Codec(abc.ABC):
-    """Decides which gradients are compressed, and how. `compression_params` describes a codec.
+    """Encodes a bucket of gradients into messages, and decodes messages to a sum.
 
-    A codec is a small frozen value: equal parameters make equal codecs, and it holds no tensors.
-
-    Attributes:
-      warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
-    """
-
-    warm_up: bool | None = False
-
-    @abc.abstractmethod
-    def compresses(self, dtype: tf.DType, num_elements: int) -> bool:
-        """Whether a tensor is to be compressed; otherwise it is summed in full precision."""
-
-
-class MessageCodec(Codec):
-    """A codec that encodes a bucket of gradients into a message, and decodes messages to a sum.
+    A codec knows nothing of who sends what to whom, nor of which gradients it gets: those are
+    decisions of `tf_gc.params` and `tf_gc.schedule`. A codec is a small frozen value: equal
+    arguments make equal codecs, and it holds no tensors.
 
     A message is int64, [1, words]. What encoding leaves over goes into the residuals, for the next
     step. In a scatter-gather a bucket is cut into as many shards as there are replicas, and
     replica i owns shard i.
-
-    Attributes:
-      plan: who sends what to whom: one of `PLANS`.
     """
-
-    plan: str
 
     @abc.abstractmethod
     def bits(self, replicas: int) -> float:

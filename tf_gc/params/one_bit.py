@@ -1,19 +1,18 @@
-"""The one-bit codec with error feedback."""
+"""One bit an element, with error feedback."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from tf_gc import ops
-from tf_gc.codecs.threshold_codec import ThresholdCodec, ThresholdOps
+from tf_gc.params.threshold_params import ThresholdParams
 
 # A float32 residual can hold magnitudes below this without overflow.
 _THRESHOLD_LIMIT = 2.0**120
 
 
 @dataclasses.dataclass(frozen=True)
-class OneBit(ThresholdCodec):
+class OneBit(ThresholdParams):
     """Sends each gradient element as +s or -s and keeps the rest in a residual.
 
     Attributes:
@@ -37,14 +36,7 @@ class OneBit(ThresholdCodec):
       ValueError: if an attribute has another value.
     """
 
-    _ops: ClassVar[ThresholdOps] = ThresholdOps(
-        encode=ops.one_bit_encode,
-        decode=ops.one_bit_decode,
-        reencode=ops.one_bit_reencode,
-        count=ops.one_bit_count,
-        decode_shards=ops.one_bit_decode_shards,
-        message_bits=ops.one_bit_message_bits,
-    )
+    _kind: ClassVar[Literal["two_bit", "one_bit"]] = "one_bit"
 
     @staticmethod
     def _takes(threshold: np.float32) -> bool:

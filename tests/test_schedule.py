@@ -1,0 +1,125 @@
+"""What is sent how: which gradients travel together, by which codec and plan."""
+
+import dataclasses
+
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tf_gc
+from tf_gc.params import CompressionParams, Gradient, Treatment
+from tf_gc.reduction.group import LocalNetwork
+from tf_gc.reduction.plans import Plans
+from tf_gc.schedule import Schedule, make_schedule
+
+F32, F16 = tf.float32, tf.float16
+ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
+PLANS = Plans(LocalNetwork(["/device:CPU:0", "/device:CPU:1"]))
+
+
+def schedule_of(
+    params: CompressionParams,
+    gradients: list[tuple[tf.DType, int] | None],
+    bucket_bytes: int = 0,
+) -> Schedule:
+    known = [gradient and Gradient(f"v{i}", *gradient) for i, gradient in enumerate(gradients)]
+    return make_schedule(params, known, PLANS, bucket_bytes)
+
+
+def places(schedule: Schedule) -> list[tuple[int, ...]]:
+    return [bucket.indices for bucket in schedule.buckets]
+
+
+def test_buckets_follow_backpropagation() -> None:
+    schedule = schedule_of(ALL, [(F32, 10)] * 4, bucket_bytes=80)
+    assert places(schedule) == [(3, 2), (1, 0)]
+    assert schedule.compressed == [3, 2, 1, 0]
+
+
+def test_a_bucket_has_one_dtype() -> None:
+    schedule = schedule_of(ALL, [(F32, 4), (F16, 4), (F32, 4)], bucket_bytes=1 << 20)
+    assert {(bucket.indices, bucket.dtype) for bucket in schedule.buckets} == {
+        ((2, 0), F32),
+        ((1,), F16),
+    }
+
+
+def test_what_cannot_be_compressed_is_bypassed() -> None:
+    params = tf_gc.TwoBit(warm_up=False, bypass_size=8)
+    schedule = schedule_of(params, [None, (F32, 7), (tf.float64, 8), (F32, 8)])
+    assert schedule.bypass == (0, 1, 2)
+    assert places(schedule) == [(3,)]
+
+
+def test_without_compression_everything_is_bypassed() -> None:
+    assert schedule_of(tf_gc.NoCompression(), [(F32, 1 << 20)] * 3).bypass == (0, 1, 2)
+
+
+@given(
+    st.lists(st.none() | st.tuples(st.sampled_from([F32, F16, tf.float64]), st.integers(0, 999))),
+    st.integers(1, 4000),
+)
+def test_every_gradient_is_in_one_place(gradients: list, bucket_bytes: int) -> None:
+    params = tf_gc.TwoBit(warm_up=False, bypass_size=100)
+    schedule = schedule_of(params, gradients, bucket_bytes)
+    assert sorted([*schedule.compressed, *schedule.bypass]) == list(range(len(gradients)))
+
+
+@given(st.lists(st.integers(1, 999)), st.integers(1, 4000))
+def test_a_bucket_is_closed_when_it_is_full(sizes: list[int], bucket_bytes: int) -> None:
+    schedule = schedule_of(ALL, [(F32, size) for size in sizes], bucket_bytes)
+    totals = [4 * bucket.elements for bucket in schedule.buckets]
+    # What is left are one bucket of small gradients and one of others.
+    assert sum(total < bucket_bytes for total in totals) <= 2
+    for bucket in schedule.buckets:
+        assert bucket.elements == sum(sizes[i] for i in bucket.indices)
+        assert sum(4 * sizes[i] for i in bucket.indices[:-1]) < bucket_bytes
+
+
+def test_a_gradient_that_fills_a_bucket_does_not_wait_for_others() -> None:
+    schedule = schedule_of(ALL, [(F32, 5), (F32, 20), (F32, 5)], bucket_bytes=80)
+    assert places(schedule) == [(1,), (2, 0)]
+
+
+def test_small_gradients_travel_together() -> None:
+    sizes = [200, 4, 200, 4, 1000, 8, 600]
+    schedule = schedule_of(ALL, [(F32, size) for size in sizes], bucket_bytes=4000)
+    assert places(schedule) == [(4,), (6, 2, 0), (5, 3, 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class ByName(CompressionParams):
+    """Sends the variables of some names by another codec and plan than the rest."""
+
+    names: frozenset[str]
+    chosen: Treatment
+    rest: Treatment
+
+    def treatments(self) -> tuple[Treatment, ...]:
+        return self.chosen, self.rest
+
+    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+        return self.chosen if gradient.variable in self.names else self.rest
+
+
+def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
+    (chosen,) = tf_gc.TwoBit(0.5, plan="scatter_gather").treatments()
+    (rest,) = tf_gc.OneBit().treatments()
+    params = ByName(frozenset(["v0", "v2"]), chosen, rest)
+    schedule = schedule_of(params, [(F32, 10)] * 4)
+    assert places(schedule) == [(3, 1), (2, 0)]
+    others, named = schedule.buckets
+    assert (named.codec, named.plan.name) == (chosen.codec, "scatter_gather")
+    assert (others.codec, others.plan.name) == (rest.codec, "all_gather")
+
+
+def test_a_schedule_can_be_printed() -> None:
+    schedule = schedule_of(tf_gc.TwoBit(), [None, (F32, 3000), (F16, 5000)])
+    assert str(schedule).splitlines() == [
+        "bucket 0: 5,000 elements of float16 by two_bit (threshold auto, sums in 2 messages), "
+        "all_gather, packed: v2",
+        "bucket 1: 3,000 elements of float32 by two_bit (threshold auto, sums in 2 messages), "
+        "all_gather, packed: v1",
+        "in full precision: 1 gradients",
+        "the first steps are in full precision",
+    ]

@@ -1,0 +1,297 @@
+"""CompressedAllReduce: compresses gradients, leaves every other reduction alone."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import _compat, warm_up
+from tf_gc.distribute.accounting import Accounting
+from tf_gc.distribute.devices import check_devices
+from tf_gc.params import CompressionParams, Gradient, from_params
+from tf_gc.reduction.group import LocalNetwork, Network, Replica, is_cpu
+from tf_gc.reduction.plan import Reduction
+from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.traffic import Traffic
+from tf_gc.residuals import CompressionState
+from tf_gc.schedule import Bucket, Schedule, make_schedule
+
+Pairs = Sequence[tuple[Any, Any]]
+
+
+class CompressedAllReduce(tf.distribute.CrossDeviceOps):
+    """Cross-device ops that sum gradients in compressed form.
+
+    A value is taken for a gradient if it is reduced in a batch with `ReduceOp.SUM` to the
+    devices of a distributed variable: `batch_reduce(SUM, [(gradient, variable), ...])`. That
+    is how `tf_gc.all_reduce_gradients` and, through it, Keras' optimizers call it. All else,
+    that is metrics, losses, BatchNormalization statistics and single reductions, goes to
+    other cross-device ops, as do gradients that `compression_params` says not to compress.
+
+    tf_gc's strategies make one themselves. It also works in a stock strategy of one host, for
+    loops that call `tf_gc.all_reduce_gradients`:
+
+    ```python
+    strategy = tf.distribute.MirroredStrategy(
+        cross_device_ops=tf_gc.CompressedAllReduce({"type": "2bit"})
+    )
+    ```
+
+    Attributes:
+      compression_params: what is compressed, and how.
+      compression_state: the residuals.
+      schedule: what was sent how in the most recently built reduction of gradients; `None` before
+        the first.
+    """
+
+    def __init__(
+        self,
+        compression_params: CompressionParams | Mapping[str, Any] | None = None,
+        cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
+    ) -> None:
+        """Initializes the object.
+
+        Args:
+          compression_params: as in `tf_gc.CompressedMirroredStrategy`.
+          cross_device_ops: reduces everything but compressed gradients; `None` for
+            `tf.distribute.ReductionToOneDevice()`.
+
+        Raises:
+          ValueError: if `compression_params` has an unknown type, key or value.
+          TypeError: if an argument is of another type.
+        """
+        if cross_device_ops is None:
+            cross_device_ops = tf.distribute.ReductionToOneDevice()
+        check_cross_device_ops(cross_device_ops)
+        super().__init__()
+        self.compression_params = from_params(compression_params)
+        self.compression_state = CompressionState(in_use=bool(self.compression_params.treatments()))
+        self.schedule: Schedule | None = None
+        self._stock = cross_device_ops
+        self._network: Network | None = None
+        self._plans: Plans | None = None
+        self._accounting = Accounting(self.compression_params)
+
+    def connect(self, network: Network) -> None:
+        """Says which replicas there are; otherwise they are the devices of the first gradients.
+
+        On several hosts this is a collective.
+
+        Raises:
+          ValueError: if the native ops were not built for the devices, or the plan in
+            `compression_params` is of no use for these replicas.
+        """
+        check_devices(self.compression_params, network)
+        self._network = network
+        self._plans = Plans(network)
+        for treatment in self.compression_params.treatments():
+            self._plans.of(treatment.plan, treatment.codec)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What a replica sends per step; `None` until a step with compression was traced."""
+        return self._accounting.traffic
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
+        # The copy starts with residuals of its own: those here belong to variables of the original.
+        twin = CompressedAllReduce(self.compression_params, copy.deepcopy(self._stock, memo))
+        twin._network, twin._plans = self._network, self._plans
+        return twin
+
+    @property
+    def _num_between_graph_workers(self) -> int:
+        return self._stock._num_between_graph_workers
+
+    def reduce_implementation(
+        self, reduce_op: Any, per_replica_value: Any, destinations: Any, options: Any
+    ) -> Any:
+        return self._stock.reduce_implementation(
+            reduce_op, per_replica_value, destinations, options
+        )
+
+    def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
+        return self._stock.broadcast_implementation(tensor, destinations)
+
+    def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int, options: Any) -> Any:
+        return self._stock._all_reduce(reduce_op, value, replica_id, options)
+
+    def _gather_implementation(
+        self, per_replica_value: Any, destinations: Any, axis: int, options: Any
+    ) -> Any:
+        return self._stock._gather_implementation(per_replica_value, destinations, axis, options)
+
+    def batch_reduce_implementation(
+        self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
+    ) -> list[Any]:
+        pairs = list(value_destination_pairs)
+        if self._network is None:
+            variables = (v for _, v in pairs if isinstance(v, _compat.DistributedVariable))
+            variable = next(variables, None)
+            if variable is None:
+                return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
+            self.connect(LocalNetwork([component.device for component in variable.values]))
+        assert self._network is not None
+        results: list[Any] = [None] * len(pairs)
+        to_reduce = []
+        for i, (value, destination) in enumerate(pairs):
+            if len(value.values) == 1 and len(self._network.devices) > 1:
+                # One tensor for all local replicas: it is what they have reduced already, for
+                # instance by `strategy.reduce`, or a constant.
+                results[i] = self._stock.broadcast(value.values[0], destination)
+            else:
+                to_reduce.append(i)
+        if to_reduce:
+            reduced = self._reduce(reduce_op, [pairs[i] for i in to_reduce], options)
+            for i, value in zip(to_reduce, reduced, strict=True):
+                results[i] = value
+        return results
+
+    def _reduce(self, reduce_op: Any, pairs: Pairs, options: Any) -> list[Any]:
+        assert self._plans is not None
+        if reduce_op != tf.distribute.ReduceOp.SUM or self._replicas == 1:
+            return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
+        gradients = [_gradient(*pair) for pair in pairs]
+        schedule = make_schedule(
+            self.compression_params, gradients, self._plans, options.bytes_per_pack
+        )
+        sums = self._sum_buckets(schedule, pairs, options)
+        bypassed = self._stock_sums([pairs[i] for i in schedule.bypass], options)
+        if (
+            not schedule.buckets
+            and self.compression_params.treatments()
+            and any(isinstance(pair[1], _compat.DistributedVariable) for pair in pairs)
+        ):
+            self._note(schedule, pairs, [])
+            self._accounting.say_that_nothing_is_compressed(gradients)
+        results: list[Any] = [None] * len(pairs)
+        for i, components in zip(schedule.compressed, sums, strict=True):
+            results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
+        for i, value in zip(schedule.bypass, bypassed, strict=True):
+            results[i] = value
+        return results
+
+    def _sum_buckets(self, schedule: Schedule, pairs: Pairs, options: Any) -> list[list[tf.Tensor]]:
+        """Returns the sums of all gradients in buckets, each on the local devices."""
+        if not schedule.buckets:
+            return []
+
+        def compressed_step() -> list[list[tf.Tensor]]:
+            reductions = [
+                self._reduce_bucket(number, bucket, pairs, options)
+                for number, bucket in enumerate(schedule.buckets)
+            ]
+            self._note(schedule, pairs, reductions)
+            return [
+                list(components)
+                for reduction in reductions
+                for components in zip(*reduction.sums, strict=True)
+            ]
+
+        if not schedule.warm_up:
+            return compressed_step()
+        state = self.compression_state.warm_up_of(pairs[schedule.compressed[0]][1])
+        # One branch for all buckets: TensorFlow would run one after the other those that
+        # share what is stateful, such as the order of the collectives.
+        return tf.cond(
+            warm_up.is_on(state.values[0].read_value()),
+            lambda: self._warm_up_step(state, pairs, schedule, options),
+            compressed_step,
+        )
+
+    def _reduce_bucket(self, number: int, bucket: Bucket, pairs: Pairs, options: Any) -> Reduction:
+        assert self._network is not None
+        of_bucket = [pairs[i] for i in bucket.indices]
+        residuals = [self.compression_state.residuals_of(variable) for _, variable in of_bucket]
+        replicas = [
+            Replica(
+                device,
+                [_shaped(value.values[r], variable) for value, variable in of_bucket],
+                [residual[r] for residual in residuals],
+            )
+            for r, device in enumerate(self._network.devices)
+        ]
+        return bucket.plan.reduce(bucket.codec, number, replicas, options)
+
+    def _stock_sums(self, pairs: Pairs, options: Any) -> list[Any]:
+        """Returns each pair's sum by the stock ops."""
+        # They concatenate what they get, and so take one dtype at a time.
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for i, (value, _) in enumerate(pairs):
+            by_dtype.setdefault(value.values[0].dtype, []).append(i)
+        sums: list[Any] = [None] * len(pairs)
+        for indices in by_dtype.values():
+            stock = self._stock.batch_reduce_implementation(
+                tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
+            )
+            for i, value in zip(indices, stock, strict=True):
+                sums[i] = value
+        return sums
+
+    def _warm_up_step(
+        self, state: Any, pairs: Pairs, schedule: Schedule, options: Any
+    ) -> list[list[tf.Tensor]]:
+        """Returns the buckets' sums on the local devices, by the stock ops."""
+        reports = []
+        for component in state.values:
+            with tf.device(component.device):
+                reports.append(warm_up.report(component.read_value()))
+        totals = []
+        for bucket in schedule.buckets:  # each by itself: the stock ops copy what they sum at once
+            totals += self._stock_sums([pairs[i] for i in bucket.indices], options)
+        totals += self._stock_sums([(_compat.PerReplica(reports), state)], options)
+        # TensorFlow does not wrap the value of a single local replica.
+        *sums, reported = [list(getattr(total, "values", [total])) for total in totals]
+        after: tf.Tensor | None = None
+        assigned = []
+        for device, component in enumerate(state.values):
+            with tf.device(component.device):
+                # CPU devices, which share memory, have one of them do it for all.
+                if after is None or not is_cpu(component.device):
+                    mine = [components[device] for components in sums]
+                    after = warm_up.after_step(component.read_value(), reported[device], mine)
+                assigned.append(component.assign(after, read_value=False))
+        if not _compat.builds_function():
+            # A graph for a Session runs only what its results depend on, and a collective that is
+            # left out on one device would be waited for on the others.
+            with tf.control_dependencies([*assigned, *reported]), tf.device(sums[0][0].device):
+                sums[0][0] = tf.identity(sums[0][0])
+        return sums
+
+    @property
+    def _replicas(self) -> int:
+        assert self._network is not None
+        return self._network.hosts * len(self._network.devices)
+
+    def _note(self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction]) -> None:
+        sent = sum((reduction.sent_bytes for reduction in reductions), start=0)
+        self.schedule = schedule
+        self._accounting.note(schedule, pairs, sent, self._replicas)
+        self.compression_state.say_what_was_restored()
+
+
+def check_cross_device_ops(cross_device_ops: Any) -> None:
+    """Raises TypeError if a user's `cross_device_ops` are of another type."""
+    if not isinstance(cross_device_ops, tf.distribute.CrossDeviceOps):
+        raise TypeError(
+            "cross_device_ops must be None or a tf.distribute.CrossDeviceOps such as "
+            f"tf.distribute.ReductionToOneDevice(), got {cross_device_ops!r}"
+        )
+
+
+def _gradient(value: Any, destination: Any) -> Gradient | None:
+    """Returns what is known of a dense gradient; `None` for all other values."""
+    if not isinstance(value, _compat.PerReplica) or not isinstance(
+        destination, _compat.DistributedVariable
+    ):
+        return None
+    if not all(isinstance(component, tf.Tensor) for component in value.values):
+        return None  # tf.IndexedSlices
+    dtype, elements = value.values[0].dtype, destination.shape.num_elements()
+    return Gradient(destination.name, dtype, elements)
+
+
+def _shaped(gradient: tf.Tensor, variable: Any) -> tf.Tensor:
+    """Returns a gradient that knows its shape; that of a loop, say, may not."""
+    gradient.set_shape(variable.shape)
+    return gradient

@@ -1,0 +1,17 @@
+"""What a user says about compression: the values of `compression_params`."""
+
+from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.params.from_params import from_params
+from tf_gc.params.no_compression import NoCompression
+from tf_gc.params.one_bit import OneBit
+from tf_gc.params.two_bit import TwoBit
+
+__all__ = [
+    "CompressionParams",
+    "Gradient",
+    "NoCompression",
+    "OneBit",
+    "Treatment",
+    "TwoBit",
+    "from_params",
+]

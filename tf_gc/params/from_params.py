@@ -1,0 +1,55 @@
+"""Reads the argument `compression_params`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tf_gc.params.compression import CompressionParams
+from tf_gc.params.no_compression import NoCompression
+from tf_gc.params.one_bit import OneBit
+from tf_gc.params.two_bit import TwoBit
+
+# MXNet's names, as in `compression_params={"type": "2bit"}`.
+_TYPES: dict[str, type[CompressionParams]] = {
+    "none": NoCompression,
+    "1bit": OneBit,
+    "2bit": TwoBit,
+}
+
+
+def from_params(params: CompressionParams | Mapping[str, Any] | None) -> CompressionParams:
+    """Returns the value that `compression_params` stands for.
+
+    Args:
+      params: `None` for the default `TwoBit()`, such a value, or a dict in MXNet's form:
+        `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`. Keys
+        other than "type" are the arguments of the class.
+
+    Raises:
+      ValueError: for an unknown type, an unknown key or a value out of range.
+      TypeError: if `params` is none of the above.
+    """
+    if params is None:
+        return TwoBit()
+    if isinstance(params, CompressionParams):
+        return params
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            "compression_params must be None, a value such as tf_gc.TwoBit(), or a dict such as "
+            f'{{"type": "2bit", "threshold": 0.5}}, got {params!r}'
+        )
+    arguments = dict(params)
+    kind = arguments.pop("type", None)
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise ValueError(
+            f'compression_params["type"] must be one of {sorted(_TYPES)}, got {kind!r}'
+        )
+    params_class = _TYPES[kind]
+    allowed = [field.name for field in dataclasses.fields(params_class)]  # type: ignore[arg-type]
+    unknown = sorted(str(key) for key in arguments if key not in allowed)
+    if unknown:
+        raise ValueError(
+            f"unknown keys {unknown} in compression_params; type {kind!r} allows "
+            f"{sorted(['type', *allowed])}"
+        )
+    return params_class(**arguments)

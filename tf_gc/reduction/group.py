@@ -1,0 +1,182 @@
+"""The members of a reduction, and the channels by which messages get from one to another."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import tensorflow as tf
+
+# What a member receives: tensors whose rows, taken together and in order, are the messages of all
+# members in the order of ranks.
+Received: TypeAlias = Sequence[tf.Tensor]
+
+# A number of bytes: a tensor, int64, where only the step itself knows it.
+Bytes: TypeAlias = int | tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """What a replica of this host contributes to the sum of a bucket.
+
+    Attributes:
+      device: the replica's device.
+      gradients: the bucket's tensors.
+      residuals: their residuals, on the replica's device.
+    """
+
+    device: str
+    gradients: Sequence[tf.Tensor]
+    residuals: Sequence[tf.Variable]
+
+
+@dataclasses.dataclass(frozen=True)
+class Member(Replica):
+    """A replica of this host as a member of a group.
+
+    Attributes:
+      rank: the member's number among all members.
+    """
+
+    rank: int
+
+
+class Channel(abc.ABC):
+    """Moves the messages of one bucket, int64 [rows, words], between the members of a group.
+
+    Attributes:
+      size: the number of members, on all hosts.
+      sent_bytes: what each member has sent through the channel so far.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.sent_bytes: Bytes = 0
+
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        """Gives each member of this host the messages of all members.
+
+        Args:
+          messages: what each member of this host sends, in the order of its members. All members
+            send tensors of one shape.
+        """
+        self.sent_bytes += (self.size - 1) * _size(messages[0])
+        return self._all_gather(messages)
+
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        """Gives each member of this host the row of every member that has the member's rank.
+
+        Args:
+          rows: what each member of this host sends: [size, words], a row for each member.
+        """
+        self.sent_bytes += (self.size - 1) * (_size(rows[0]) // self.size)
+        return self._all_to_all(rows)
+
+    @abc.abstractmethod
+    def _all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]: ...
+
+    @abc.abstractmethod
+    def _all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]: ...
+
+
+class LocalChannel(Channel):
+    """The channel if all members are on this host: TensorFlow copies a tensor to its users."""
+
+    def _all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        return [messages] * len(messages)
+
+    def _all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        return [[_row(sent, i) for sent in rows] for i in range(len(rows))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Replicas that send messages to each other.
+
+    Attributes:
+      ranks: the ranks, among all members, of those on this host.
+      size: the number of members, on all hosts.
+      open: opens a channel for the messages of a bucket, given the bucket's number and the
+        `CommunicationOptions`. Buckets are independent, so their transfers may overlap.
+    """
+
+    ranks: tuple[int, ...]
+    size: int
+    open: Callable[[int, Any], Channel]
+
+    def members(self, replicas: Sequence[Replica]) -> list[Member]:
+        """Returns this host's members, given what each of them contributes."""
+        return [
+            Member(replica.device, replica.gradients, replica.residuals, rank)
+            for replica, rank in zip(replicas, self.ranks, strict=True)
+        ]
+
+
+class Network(Protocol):
+    """What a plan is built on: the replicas of all hosts, and how they reach each other.
+
+    Attributes:
+      hosts: the number of hosts.
+      devices: the devices of this host's replicas; the other hosts have as many.
+    """
+
+    hosts: int
+    devices: tuple[str, ...]
+
+    def group(self, devices: Sequence[str]) -> Group:
+        """Returns the group of some devices of this host and their like on the other hosts.
+
+        This may be a collective: all workers make the same groups in the same order.
+        """
+
+
+class LocalNetwork:
+    """The replicas of one host."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self.hosts = 1
+        self.devices = tuple(devices)
+
+    def group(self, devices: Sequence[str]) -> Group:
+        size = len(devices)
+        return Group(tuple(range(size)), size, lambda bucket, options: LocalChannel(size))
+
+
+def decode_once_per_host(
+    members: Sequence[Member],
+    received: Sequence[Received],
+    decode: Callable[[Received, Sequence[tf.Tensor]], list[tf.Tensor]],
+) -> list[list[tf.Tensor]]:
+    """Decodes what each local member received; CPU devices share memory, so one decodes for all."""
+    sums: list[list[tf.Tensor]] = []
+    on_host: list[tf.Tensor] | None = None
+    for member, messages in zip(members, received, strict=True):
+        with tf.device(member.device):
+            if not is_cpu(member.device):
+                sums.append(decode(messages, member.gradients))
+            elif on_host is None:
+                on_host = decode(messages, member.gradients)
+                sums.append(on_host)
+            else:
+                # TensorFlow passes a tensor between CPU devices without a copy.
+                sums.append([tf.identity(value) for value in on_host])
+    return sums
+
+
+def is_cpu(device: str) -> bool:
+    """Whether a device uses the host's memory."""
+    return tf.DeviceSpec.from_string(device).device_type == "CPU"
+
+
+def _row(messages: tf.Tensor, i: int) -> tf.Tensor:
+    # Without this, TensorFlow would slice on the first GPU, and all messages would go there.
+    with tf.device(messages.device):
+        return messages[i : i + 1]
+
+
+def _size(message: tf.Tensor) -> Bytes:
+    """Returns the size in bytes of a tensor of messages."""
+    elements = message.shape.num_elements()
+    if elements is None:
+        elements = tf.size(message, tf.int64)
+    return elements * message.dtype.size

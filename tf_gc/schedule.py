@@ -1,0 +1,145 @@
+"""The schedule: which gradients travel together, and how each bucket is sent.
+
+It is made in one place, before the first step, and says everything about what is sent how; the
+steps carry it out.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_gc.codecs import Codec
+from tf_gc.params import CompressionParams, Gradient, Treatment
+from tf_gc.reduction.plan import Plan
+from tf_gc.reduction.plans import Plans
+
+# Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). This is
+# small enough that the first bucket is on its way early and its codes stay in the cache, and large
+# enough that an op's fixed cost does not matter.
+_DEFAULT_BYTES = 4 << 20
+
+# A gradient is small if it fits into a bucket this many times; small gradients have buckets of
+# their own. TensorFlow's executor runs the op that became ready last first. So it leaves the
+# gradients of biases, which nothing else in backpropagation waits for, to the end, and a large
+# gradient in the same bucket would wait for them.
+_SMALL = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Gradients of one dtype that are encoded into one message.
+
+    Attributes:
+      indices: their positions in the list of gradients.
+      variables: the names of their variables.
+      dtype: the gradients' dtype.
+      elements: how many elements they have together.
+      codec: makes the messages.
+      plan: who sends what to whom.
+      wire: how codes travel: "packed".
+    """
+
+    indices: tuple[int, ...]
+    variables: tuple[str, ...]
+    dtype: tf.DType
+    elements: int
+    codec: Codec
+    plan: Plan
+    wire: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.elements:,} elements of {self.dtype.name} by {self.codec}, {self.plan.name}, "
+            f"{self.wire}: {', '.join(self.variables)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What is sent how in a step. `print` shows it, a line for each bucket.
+
+    Attributes:
+      buckets: what is compressed, in the order in which backpropagation produces it.
+      bypass: positions of the gradients that the stock ops sum, in full precision.
+      warm_up: whether the first steps are in full precision.
+    """
+
+    buckets: tuple[Bucket, ...]
+    bypass: tuple[int, ...]
+    warm_up: bool
+
+    @property
+    def compressed(self) -> list[int]:
+        """The positions of the gradients that are compressed, in the order of the buckets."""
+        return [index for bucket in self.buckets for index in bucket.indices]
+
+    def __str__(self) -> str:
+        lines = [f"bucket {number}: {bucket}" for number, bucket in enumerate(self.buckets)]
+        lines.append(f"in full precision: {len(self.bypass)} gradients")
+        if self.warm_up:
+            lines.append("the first steps are in full precision")
+        return "\n".join(lines)
+
+
+def make_schedule(
+    params: CompressionParams,
+    gradients: Sequence[Gradient | None],
+    plans: Plans,
+    bucket_bytes: int = 0,
+) -> Schedule:
+    """Decides what is sent how.
+
+    A gradient is never split. A gradient of `bucket_bytes` or more has a bucket to itself, so that
+    it need not wait for others. Small gradients travel together, apart from the rest.
+
+    Args:
+      params: what the user asks for.
+      gradients: what is known of each gradient, in the order of the variables; `None` for one
+        that cannot be compressed (sparse).
+      plans: the plans of the network.
+      bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
+    """
+    limit = bucket_bytes or _DEFAULT_BYTES
+    to_compress: dict[int, tuple[Gradient, Treatment]] = {}
+    for index, gradient in enumerate(gradients):
+        treatment = None if gradient is None else params.treatment_of(gradient)
+        if gradient is not None and treatment is not None:
+            to_compress[index] = (gradient, treatment)
+
+    full: list[list[int]] = []
+    open_buckets: dict[tuple[Treatment, tf.DType, bool], tuple[list[int], int]] = {}
+    # Backpropagation reaches the last variable first.
+    for index, (gradient, treatment) in reversed(to_compress.items()):
+        size = gradient.elements * gradient.dtype.size
+        if size >= limit:
+            full.append([index])
+            continue
+        kind = (treatment, gradient.dtype, size * _SMALL <= limit)
+        indices, total = open_buckets.pop(kind, ([], 0))
+        indices.append(index)
+        total += size
+        if total >= limit:
+            full.append(indices)
+        else:
+            open_buckets[kind] = (indices, total)
+    left_open = [indices for indices, _ in open_buckets.values()]
+
+    def bucket(indices: list[int]) -> Bucket:
+        known = [to_compress[index][0] for index in indices]
+        treatment = to_compress[indices[0]][1]
+        return Bucket(
+            indices=tuple(indices),
+            variables=tuple(gradient.variable for gradient in known),
+            dtype=known[0].dtype,
+            elements=sum(gradient.elements for gradient in known),
+            codec=treatment.codec,
+            plan=plans.of(treatment.plan, treatment.codec),
+            wire=treatment.wire,
+        )
+
+    return Schedule(
+        buckets=tuple(bucket(indices) for indices in [*full, *left_open]),
+        bypass=tuple(i for i in range(len(gradients)) if i not in to_compress),
+        warm_up=bool(params.warm_up),
+    )
