@@ -99,13 +99,13 @@ def ledger_in_one_order(params: Any) -> tuple[dict[str, Any], list[int]]:
     """
     collectives.is_cpu = lambda device: False
     made: list[Any] = []
-    initialize = collectives.CollectiveAllReduce.__init__
+    initialize = collectives.CollectiveOps.__init__
 
     def note(self: Any, *args: Any, **kwargs: Any) -> None:
         initialize(self, *args, **kwargs)
         made.extend(self._launchers)
 
-    collectives.CollectiveAllReduce.__init__ = note
+    collectives.CollectiveOps.__init__ = note
     result = ledger(params)
     groups = collections.Counter(
         (launcher._device, launcher._ordering_token.handle._id) for launcher in made
