@@ -1,6 +1,6 @@
 """Gradient compression for distributed Keras and TensorFlow training."""
 
-from tf_gc import ops
+from tf_gc import keras, ops
 from tf_gc.distribute import (
     CompressedAllReduce,
     CompressedMirroredStrategy,
@@ -17,5 +17,6 @@ __all__ = [
     "OneBit",
     "TwoBit",
     "all_reduce_gradients",
+    "keras",
     "ops",
 ]

@@ -1,27 +1,24 @@
 """Before the first step, workers check that all of them compress in the same way."""
 
-from collections.abc import Callable
-
 import numpy as np
-import tensorflow as tf
 
 from tf_gc.ops.two_bit import wire_version
 from tf_gc.params import CompressionParams
+from tf_gc.workers import Workers
 
 # Bytes of a description on the wire; a longer one is cut.
 _SIZE = 512
 
 
 def check_agreement(
-    params: CompressionParams, averages_layer_state: bool, gather: Callable[[tf.Tensor], tf.Tensor]
+    params: CompressionParams, averages_layer_state: bool, workers: Workers
 ) -> None:
     """Checks that all workers will send the same kinds of messages and run the same collectives.
 
     Args:
       params: what this worker compresses, and how.
       averages_layer_state: whether this worker averages the state of layers.
-      gather: a collective that takes an int64 tensor [1, words] and returns those of all
-        workers, [workers, words].
+      workers: the workers of the job, all of which call this.
 
     Raises:
       ValueError: on every worker, if any worker differs from the others.
@@ -29,7 +26,7 @@ def check_agreement(
     average = f"average_layer_state={averages_layer_state}"
     description = f"{params!r}, {average}, wire version {wire_version()}"
     mine = description.encode()[:_SIZE].ljust(_SIZE)
-    rows = gather(tf.constant(np.frombuffer(mine, np.int64)[None])).numpy()
+    rows = workers.gather(np.frombuffer(mine, np.int64))
     descriptions = [row.tobytes().decode(errors="replace").strip() for row in rows]
     if len(set(descriptions)) == 1:
         return

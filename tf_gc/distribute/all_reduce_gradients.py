@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-import keras
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.keras.flavour import tf_variable
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
 
@@ -40,10 +40,7 @@ def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list
             "tf_gc.all_reduce_gradients must be called in a replica context, that is in the "
             "function given to strategy.run"
         )
-    pairs = [
-        (gradient, variable.value if isinstance(variable, keras.Variable) else variable)
-        for gradient, variable in grads_and_vars
-    ]
+    pairs = [(gradient, tf_variable(variable)) for gradient, variable in grads_and_vars]
     present = [pair for pair in pairs if pair[0] is not None]
     if not present:
         return [None] * len(pairs)

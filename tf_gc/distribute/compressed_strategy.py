@@ -3,19 +3,34 @@
 from collections.abc import Sequence
 from typing import Any
 
-import keras
-
+from tf_gc._compat import require_attributes
 from tf_gc.distribute.all_reduce_gradients import Gradient, all_reduce_gradients
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.layer_state import LayerState
+from tf_gc.keras.flavour import install
+from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.residuals import CompressionState
 from tf_gc.schedule import Schedule
+from tf_gc.workers import Workers
 
 
-class CompressedStrategy:
-    """Mixin of strategies whose `extended` has a `compressed_all_reduce`."""
+def require_libraries(several_workers: bool) -> None:
+    """Checks that TensorFlow and Keras are as a new strategy needs them, and hooks into Keras.
+
+    Args:
+      several_workers: whether the strategy may have several workers.
+
+    Raises:
+      ImportError: if a private part of TensorFlow or Keras has moved; it names the part.
+    """
+    require_attributes()
+    install(several_workers)
+
+
+class CompressedStrategy(KerasStrategy):
+    """Mixin of strategies whose `extended` has a `compressed_all_reduce` and `workers`."""
 
     extended: Any
 
@@ -44,17 +59,20 @@ class CompressedStrategy:
         """What a replica sends per step; `None` until a step with compression was traced."""
         return self._all_reduce.traffic
 
+    @property
+    def workers(self) -> Workers:
+        """The workers of the job, and what they can tell each other."""
+        return self.extended.workers
+
     def sum_gradients(self, grads_and_vars: Sequence[tuple[Gradient, Any]]) -> list[Gradient]:
-        """The hook's entry: see `tf_gc.all_reduce_gradients`."""
+        """Sums gradients for a hook into Keras; see `tf_gc.all_reduce_gradients`."""
         return all_reduce_gradients(grads_and_vars)
 
-    def keep_layer_state(self, weight: keras.Variable) -> None:
-        """The hook's entry: see `tf_gc.keras.layer_state`."""
+    def keep_layer_state(self, weight: Any) -> None:
         if self.extended.layer_state is not None:
             self.extended.layer_state.add(weight)
 
-    def note_assignment(self, weight: keras.Variable) -> None:
-        """The hook's entry: see `tf_gc.keras.layer_state`."""
+    def note_assignment(self, weight: Any) -> None:
         if self.extended.layer_state is not None:
             self.extended.layer_state.note_assignment(weight)
 

@@ -11,11 +11,11 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.keras.flavour import tf_variable
 
 Reduce = Callable[[Any], Any]
 
@@ -24,21 +24,21 @@ class LayerState:
     """The non-trainable floating-point weights that layers made under a strategy."""
 
     def __init__(self) -> None:
-        self._weights: list[weakref.ref[keras.Variable]] = []
+        self._weights: list[weakref.ref[Any]] = []
         self._lock = threading.Lock()
         # What replicas assign in the eager run that is going on, `None` outside of one.
-        self._assigned: list[keras.Variable] | None = None
+        self._assigned: list[Any] | None = None
         # A `tf.function` that was run, and the one that contains all replicas.
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
-    def add(self, weight: keras.Variable) -> None:
-        """Notes a weight; all but floating-point ones are left to their replicas."""
-        if weight.aggregation == "none" and tf.as_dtype(weight.dtype).is_floating:
+    def add(self, weight: Any) -> None:
+        """Notes a Keras variable; all but floating-point ones are left to their replicas."""
+        if tf.as_dtype(weight.dtype).is_floating:
             weight.tf_gc_assigned_in_function = False
             with self._lock:
                 self._weights.append(weakref.ref(weight))
 
-    def note_assignment(self, weight: keras.Variable) -> None:
+    def note_assignment(self, weight: Any) -> None:
         """Notes that a replica assigns a weight, or builds a function that does."""
         if not hasattr(weight, "tf_gc_assigned_in_function"):
             return
@@ -60,7 +60,7 @@ class LayerState:
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
             around = self._assigned  # of a run that called this one in a merge_call
-            of_replicas: list[keras.Variable] = []
+            of_replicas: list[Any] = []
             self._assigned = of_replicas
             try:
                 result = run()
@@ -89,13 +89,13 @@ class LayerState:
             _average(written, reduce_sum)
         return result
 
-    def _variables(self) -> Iterator[tuple[keras.Variable, Any]]:
+    def _variables(self) -> Iterator[tuple[Any, Any]]:
         """The weights that are still alive, and their distributed variables."""
         with self._lock:
             self._weights = [weight for weight in self._weights if weight() is not None]
             weights = [weight() for weight in self._weights]
         for weight in weights:
-            value = None if weight is None else weight.value
+            value = tf_variable(weight)
             if isinstance(value, _compat.DistributedVariable):
                 yield weight, value
 

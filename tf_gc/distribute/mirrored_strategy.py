@@ -8,12 +8,15 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.distribute.collectives import CollectiveOps, new_key_base
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce, check_cross_device_ops
-from tf_gc.distribute.compressed_strategy import CompressedStrategy, layer_state
+from tf_gc.distribute.compressed_strategy import (
+    CompressedStrategy,
+    layer_state,
+    require_libraries,
+)
 from tf_gc.distribute.layer_state import RunsReplicas
-from tf_gc.keras import first_batch, optimizer_hook
-from tf_gc.keras import layer_state as layer_state_hook
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.reduction.group import LocalNetwork
+from tf_gc.workers import Workers
 
 
 class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrategy):
@@ -68,9 +71,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         params = from_params(compression_params)
         if cross_device_ops is not None:
             check_cross_device_ops(cross_device_ops)
-        optimizer_hook.install()
-        layer_state_hook.install()
-        first_batch.install()
+        require_libraries(several_workers=False)
         self._collective_key_base = new_key_base()
         extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)
         extended.layer_state = layer_state(params, average_layer_state)
@@ -79,6 +80,8 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
 
 class _CompressedMirroredExtended(RunsReplicas, _compat.MirroredExtended):
     """MirroredExtended with CompressedAllReduce in front of its cross-device ops."""
+
+    workers = Workers()
 
     def __init__(
         self,

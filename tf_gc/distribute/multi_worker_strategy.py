@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tf_gc import _compat
@@ -11,13 +10,18 @@ from tf_gc.distribute.agreement import check_agreement
 from tf_gc.distribute.cluster import joining, limit_registration
 from tf_gc.distribute.collectives import CollectiveOps, new_key_base
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
-from tf_gc.distribute.compressed_strategy import CompressedStrategy, layer_state
+from tf_gc.distribute.compressed_strategy import (
+    CompressedStrategy,
+    layer_state,
+    require_libraries,
+)
 from tf_gc.distribute.devices import check_devices
 from tf_gc.distribute.layer_state import RunsReplicas
-from tf_gc.keras import epoch_length, first_batch, one_writer, optimizer_hook
-from tf_gc.keras import layer_state as layer_state_hook
+from tf_gc.keras.flavour import is_variable
+from tf_gc.keras.private_files import PathT, private_path
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.reduction.group import Group, LocalNetwork, Network
+from tf_gc.workers import Workers
 
 
 class CompressedMultiWorkerMirroredStrategy(
@@ -60,11 +64,7 @@ class CompressedMultiWorkerMirroredStrategy(
           ImportError: if gradients of the installed Keras cannot be intercepted.
         """
         params = from_params(compression_params)
-        optimizer_hook.install()
-        epoch_length.install()
-        one_writer.install()
-        layer_state_hook.install()
-        first_batch.install()
+        require_libraries(several_workers=True)
         state = layer_state(params, average_layer_state)
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
@@ -87,25 +87,13 @@ class CompressedMultiWorkerMirroredStrategy(
         distributed.unsharded = self.extended.several_hosts and off
         return distributed
 
-    def longest_epoch(self, batches: int | None) -> int | None:
-        """Returns the largest number of batches of any worker, `None` if one is unknown.
-
-        All workers have to call it. Keras' iterator over an epoch does.
-        """
-        if not self.extended.several_hosts:
-            return batches
-        unknown = -1
-        mine = tf.constant([[unknown if batches is None else batches]], tf.int64)
-        everyones = self.extended.gather_from_hosts(mine).numpy()
-        return None if unknown in everyones else int(everyones.max())
-
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
         """Reduces `value` over replicas, as `tf.distribute.Strategy.reduce`.
 
         Keras 3 reduces the scalars that a step returns with `axis=0`, which they do not have;
         that means to reduce them over the replicas only.
         """
-        if isinstance(value, keras.Variable):
+        if is_variable(value):
             # A metric may return its variable. To read it here reduces it over the replicas.
             value = tf.convert_to_tensor(value)
         if axis == 0 and _is_scalar(value):
@@ -115,13 +103,9 @@ class CompressedMultiWorkerMirroredStrategy(
     @property
     def is_chief(self) -> bool:
         """Whether this worker writes the job's files: the chief, or worker 0 without one."""
-        if not self.extended.several_hosts:
-            return True
-        resolver = self.cluster_resolver
-        chief = ("chief" if "chief" in resolver.cluster_spec().jobs else "worker", 0)
-        return (resolver.task_type, resolver.task_id) == chief
+        return self.workers.is_chief
 
-    def write_path(self, path: one_writer.PathT) -> one_writer.PathT:
+    def write_path(self, path: PathT) -> PathT:
         """Returns where this worker may write what the chief writes to `path`.
 
         The methods of Keras models and Keras' callbacks see to it themselves. This is for all
@@ -141,7 +125,7 @@ class CompressedMultiWorkerMirroredStrategy(
           On the chief `path`. On other workers a path with the same name in a temporary
           directory, the same one for the same `path`, that is removed when the process ends.
         """
-        return path if self.is_chief else one_writer.private_path(path)
+        return path if self.is_chief else private_path(path)
 
 
 class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
@@ -155,6 +139,8 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
     ) -> None:
         super().__init__(strategy, cluster_resolver, options)
         self.several_hosts = self._num_workers > 1
+        is_chief = not self.several_hosts or _is_chief(self._cluster_resolver)
+        self.workers = Workers(self._num_workers, is_chief, self._gather_from_hosts)
         self._collectives_of: dict[tuple[str, ...], CollectiveOps] = {}
         self._ordering_tokens: dict[str, Any] = {}
         self._host_cross_device_ops = self._collectives((self._worker_device,))
@@ -171,7 +157,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             devices = tuple(self.worker_devices)
             network = _ClusterNetwork(self._num_workers, devices, self._collectives)
             check_devices(params, network)
-            check_agreement(params, self.layer_state is not None, self.gather_from_hosts)
+            check_agreement(params, self.layer_state is not None, self.workers)
         stock = self._collectives(tuple(self.worker_devices))
         self.compressed_all_reduce = CompressedAllReduce(params, stock)
         self.compressed_all_reduce.connect(network)
@@ -218,7 +204,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(count))
         return devices, kind
 
-    def gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
+    def _gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
         """Returns the int64 messages [1, words] of all hosts as [hosts, words]."""
         channel = self._host_cross_device_ops.open(0, self._communication_options)
         ((gathered,),) = channel.all_gather([message])
@@ -249,6 +235,12 @@ class _ClusterNetwork:
 
     def group(self, devices: Sequence[str]) -> Group:
         return self._collectives(tuple(devices)).group()
+
+
+def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
+    """Returns whether this worker writes the job's files: the chief, or worker 0 without one."""
+    chief = ("chief" if "chief" in resolver.cluster_spec().jobs else "worker", 0)
+    return (resolver.task_type, resolver.task_id) == chief
 
 
 def _is_scalar(value: Any) -> bool:

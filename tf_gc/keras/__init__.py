@@ -1,5 +1,5 @@
-"""The hooks by which tf_gc works with Keras, and callbacks for users."""
+"""Callbacks for users, and the adapters by which tf_gc works with Keras."""
 
-from tf_gc.keras.backup import BackupAndRestore
+from tf_gc.keras.keras3.backup import BackupAndRestore
 
 __all__ = ["BackupAndRestore"]

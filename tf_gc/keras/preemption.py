@@ -6,9 +6,7 @@ import threading
 import time
 from typing import Any
 
-import tensorflow as tf
-
-from tf_gc.keras.one_writer import sharing
+from tf_gc.keras.strategy import workers_of
 
 # Grace periods are 30 seconds and more (Kubernetes, Slurm). If workers ask each other once a
 # second, most of that time is left for saving, and a step loses next to nothing.
@@ -30,7 +28,7 @@ class Preemption:
           model: the Keras model that is trained.
         """
         self._model = model
-        self._strategy = sharing(model)
+        self._workers = workers_of(model)
         self._asked = False
         self._watching = False
         self._since = time.monotonic()
@@ -59,15 +57,14 @@ class Preemption:
         Args:
           ask_now: whether to ask the other workers now in any case; the same on all workers.
         """
-        if self._strategy is None:
+        if self._workers.count == 1:
             return self._asked
         self._steps += 1
         if self._steps <= self._steps_between and not ask_now:
             return False
         milliseconds = int(1000 * (time.monotonic() - self._since))
-        mine = tf.constant([[self._asked, milliseconds]], tf.int64)
-        asked, slowest = self._strategy.extended.gather_from_hosts(mine).numpy().max(axis=0)
-        per_step = max(int(slowest), 1) / 1000 / self._steps
+        asked, slowest = self._workers.largest(self._asked, milliseconds)
+        per_step = max(slowest, 1) / 1000 / self._steps
         self._steps_between = int(_SECONDS_BETWEEN_QUESTIONS / per_step)
         self._since, self._steps = time.monotonic(), 0
         return bool(asked)

@@ -2,30 +2,21 @@
 
 A Keras 3 optimizer sums its gradients by `replica_context.all_reduce(SUM, gradients)`. The strategy
 then gets a list of tensors. It cannot tell them from the sums of a synchronized
-BatchNormalization, and it does not learn which variables they belong to. If the strategy is a
-`GradientReducer`, the hook replaces that method, and also the method that applies gradients where
-Keras' own cannot run under a strategy. Under all other strategies, and outside of any strategy,
-Keras works as before.
+BatchNormalization, and it does not learn which variables they belong to. The hook replaces that
+method, and also the method that applies gradients where Keras' own cannot run under a strategy.
 """
 
 import functools
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_gc import _compat
-from tf_gc.keras.apply_gradients import apply_gradients, needs_decision
+from tf_gc.keras.keras3 import private
+from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
+from tf_gc.keras.strategy import strategy_of_replica
 
 GradsAndVars = list[tuple[Any, Any]]
-
-
-@runtime_checkable
-class GradientReducer(Protocol):
-    """A strategy that sums the gradients of Keras' optimizers itself."""
-
-    def sum_gradients(self, grads_and_vars: GradsAndVars) -> list[Any]:
-        """Returns the sums over all replicas; called in a replica context."""
 
 
 def install() -> None:
@@ -35,30 +26,30 @@ def install() -> None:
       ImportError: if the installed Keras reduces gradients in a way that tf_gc does not know.
         Training would then silently be uncompressed.
     """
-    optimizer_class: Any = _compat.keras_optimizer_class()
-    keras_sum, keras_apply = (getattr(optimizer_class, name) for name in _compat.KERAS_STEPS)
+    optimizer_class = private.optimizer_class()
+    keras_sum, keras_apply = (getattr(optimizer_class, name) for name in private.STEPS)
     if hasattr(keras_sum, "hooked_by_tf_gc"):
         return
 
     @functools.wraps(keras_sum)
     def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> GradsAndVars:
-        reducer = _current_reducer()
-        if reducer is None:
+        strategy = strategy_of_replica()
+        if strategy is None:
             return keras_sum(self, grads_and_vars)
         pairs = list(grads_and_vars)
-        sums = reducer.sum_gradients(pairs)
+        sums = strategy.sum_gradients(pairs)
         return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
 
     @functools.wraps(keras_apply)
     def backend_apply_gradients(self: Any, grads: Any, trainable_variables: Any) -> None:
-        if needs_decision(self) and _current_reducer() is not None:
+        if needs_decision(self) and strategy_of_replica() is not None:
             apply_gradients(self, list(grads), list(trainable_variables))
         else:
             keras_apply(self, grads, trainable_variables)
 
     all_reduce_sum_gradients.hooked_by_tf_gc = True  # type: ignore[attr-defined]
     hooks = (all_reduce_sum_gradients, backend_apply_gradients)
-    for name, hook in zip(_compat.KERAS_STEPS, hooks, strict=True):
+    for name, hook in zip(private.STEPS, hooks, strict=True):
         setattr(optimizer_class, name, hook)
     _install_agreement_on_finite_gradients()
 
@@ -74,18 +65,10 @@ def _install_agreement_on_finite_gradients() -> None:
     @functools.wraps(keras_check)
     def check_finite(self: Any, grads: Any) -> Any:
         finite = keras_check(self, grads)
-        if _current_reducer() is None:
+        if strategy_of_replica() is None:
             return finite
         overflowed = tf.where(finite, 0.0, 1.0)
         context = tf.distribute.get_replica_context()
         return tf.equal(context.all_reduce(tf.distribute.ReduceOp.SUM, overflowed), 0.0)
 
     keras.optimizers.LossScaleOptimizer.check_finite = check_finite
-
-
-def _current_reducer() -> GradientReducer | None:
-    """Returns the strategy of the current replica, if that strategy sums gradients itself."""
-    strategy = tf.distribute.get_strategy()
-    if tf.distribute.in_cross_replica_context() or not isinstance(strategy, GradientReducer):
-        return None
-    return strategy

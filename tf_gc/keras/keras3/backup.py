@@ -10,9 +10,10 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc.keras.backup_files import BackupFiles
-from tf_gc.keras.backup_residuals import read_totals, restore_totals, write_totals
-from tf_gc.keras.one_writer import exchange, sharing
+from tf_gc.keras.keras3 import private
+from tf_gc.keras.keras3.backup_residuals import read_totals, restore_totals, write_totals
 from tf_gc.keras.preemption import Preemption
+from tf_gc.keras.strategy import workers_of
 
 _WEIGHTS, _METADATA, _RESIDUALS = "latest.weights.h5", "training_metadata.json", "residuals.npz"
 
@@ -69,16 +70,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
           ValueError: if `backup_dir` is empty or `save_freq` has another value.
           ImportError: if the installed Keras makes backups in a way that tf_gc does not know.
         """
-        missing = [
-            name
-            for name in ("_save_model", "_should_save_on_batch")
-            if not hasattr(keras.callbacks.BackupAndRestore, name)
-        ]
-        if missing:
-            raise ImportError(
-                f"Keras {keras.__version__} has no callbacks.BackupAndRestore."
-                f"{', '.join(missing)}: see the README for the versions that work."
-            )
+        private.check_backup()
         super().__init__(os.fspath(backup_dir), save_freq, double_checkpoint, delete_checkpoint)
         self.preempted = False
         self._files = BackupFiles(self.backup_dir)
@@ -122,8 +114,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
     @property
     def _is_chief(self) -> bool:
-        strategy = sharing(self.model)
-        return strategy is None or strategy.is_chief
+        return workers_of(self.model).is_chief
 
     def _stop(self) -> None:
         self.preempted = True
@@ -158,8 +149,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             folder, said = self.backup_dir, []
             if tf.io.gfile.exists(os.path.join(folder, _WEIGHTS)):
                 said = restore_totals(self.model, None)
-        strategy = sharing(self.model)
-        if strategy is not None and exchange(strategy, folder) > 1:
+        if workers_of(self.model).agree(folder) > 1:
             raise ValueError(
                 f"the workers of this job restored different backups of {self.backup_dir}; this "
                 f"one {folder}. See the log for what could not be read."

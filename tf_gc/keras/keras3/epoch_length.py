@@ -8,26 +8,20 @@ batches to workers that have run out of data.
 """
 
 import functools
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from tf_gc import _compat
-
-
-@runtime_checkable
-class LengthAgreement(Protocol):
-    """A strategy whose workers can agree on the length of an epoch.
-
-    If every worker sees all data of a distributed dataset, the dataset's attribute `unsharded` is
-    true.
-    """
-
-    def longest_epoch(self, batches: int | None) -> int | None:
-        """Returns the largest of all workers' numbers of batches, `None` if one is unknown."""
+from tf_gc.keras.keras3 import private
+from tf_gc.keras.strategy import KerasStrategy
 
 
 def install() -> None:
-    """Hooks into Keras' iterator over an epoch; further calls change nothing."""
-    iterator_class = _compat.keras_epoch_iterator_class()
+    """Hooks into Keras' iterator over an epoch; further calls change nothing.
+
+    Raises:
+      ImportError: if the installed Keras counts batches in a way that tf_gc does not know.
+        Workers could then wait for each other for ever.
+    """
+    iterator_class = private.epoch_iterator_class()
     keras_init, keras_reset = iterator_class.__init__, iterator_class.reset
     if hasattr(keras_init, "hooked_by_tf_gc"):
         return
@@ -50,7 +44,7 @@ def install() -> None:
 
 def _agree(iterator: Any) -> None:
     strategy = iterator._distribute_strategy
-    if not isinstance(strategy, LengthAgreement):
+    if not isinstance(strategy, KerasStrategy):
         return
     # Keras counted the whole dataset, and not the part of it that this worker gets.
     unsharded = getattr(iterator._distributed_dataset, "unsharded", False)

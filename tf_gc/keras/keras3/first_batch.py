@@ -11,24 +11,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_gc import _compat
-from tf_gc.keras.optimizer_hook import GradientReducer
+from tf_gc.keras.keras3 import private
+from tf_gc.keras.strategy import KerasStrategy
 
 
 def install() -> None:
     """Hooks into the trainer of Keras' models; further calls change nothing.
 
     Raises:
-      ImportError: if the Keras at hand builds models in a way that is not known.
+      ImportError: if the installed Keras builds models in a way that tf_gc does not know.
     """
-    trainer_class = _compat.keras_trainer_class()
+    trainer_class = private.trainer_class()
     keras_build = trainer_class._maybe_symbolic_build
     if hasattr(keras_build, "hooked_by_tf_gc"):
         return
 
     @functools.wraps(keras_build)
     def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
-        if iterator is not None and isinstance(self.distribute_strategy, GradientReducer):
+        if iterator is not None and isinstance(self.distribute_strategy, KerasStrategy):
             for _, _, batches in iterator:
                 data_batch = keras.tree.map_structure(_of_first_replica, next(batches))
                 break

@@ -6,45 +6,37 @@ hold different models.
 """
 
 import functools
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_gc import _compat
-
-
-@runtime_checkable
-class KeepsLayerState(Protocol):
-    """A strategy that makes the state of layers the same on all replicas."""
-
-    def keep_layer_state(self, weight: Any) -> None:
-        """Notes a non-trainable `keras.Variable` that was made under the strategy."""
-
-    def note_assignment(self, weight: Any) -> None:
-        """Notes that a replica of the strategy assigns a `keras.Variable`."""
+from tf_gc.keras.keras3 import private
+from tf_gc.keras.strategy import KerasStrategy, strategy_of_replica
 
 
 def install() -> None:
     """Hooks into Keras' layers; further calls change nothing.
 
     Raises:
-      ImportError: if the Keras at hand makes weights in a way that is not known, so that
-        replicas would silently drift apart.
+      ImportError: if the installed Keras makes weights in a way that tf_gc does not know.
+        Replicas would then silently drift apart.
     """
-    layer_class = _compat.keras_layer_class()
+    layer_class = private.layer_class()
     keras_track = layer_class._track_variable
     if hasattr(keras_track, "hooked_by_tf_gc"):
         return
 
     @functools.wraps(keras_track)
     def track_variable(self: Any, variable: Any) -> None:
-        # Keras may make the variable non-trainable now, because its layer is. An optimizer, or
-        # the program, updates a weight of that kind, and not the layer.
+        # If the layer is not trainable, `keras_track` makes all its weights non-trainable, also
+        # those that an optimizer or the program updates, and not the layer itself.
         of_layer = not variable.trainable
         keras_track(self, variable)
         strategy = tf.distribute.get_strategy()
-        if of_layer and isinstance(strategy, KeepsLayerState):
+        if not of_layer or not isinstance(strategy, KerasStrategy):
+            return
+        if variable.aggregation == "none":  # each replica updates its own copy
             strategy.keep_layer_state(variable)
 
     track_variable.hooked_by_tf_gc = True  # type: ignore[attr-defined]
@@ -54,8 +46,8 @@ def install() -> None:
 
     @functools.wraps(keras_assign)
     def direct_assign(self: Any, value: Any) -> None:
-        strategy = tf.distribute.get_strategy()
-        if isinstance(strategy, KeepsLayerState) and not tf.distribute.in_cross_replica_context():
+        strategy = strategy_of_replica()
+        if strategy is not None:
             strategy.note_assignment(self)
         keras_assign(self, value)
 

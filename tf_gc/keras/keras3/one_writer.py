@@ -8,21 +8,19 @@ chief.
 """
 
 import functools
-import hashlib
 import inspect
 import os
-import pathlib
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-PathT = TypeVar("PathT", str, os.PathLike[str])
+from tf_gc.keras import private_files
+from tf_gc.keras.strategy import workers_of
 
 # Methods of a model that write to `filepath`, and callbacks with their public path attribute.
 _SAVES = ("save", "save_weights", "export")
@@ -36,20 +34,6 @@ _EVENTS = ("set_model", "on_train_begin", "on_train_end")
 
 # For each BackupAndRestore that was redirected, the backup directory that it was made with.
 _shared_backups: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
-
-
-@runtime_checkable
-class SharesFiles(Protocol):
-    """A strategy whose workers see the same files; `extended` has `gather_from_hosts`."""
-
-    extended: Any
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this worker writes the files of the job."""
-
-    def write_path(self, path: PathT) -> PathT:
-        """Returns `path` on the chief, and a temporary path on all other workers."""
 
 
 def install() -> None:
@@ -68,17 +52,6 @@ def install() -> None:
     for name, hook in zip(_EVENTS, hooks, strict=True):
         stock = getattr(keras.callbacks.CallbackList, name)
         setattr(keras.callbacks.CallbackList, name, hook(stock))
-
-
-def private_path(path: PathT) -> PathT:
-    """Returns a path with the same name that belongs to this process, in an existing directory.
-
-    The same path always gets the same private path. Its files are removed when the process ends.
-    """
-    private = _mirror(path, "written")
-    os.makedirs(os.path.dirname(private), exist_ok=True)
-    same_type: Any = private if isinstance(path, str) else pathlib.Path(private)
-    return same_type
 
 
 def _check_keras() -> None:
@@ -109,52 +82,21 @@ def _parameters(function: Any) -> list[str]:
     return list(inspect.signature(function).parameters) if callable(function) else []
 
 
-@functools.cache
-def _root() -> str:
-    folder = tempfile.mkdtemp(prefix="tf_gc_")
-    weakref.finalize(_root, shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _mirror(path: str | os.PathLike[str], area: str) -> str:
-    """Returns where `path`, local or a URL, lies below this process's temporary directory."""
-    text = os.fspath(path)
-    if _is_below(text, _root()):
-        return text
-    scheme, found, rest = text.partition("://")
-    if not found:
-        scheme, rest = "", os.path.abspath(text)
-    private = os.path.join(_root(), area, scheme, os.path.normpath("/" + rest).lstrip("/"))
-    return private + "/" if text.endswith("/") else private
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip("/") + "/")
-
-
 def _writes_on_chief(callback: Any) -> bool:
-    """Whether a callback itself sees to it that only the chief writes."""
+    """Returns whether a callback lets only the chief write by itself."""
     return getattr(callback, "writes_on_chief", False)
-
-
-def sharing(model: Any) -> SharesFiles | None:
-    """Returns a model's strategy if that has several workers that share files, else `None`."""
-    strategy = getattr(model, "distribute_strategy", None)
-    several = isinstance(strategy, SharesFiles) and strategy.extended.several_hosts
-    return strategy if several else None
 
 
 def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        strategy = sharing(self)
-        if strategy is None or strategy.is_chief or not isinstance(filepath, str | os.PathLike):
+        if workers_of(self).is_chief or not isinstance(filepath, str | os.PathLike):
             return stock(self, filepath, *args, **kwargs)
         path = os.fspath(filepath)
-        if _is_below(path, os.path.join(_root(), "written")):
+        if private_files.is_private(path):
             return stock(self, filepath, *args, **kwargs)
         # Removed at once: a temporary disk may be too small for all checkpoints of a job.
-        with tempfile.TemporaryDirectory(dir=_root()) as folder:
+        with tempfile.TemporaryDirectory(dir=private_files.root()) as folder:
             name = os.path.basename(path.rstrip("/"))
             return stock(self, os.path.join(folder, name), *args, **kwargs)
 
@@ -165,8 +107,7 @@ def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _redirect_before(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def set_model(self: Any, model: Any) -> Any:
-        strategy = sharing(model)
-        if strategy is not None and not strategy.is_chief:
+        if not workers_of(model).is_chief:
             for callback in self.callbacks:
                 _redirect(callback)
         return stock(self, model)
@@ -180,7 +121,7 @@ def _redirect(callback: Any) -> None:
         if not isinstance(callback, kind) or _writes_on_chief(callback):
             continue
         root = os.fspath(getattr(callback, name))
-        private = _mirror(root, "callbacks")
+        private = private_files.mirror(root, "callbacks")
         if private == root:  # this callback was redirected before
             continue
         os.makedirs(os.path.dirname(private.rstrip("/")), exist_ok=True)
@@ -188,8 +129,9 @@ def _redirect(callback: Any) -> None:
             _shared_backups[callback] = root
         # Callbacks also have attributes with paths that they made from the public attribute.
         for attribute, value in list(vars(callback).items()):
-            if isinstance(value, str | os.PathLike) and _is_below(os.fspath(value), root):
-                setattr(callback, attribute, _mirror(value, "callbacks"))
+            is_path = isinstance(value, str | os.PathLike)
+            if is_path and private_files.is_below(os.fspath(value), root):
+                setattr(callback, attribute, private_files.mirror(value, "callbacks"))
         setattr(callback, name, private)
 
 
@@ -202,17 +144,17 @@ def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(stock)
     def on_train_begin(self: Any, logs: Any = None) -> Any:
-        strategy = sharing(getattr(self, "model", None))
-        if strategy is None:
+        workers = workers_of(getattr(self, "model", None))
+        if workers.count == 1:
             return stock(self, logs)
-        exchange(strategy, "")  # wait until the chief has finished a save of earlier training
+        workers.wait()  # the chief comes here when it has finished a save of earlier training
         backups = [c for c in self.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
         copies = [callback for callback in backups if callback in _shared_backups]
         folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
         listings = [sorted(_files(folder)) for folder in folders]
         for callback in copies:
             _copy(_shared_backups[callback], callback.backup_dir)
-        if exchange(strategy, repr(listings)) > 1:
+        if workers.agree(repr(listings)) > 1:
             raise ValueError(
                 "the workers of this job see different backups of BackupAndRestore. Give all of "
                 "them the same callbacks, and a backup_dir on a file system that they share; "
@@ -232,9 +174,7 @@ def _end_together(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def on_train_end(self: Any, logs: Any = None) -> Any:
         result = stock(self, logs)
-        strategy = sharing(getattr(self, "model", None))
-        if strategy is not None:
-            exchange(strategy, "")
+        workers_of(getattr(self, "model", None)).wait()
         return result
 
     return on_train_end
@@ -253,10 +193,3 @@ def _copy(source: str, target: str) -> None:
     for name, _ in _files(source):
         os.makedirs(os.path.dirname(os.path.join(target, name)), exist_ok=True)
         tf.io.gfile.copy(os.path.join(source, name), os.path.join(target, name))
-
-
-def exchange(strategy: SharesFiles, text: str) -> int:
-    """Waits for all workers, and returns how many different texts they passed."""
-    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64)
-    rows = strategy.extended.gather_from_hosts(tf.constant(digest[None])).numpy()
-    return len(np.unique(rows, axis=0))

@@ -1,0 +1,51 @@
+"""What tf_gc needs of TensorFlow's private parts, and how it takes private parts of a library.
+
+No other module of tf_gc imports `tensorflow.python` or uses private attributes that
+`_compat.attributes` does not list. `tf_gc.keras.keras3.private` is the like for Keras.
+"""
+
+from tf_gc._compat.attributes import require_attributes
+from tf_gc._compat.functions import (
+    builds_function,
+    clone_function,
+    is_function_to_trace,
+    is_loop,
+    is_member,
+    loop_counter,
+    replace_call_time_value,
+    written_handles,
+)
+from tf_gc._compat.symbols import (
+    CollectiveAllReduce,
+    CollectiveReplicaLauncher,
+    DistributedVariable,
+    Mirrored,
+    MirroredExtended,
+    MultiWorkerExtended,
+    PerReplica,
+    in_xla_context,
+    registered_kernels,
+    regroup,
+)
+
+__all__ = [
+    "CollectiveAllReduce",
+    "CollectiveReplicaLauncher",
+    "DistributedVariable",
+    "Mirrored",
+    "MirroredExtended",
+    "MultiWorkerExtended",
+    "PerReplica",
+    "builds_function",
+    "clone_function",
+    "in_xla_context",
+    "is_function_to_trace",
+    "is_loop",
+    "is_member",
+    "loop_counter",
+    "registered_kernels",
+    "regroup",
+    "replace_call_time_value",
+    "require_attributes",
+    "written_handles",
+]

@@ -1,0 +1,132 @@
+"""The private attributes of TensorFlow's classes that tf_gc relies on, each with its purpose.
+
+They are read, replaced, or overridden. A method that TensorFlow no longer calls would make the one
+that overrides it do nothing, and so is as much of a change as one that vanished.
+"""
+
+from tf_gc._compat.lookup import Attributes, require
+
+_EXTENDED = {
+    "_call_for_each_replica": "to average the state of layers after the replicas have run",
+    "_collective_keys": "the keys of a strategy's collectives",
+    "_communication_options": "the options of a strategy's collectives",
+    "_cross_device_ops": "to put CompressedAllReduce in front of what reduces",
+    "_num_replicas_in_sync": "how many replicas a strategy has on all workers",
+}
+
+_ATTRIBUTES = (
+    Attributes(
+        "tensorflow.python.distribute.mirrored_strategy",
+        "MirroredStrategy",
+        {"_collective_key_base": "to give each strategy a range of keys for itself"},
+    ),
+    Attributes(
+        "tensorflow.python.distribute.mirrored_strategy",
+        "MirroredExtended",
+        {
+            **_EXTENDED,
+            "_devices": "the devices of the replicas",
+            "_make_collective_ops_with_fallbacks": "to give collectives keys of their own",
+        },
+    ),
+    Attributes(
+        "tensorflow.python.distribute.collective_all_reduce_strategy",
+        "CollectiveAllReduceStrategy",
+        {"_collective_key_base": "to give each strategy a range of keys for itself"},
+    ),
+    Attributes(
+        "tensorflow.python.distribute.collective_all_reduce_strategy",
+        "CollectiveAllReduceExtended",
+        {
+            **_EXTENDED,
+            "_cluster_resolver": "to know which worker is the chief",
+            "_enable_check_health": "to join a cluster of workers once",
+            "_host_cross_device_ops": "to let workers tell each other numbers",
+            "_initialize_local_devices": "to take all logical CPU devices for replicas",
+            "_initialize_multi_worker": "to join a cluster of workers once",
+            "_num_workers": "how many workers there are",
+            "_reduce_to": "to reduce structures, as Keras does",
+            "_std_server_started": "to join a cluster of workers once",
+            "_update_config_proto": "to limit how long a worker waits for the others to start",
+            "_worker_device": "the device of this worker",
+        },
+    ),
+    Attributes(
+        "tensorflow.python.distribute.cross_device_ops",
+        "CrossDeviceOps",
+        {
+            "_all_reduce": "to hand reductions in replicas to the stock ops",
+            "_gather_implementation": "to hand gathers to the stock ops",
+            "_num_between_graph_workers": "to know how many workers the stock ops reduce over",
+        },
+    ),
+    Attributes(
+        "tensorflow.python.distribute.cross_device_ops",
+        "CollectiveAllReduce",
+        {
+            "_collective_keys": "the keys of a group's collectives",
+            "_devices": "the devices of a group's local replicas",
+            "_group_size": "how many replicas a group has",
+            "_launchers": "to replace what launches collectives",
+            "_lock": "to let no collective start amid those of another thread",
+            "_options": "the options of a group's collectives",
+        },
+    ),
+    Attributes(
+        "tensorflow.python.distribute.cross_device_utils",
+        "CollectiveReplicaLauncher",
+        {
+            "_all_gather": "to gather messages",
+            "_collective_keys": "to draw the keys of collectives",
+            "_device": "the device of a replica",
+            "_get_ordering_token": "to order the all-to-all among other collectives",
+            "_group_key": "the key of the replicas that meet in a collective",
+            "_group_size": "how many replicas meet in a collective",
+            "_next_instance_key": "to give collectives in control flow keys of their own",
+            "_options": "the options of a replica's collectives",
+            "_ordering_token": "to let all groups of a GPU share one order of collectives",
+        },
+    ),
+    Attributes(
+        "tensorflow.python.eager.context",
+        "Context",
+        {"_collective_ops_server_def": "to know which cluster this process has joined"},
+    ),
+    Attributes(
+        "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+        "Function",
+        {
+            "_clone": "to trace the replicas and the averaging of layers' state as one function",
+            "_jit_compile": "to know whether XLA compiles a function",
+        },
+    ),
+    Attributes(
+        "tensorflow.python.framework.func_graph",
+        "FuncGraph",
+        {
+            "_function_captures": "to replace the hidden inputs of a function",
+            "building_function": "to know whether a graph is that of a function",
+            "is_control_flow_graph": "to recognize graphs of loops and branches",
+            "outer_graph": "to find the function around a loop or a branch",
+        },
+    ),
+    Attributes(
+        "tensorflow.core.function.capture.capture_container",
+        "FunctionCaptures",
+        {
+            "by_ref_external": "to replace the hidden inputs of a function",
+            "by_ref_internal": "to find the hidden inputs of a function",
+        },
+    ),
+)
+
+NAMES = frozenset(name for attributes in _ATTRIBUTES for name in attributes.purposes)
+
+
+def require_attributes() -> None:
+    """Checks that the installed TensorFlow has all these attributes; for new strategies.
+
+    Raises:
+      ImportError: if one is missing; it says which.
+    """
+    require(*_ATTRIBUTES)

@@ -1,0 +1,78 @@
+"""What tf_gc does with the private parts of TensorFlow's graphs, functions and contexts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc._compat import symbols
+
+
+def builds_function() -> bool:
+    """Returns whether the current graph is that of a `tf.function`, not one for a `Session`."""
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "is_control_flow_graph", False):
+        graph = graph.outer_graph
+    return bool(graph.building_function)
+
+
+def is_loop(graph: Any) -> bool:
+    """Returns whether a graph is the condition or the body of a `tf.while_loop`."""
+    return isinstance(graph, symbols.LOOP_GRAPHS)
+
+
+def loop_counter(graph: Any) -> tf.Tensor:
+    """Returns the number of the iteration, an integer scalar from 0, in a graph of a loop."""
+    counter = graph.inputs[0]  # the first of a loop's variables is TensorFlow's counter
+    assert counter.shape.rank == 0
+    assert counter.dtype.is_integer
+    return counter
+
+
+def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[int]:
+    """Returns the `id()` of each variable's handle that some operations of a graph may write."""
+    written: set[int] = set()
+    for operation in operations:
+        if any(tensor.dtype == tf.resource for tensor in operation.inputs):
+            _, writes = symbols.resource_inputs(operation)
+            written.update(id(tensor) for tensor in writes)
+    captures = getattr(graph, "captures", ())  # a graph for a Session uses handles directly
+    return written | {id(outer) for outer, inner in captures if id(inner) in written}
+
+
+def is_function_to_trace(function: Any) -> bool:
+    """Returns whether a strategy runs a `tf.function` by tracing all replicas inside of it."""
+    # A function that XLA compiles may be called in each replica instead.
+    return isinstance(function, symbols.Function) and not function._jit_compile
+
+
+def clone_function(function: Any, python_function: Callable[..., Any]) -> Any:
+    """Returns a `tf.function` of `python_function` with the options of `function`."""
+    return function._clone(python_function=python_function)
+
+
+def replace_call_time_value(placeholder: tf.Tensor, value: Callable[[], tf.Tensor]) -> None:
+    """Gives a hidden input, made by `capture_call_time_value`, another value.
+
+    Args:
+      placeholder: the hidden input, in the graph of its function.
+      value: called at each call of the function, in the caller's graph if it has one.
+    """
+    captures = placeholder.graph._function_captures
+    name = next(key for key, inner in captures.by_ref_internal.items() if inner is placeholder)
+
+    def tensors() -> list[tf.Tensor]:
+        return [value()]
+
+    tensors.output_spec = captures.by_ref_external[name].output_spec  # type: ignore[attr-defined]
+    captures.by_ref_external[name] = tensors
+
+
+def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
+    """Returns whether this process has joined that cluster, as that task, before."""
+    joined = symbols.context()._collective_ops_server_def
+    if joined is None:
+        return False
+    task = (joined.job_name, joined.task_index)
+    cluster = tf.train.ClusterSpec(joined.cluster)
+    return task == (resolver.task_type, resolver.task_id) and cluster == resolver.cluster_spec()

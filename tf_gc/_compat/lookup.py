@@ -1,0 +1,88 @@
+"""How tf_gc takes private symbols and attributes of TensorFlow and Keras.
+
+Whatever moved or vanished in a release gives one readable `ImportError` instead of an
+`AttributeError` in the middle of a training step.
+"""
+
+import dataclasses
+import dis
+import importlib
+import importlib.metadata
+import inspect
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Attributes:
+    """The attributes of a class and of its instances that tf_gc relies on.
+
+    Attributes:
+      module: the class's module.
+      name: the class's name.
+      purposes: for each attribute, why tf_gc needs it.
+    """
+
+    module: str
+    name: str
+    purposes: Mapping[str, str]
+
+
+def symbol(module: str, name: str, purpose: str) -> Any:
+    """Returns `module.name`, or raises an ImportError that says what it is for."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise _unsupported(f"{module}.{name}", purpose, f": {error}") from None
+
+
+def require(*attributes: Attributes) -> None:
+    """Checks that classes, or their instances, have attributes.
+
+    Raises:
+      ImportError: if one is missing. It names the attribute, what it is for, and the versions.
+    """
+    for of_class in attributes:
+        first, purpose = next(iter(of_class.purposes.items()))
+        owner = symbol(of_class.module, of_class.name, f"the class with {first}: {purpose}")
+        for name, purpose in of_class.purposes.items():
+            if not hasattr(owner, name) and not _assigns(owner, name):
+                raise _unsupported(f"{of_class.module}.{of_class.name}.{name}", purpose)
+
+
+def _unsupported(what: str, purpose: str, details: str = "") -> ImportError:
+    return ImportError(
+        f"tf_gc needs {what} ({purpose}), which TensorFlow {tf.__version__} with Keras "
+        f"{_keras_version()} does not have{details}. This pair of versions is not supported; see "
+        "the README for those that are."
+    )
+
+
+def _keras_version() -> str:
+    try:
+        return importlib.metadata.version("keras")
+    except importlib.metadata.PackageNotFoundError:  # under another name, such as keras-nightly
+        return "of unknown version"
+
+
+def _assigns(owner: type, name: str) -> bool:
+    """Returns whether a method of a class, or of one of its bases, assigns an attribute."""
+    for base in owner.__mro__:
+        for member in vars(base).values():
+            function = inspect.unwrap(getattr(member, "__func__", member))
+            if isinstance(function, types.FunctionType) and _stores(function.__code__, name):
+                return True
+    return False
+
+
+def _stores(code: types.CodeType, name: str) -> bool:
+    return (
+        name in code.co_names
+        and any(
+            instruction.opname == "STORE_ATTR" and instruction.argval == name
+            for instruction in dis.get_instructions(code)
+        )
+    ) or any(_stores(inner, name) for inner in code.co_consts if isinstance(inner, types.CodeType))

@@ -1,0 +1,85 @@
+"""The private symbols of TensorFlow that tf_gc needs, each with its purpose."""
+
+from tf_gc._compat.lookup import symbol
+
+# The strategies whose reduction the compressed ones replace.
+MirroredExtended = symbol(
+    "tensorflow.python.distribute.mirrored_strategy",
+    "MirroredExtended",
+    "the base class of CompressedMirroredStrategy's implementation",
+)
+
+MultiWorkerExtended = symbol(
+    "tensorflow.python.distribute.collective_all_reduce_strategy",
+    "CollectiveAllReduceExtended",
+    "the base class of CompressedMultiWorkerMirroredStrategy's implementation",
+)
+
+# Values that have one component for each replica.
+PerReplica = symbol(
+    "tensorflow.python.distribute.values", "PerReplica", "to recognize gradients of replicas"
+)
+Mirrored = symbol(
+    "tensorflow.python.distribute.values", "Mirrored", "the type of an all-reduced value"
+)
+DistributedVariable = symbol(
+    "tensorflow.python.distribute.values", "DistributedVariable", "to recognize variables"
+)
+regroup = symbol(
+    "tensorflow.python.distribute.distribute_utils",
+    "regroup",
+    "to make one distributed value of the results of all replicas",
+)
+
+# The stock collectives, whose handling of control flow tf_gc corrects.
+CollectiveAllReduce = symbol(
+    "tensorflow.python.distribute.cross_device_ops",
+    "CollectiveAllReduce",
+    "the base class of the collective reductions",
+)
+CollectiveReplicaLauncher = symbol(
+    "tensorflow.python.distribute.cross_device_utils",
+    "CollectiveReplicaLauncher",
+    "the base class of what launches collectives",
+)
+
+# Inside a loop, TensorFlow builds one graph for its condition and one for its body.
+LOOP_GRAPHS = tuple(
+    symbol(
+        "tensorflow.python.ops.control_flow_v2_func_graphs",
+        name,
+        "to give the collectives of each iteration of a loop keys of their own",
+    )
+    for name in ("WhileCondFuncGraph", "WhileBodyFuncGraph")
+)
+
+# To know before the first step whether a device can run the native ops.
+registered_kernels = symbol(
+    "tensorflow.python.framework.kernels",
+    "get_registered_kernels_for_op",
+    "to find out on which devices the native ops run",
+)
+
+# To know whether this process has joined a cluster already.
+context = symbol("tensorflow.python.eager.context", "context", "to join a cluster of workers once")
+
+# To know which variables the replicas wrote in a run.
+resource_inputs = symbol(
+    "tensorflow.python.framework.auto_control_deps_utils",
+    "get_read_write_resource_inputs",
+    "to find out which variables an operation writes",
+)
+
+# The type of what `tf.function` returns.
+Function = symbol(
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+    "Function",
+    "to recognize functions that a strategy runs",
+)
+
+# Neither merge_call nor the native ops work inside a function compiled by XLA.
+in_xla_context = symbol(
+    "tensorflow.python.ops.control_flow_util",
+    "GraphOrParentsInXlaContext",
+    "to refuse jit_compile=True with a clear error",
+)

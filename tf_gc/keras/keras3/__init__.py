@@ -1,0 +1,33 @@
+"""The adapter for Keras 3 on the TensorFlow backend."""
+
+from typing import Any
+
+import keras
+
+from tf_gc.keras.keras3 import (
+    epoch_length,
+    first_batch,
+    layer_state,
+    one_writer,
+    optimizer_hook,
+    private,
+)
+
+
+class Keras3:
+    """A `tf_gc.keras.flavour.Flavour`."""
+
+    def install(self, several_workers: bool) -> None:
+        private.check_version()
+        optimizer_hook.install()
+        layer_state.install()
+        first_batch.install()
+        if several_workers:
+            epoch_length.install()
+            one_writer.install()
+
+    def is_variable(self, value: Any) -> bool:
+        return isinstance(value, keras.Variable)
+
+    def tf_variable(self, variable: Any) -> Any:
+        return variable.value

@@ -1,0 +1,62 @@
+"""What the hooks into Keras ask of a strategy."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.workers import Workers
+
+
+class KerasStrategy(abc.ABC):
+    """The base class of strategies for which Keras is hooked.
+
+    Under all other strategies, and outside of any, the hooks leave Keras as it is. A dataset that
+    such a strategy distributes has a true attribute `unsharded` if every worker sees all its data.
+    """
+
+    @property
+    @abc.abstractmethod
+    def workers(self) -> Workers:
+        """The workers of the job; one if this process trains alone."""
+
+    @abc.abstractmethod
+    def sum_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """Returns the sums of gradients over all replicas; called in a replica context.
+
+        Args:
+          grads_and_vars: this replica's gradients, which may be `None`, and their variables.
+        """
+
+    @abc.abstractmethod
+    def keep_layer_state(self, weight: Any) -> None:
+        """Notes a Keras variable that each replica updates by itself, so that they drift apart."""
+
+    @abc.abstractmethod
+    def note_assignment(self, weight: Any) -> None:
+        """Notes that a replica assigns a Keras variable, or builds a function that does."""
+
+    def longest_epoch(self, batches: int | None) -> int | None:
+        """Returns the largest number of batches of any worker, `None` if one is unknown.
+
+        All workers have to call it. Keras' iterator over an epoch does.
+        """
+        if self.workers.count == 1:
+            return batches
+        unknown, longest = self.workers.largest(batches is None, batches or 0)
+        return None if unknown else longest
+
+
+def strategy_of_replica() -> KerasStrategy | None:
+    """Returns the strategy of the replica that runs now; `None` outside of a replica."""
+    strategy = tf.distribute.get_strategy()
+    if tf.distribute.in_cross_replica_context() or not isinstance(strategy, KerasStrategy):
+        return None
+    return strategy
+
+
+def workers_of(model: Any) -> Workers:
+    """Returns the workers that train a Keras model; only this one under strategies of others."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return strategy.workers if isinstance(strategy, KerasStrategy) else Workers()
