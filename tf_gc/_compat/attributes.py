@@ -14,7 +14,7 @@ _EXTENDED = {
     "_num_replicas_in_sync": "how many replicas a strategy has on all workers",
 }
 
-_ATTRIBUTES = (
+ATTRIBUTES = (
     Attributes(
         "tensorflow.python.distribute.mirrored_strategy",
         "MirroredStrategy",
@@ -120,8 +120,6 @@ _ATTRIBUTES = (
     ),
 )
 
-NAMES = frozenset(name for attributes in _ATTRIBUTES for name in attributes.purposes)
-
 
 def require_attributes() -> None:
     """Checks that the installed TensorFlow has all these attributes; for new strategies.
@@ -129,4 +127,4 @@ def require_attributes() -> None:
     Raises:
       ImportError: if one is missing; it says which.
     """
-    require(*_ATTRIBUTES)
+    require(*ATTRIBUTES)

@@ -49,8 +49,13 @@ def require(*attributes: Attributes) -> None:
         first, purpose = next(iter(of_class.purposes.items()))
         owner = symbol(of_class.module, of_class.name, f"the class with {first}: {purpose}")
         for name, purpose in of_class.purposes.items():
-            if not hasattr(owner, name) and not _assigns(owner, name):
+            if not has_attribute(owner, name):
                 raise _unsupported(f"{of_class.module}.{of_class.name}.{name}", purpose)
+
+
+def has_attribute(owner: type, name: str) -> bool:
+    """Returns whether a class has an attribute, or its methods assign it to instances."""
+    return hasattr(owner, name) or _assigns(owner, name)
 
 
 def _unsupported(what: str, purpose: str, details: str = "") -> ImportError:

@@ -75,8 +75,7 @@ BACKUP = Attributes(
 )
 RESTORED_MODEL = Attributes(*_TRAINER, {"_initial_epoch": "to go on with the epoch of a backup"})
 
-_ALL = (OPTIMIZER, LAYER, VARIABLE, TRAINER, EPOCH_ITERATOR, BACKUP, RESTORED_MODEL)
-NAMES = frozenset(name for attributes in _ALL for name in attributes.purposes)
+ATTRIBUTES = (OPTIMIZER, LAYER, VARIABLE, TRAINER, EPOCH_ITERATOR, BACKUP, RESTORED_MODEL)
 
 
 def check_version() -> None:

@@ -1,0 +1,184 @@
+"""Private attributes of TensorFlow and Keras: all are listed, and one that moved is reported."""
+
+import ast
+import importlib
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tf_gc._compat import attributes as of_tensorflow
+from tf_gc._compat.lookup import Attributes, has_attribute, symbol
+from tf_gc.keras.keras3 import private as of_keras
+
+PACKAGE = Path(tf_gc.__file__).parent
+LISTED = (*of_tensorflow.ATTRIBUTES, *of_keras.ATTRIBUTES)
+NAMES = {name for attributes in LISTED for name in attributes.purposes}
+
+
+def owner_of(attributes: Attributes) -> type:
+    return getattr(importlib.import_module(attributes.module), attributes.name)
+
+
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def is_self(node: ast.expr) -> bool:
+    text = ast.unparse(node)
+    return text in ("self", "cls") or text.startswith("super(")
+
+
+def own_names(tree: ast.AST) -> Iterator[str]:
+    """The names that code defines: functions, classes, variables, attributes of `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if is_self(node.value) or node.attr.startswith("_tf_gc_"):
+                yield node.attr
+
+
+def our_classes() -> list[type]:
+    """The classes of tf_gc that extend one of TensorFlow or Keras."""
+    found: dict[str, type] = {}
+    for path in trees():
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for value in vars(importlib.import_module(module.removesuffix(".__init__"))).values():
+            if isinstance(value, type) and is_ours(value) and any(foreign_bases(value)):
+                found[f"{value.__module__}.{value.__qualname__}"] = value
+    return list(found.values())
+
+
+def is_ours(owner: type) -> bool:
+    return owner.__module__.split(".")[0] == "tf_gc"
+
+
+def foreign_bases(owner: type) -> Iterator[type]:
+    for base in owner.__mro__:
+        if base.__module__.split(".")[0] in ("tensorflow", "keras"):
+            yield base
+
+
+def test_attributes_of_others_are_listed() -> None:
+    """An attribute that tf_gc nowhere defines is one of TensorFlow or Keras."""
+    ours = {name for tree in trees().values() for name in own_names(tree)}
+    missing = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and is_private(node.attr)
+        if node.attr not in ours | NAMES
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("owner", our_classes(), ids=lambda owner: owner.__qualname__)
+def test_inherited_attributes_are_listed(owner: type) -> None:
+    """What a class uses, assigns or overrides of its bases is listed for one of these bases."""
+    used: set[str] = set()
+    for base in filter(is_ours, owner.__mro__):
+        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base)))
+        used.update(own_names(tree))
+        used.update(
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and is_self(node.value)
+        )
+    bases = list(foreign_bases(owner))
+    listed = {
+        name
+        for attributes in LISTED
+        if any(issubclass(base, owner_of(attributes)) for base in bases)
+        for name in attributes.purposes
+    }
+    inherited = {
+        name
+        for name in filter(is_private, used)
+        if any(has_attribute(base, name) for base in bases)
+    }
+    assert inherited <= listed
+
+
+def test_the_lists_have_no_more_than_is_used() -> None:
+    lists = [Path(module.__file__ or "") for module in (of_tensorflow, of_keras)]
+    used = set(of_keras.STEPS)  # setattr replaces them by name
+    for path, tree in trees().items():
+        if path in lists:
+            continue
+        used.update(own_names(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                used.add(node.attr)
+            elif isinstance(node, ast.Constant):  # for getattr
+                used.add(str(node.value))
+    assert used >= NAMES
+
+
+def rename(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    """Makes a class like one of a release in which an attribute has another name."""
+    for base in owner.__mro__:
+        if name in vars(base):
+            monkeypatch.setattr(base, f"{name}_moved", vars(base)[name], raising=False)
+            monkeypatch.delattr(base, name)
+        for member in list(vars(base).values()):
+            function = inspect.unwrap(getattr(member, "__func__", member))
+            if isinstance(function, types.FunctionType):
+                monkeypatch.setattr(function, "__code__", renamed(function.__code__, name))
+
+
+def renamed(code: types.CodeType, name: str) -> types.CodeType:
+    return code.replace(
+        co_names=tuple(f"{other}_moved" if other == name else other for other in code.co_names),
+        co_consts=tuple(
+            renamed(constant, name) if isinstance(constant, types.CodeType) else constant
+            for constant in code.co_consts
+        ),
+    )
+
+
+def made_by(attributes: Attributes) -> Callable[[], Any]:
+    """What fails if one of these attributes is missing."""
+    if attributes in (of_keras.BACKUP, of_keras.RESTORED_MODEL):
+        return lambda: tf_gc.keras.BackupAndRestore("backup")
+    if attributes is of_keras.EPOCH_ITERATOR:
+        return tf_gc.CompressedMultiWorkerMirroredStrategy
+    return lambda: tf_gc.CompressedMirroredStrategy(["CPU:0"])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name"),
+    [
+        pytest.param(attributes, name, id=f"{attributes.name}.{name}")
+        for attributes in LISTED
+        for name in attributes.purposes
+    ],
+)
+def test_an_attribute_that_moved_is_reported(
+    monkeypatch: pytest.MonkeyPatch, attributes: Attributes, name: str
+) -> None:
+    make = made_by(attributes)
+    rename(monkeypatch, owner_of(attributes), name)
+    with pytest.raises(ImportError) as caught:
+        make()
+    message = str(caught.value)
+    assert f"{name} ({attributes.purposes[name]})" in message
+    assert f"TensorFlow {tf.__version__} with Keras {keras.__version__}" in message
+
+
+def test_a_symbol_that_moved_is_reported() -> None:
+    message = rf"tf_gc needs os\.paths \(to test\), which TensorFlow {tf.__version__} with Keras"
+    with pytest.raises(ImportError, match=message):
+        symbol("os", "paths", "to test")
