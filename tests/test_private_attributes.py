@@ -46,9 +46,12 @@ def own_names(tree: ast.AST) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if is_self(node.value) or node.attr.startswith("_tf_gc_"):
-                yield node.attr
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and (is_self(node.value) or node.attr.startswith("_tf_gc_"))
+        ):
+            yield node.attr
 
 
 def our_classes() -> list[type]:
