@@ -1,13 +1,14 @@
 """Jobs of one or several worker processes on this host, each measured apart from all others."""
 
 import json
-import os
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+import local_workers
 
 
 def run(program: str, task: dict[str, Any], workers: int, limit: float) -> list[Any]:
@@ -24,36 +25,21 @@ def run(program: str, task: dict[str, Any], workers: int, limit: float) -> list[
 
     Raises:
       RuntimeError: with a worker's log, if one fails.
-      subprocess.TimeoutExpired: if the job takes longer.
+      TimeoutError: if the job takes longer.
     """
-    addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
-    processes: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    configs: list[str | None] = [None]
+    if workers > 1:
+        configs = [*local_workers.tf_configs(local_workers.local_addresses(workers))]
+    command = [sys.executable, program, "--job", json.dumps(task)]
+    with tempfile.TemporaryDirectory() as folder, local_workers.LocalWorkers() as job:
         logs = [Path(folder, f"log{worker}") for worker in range(workers)]
-        try:
-            for worker, log in enumerate(logs):
-                cluster = {
-                    "cluster": {"worker": addresses},
-                    "task": {"type": "worker", "index": worker},
-                }
-                config = {"TF_CONFIG": json.dumps(cluster)} if workers > 1 else {}
-                with open(log, "wb") as output:
-                    processes.append(
-                        subprocess.Popen(
-                            [sys.executable, program, "--job", json.dumps(task)],
-                            stdout=output,
-                            stderr=subprocess.STDOUT,
-                            env={**os.environ, "no_grpc_proxy": "127.0.0.1", **config},
-                        )
-                    )
-            for process, log in zip(processes, logs, strict=True):
-                if process.wait(limit):
-                    raise RuntimeError(f"{task} failed:\n{log.read_text()[-3000:]}")
-            return [json.loads(log.read_text().splitlines()[-1]) for log in logs]
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+        for config, log in zip(configs, logs, strict=True):
+            with open(log, "wb") as output:
+                job.start(command, config, stdout=output, stderr=subprocess.STDOUT)
+        failed = job.wait(limit)
+        if failed is not None:
+            raise RuntimeError(f"{task} failed:\n{logs[failed].read_text()[-3000:]}")
+        return [json.loads(log.read_text().splitlines()[-1]) for log in logs]
 
 
 def status() -> dict[str, int]:
@@ -61,11 +47,3 @@ def status() -> dict[str, int]:
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = [line.split(":", 1) for line in lines]
     return {key: int(v[0]) for key, text in fields if (v := text.split()) and v[0].isdecimal()}
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import network_links
+from local_jobs import local_workers
 
 WORKER = Path(__file__).with_name("network_worker.py")
 TAIL = 3000  # characters of a failed worker's log
@@ -46,40 +47,31 @@ class Job:
         self._links = links
         self._answers: queue.Queue[tuple[int, str | None]] = queue.Queue()
         self._folder = tempfile.TemporaryDirectory(prefix="tf_gc_network_")
-        self._processes: list[subprocess.Popen[str]] = []
+        self._workers = local_workers.LocalWorkers()
         workers = range(len(links.addresses))
         try:
             addresses = [
                 f"{address}:{port}"
                 for address, port in zip(links.addresses, links.ports(len(workers)), strict=True)
             ]
-            for worker in workers:
-                self._start(worker, task, addresses)
+            for worker, config in enumerate(local_workers.tf_configs(addresses)):
+                self._start(worker, task, config)
             self.started = self._wait(workers)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, worker: int, task: dict[str, Any], addresses: list[str]) -> None:
-        config = {
-            "cluster": {"worker": addresses},
-            "task": {"type": "worker", "index": worker},
-        }
+    def _start(self, worker: int, task: dict[str, Any], config: str) -> None:
         with open(self._log(worker), "wb") as log:
-            process = subprocess.Popen(
+            process = self._workers.start(
                 [*self._links.prefix(worker), sys.executable, str(WORKER), json.dumps(task)],
+                config,
+                {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={
-                    "TF_CPP_MIN_LOG_LEVEL": "1",
-                    **os.environ,
-                    "TF_CONFIG": json.dumps(config),
-                },
-                start_new_session=True,  # ^C is for the coordinator, which ends the workers
             )
-        self._processes.append(process)
         threading.Thread(target=self._read, args=(worker, process), daemon=True).start()
 
     def _read(self, worker: int, process: "subprocess.Popen[str]") -> None:
@@ -93,7 +85,7 @@ class Job:
 
     def run(self, steps: int) -> list[list[float]]:
         """Has all workers make `steps` steps, and returns each worker's seconds."""
-        workers = range(len(self._processes))
+        workers = range(len(self._workers.processes))
         self._tell(workers, {"steps": steps})
         return [answer["seconds"] for answer in self._wait(workers)]
 
@@ -107,15 +99,12 @@ class Job:
 
     def close(self) -> None:
         """Kills the workers."""
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.wait()
+        self._workers.stop()
         self._folder.cleanup()
 
     def _tell(self, workers: Sequence[int], request: dict[str, Any]) -> None:
         for worker in workers:
-            stream = self._processes[worker].stdin
+            stream = self._workers.processes[worker].stdin
             assert stream is not None
             try:
                 stream.write(json.dumps(request) + "\n")
@@ -141,7 +130,7 @@ class Job:
     def _failure(self, what: str) -> RuntimeError:
         logs = [
             f"==== log of worker {worker}, its end\n{self._log(worker).read_text()[-TAIL:]}"
-            for worker in range(len(self._processes))
+            for worker in range(len(self._workers.processes))
         ]
         return RuntimeError(f"{self.mode}: {what}\n" + "\n".join(logs))
 

@@ -15,9 +15,10 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 from pathlib import Path
+
+from local_jobs import local_workers
 
 UNSHAPED = "none"
 
@@ -67,11 +68,7 @@ class Loopback:
 
     def ports(self, count: int) -> list[int]:
         """Returns ports that nobody listens on at this moment, one a worker."""
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-        ports = [one.getsockname()[1] for one in sockets]
-        for one in sockets:
-            one.close()
-        return ports
+        return local_workers.free_ports(count)
 
     def set_rate(self, rate: str) -> None:
         if rate != UNSHAPED:

@@ -1,4 +1,4 @@
-"""Starts the workers of an example as processes of this host."""
+"""Starts the workers of a job as processes of this host, for examples, benchmarks and tests."""
 
 import contextlib
 import json
@@ -9,42 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import IO
-
-
-def launch(count: int) -> int:
-    """Starts local workers with this program's arguments; returns the exit status."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
-    workers: list[subprocess.Popen] = []
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with contextlib.ExitStack() as cleanup:
-        # The first worker writes to the terminal, the others to files.
-        logs: list[IO[bytes] | None] = [None]
-        logs += [cleanup.enter_context(tempfile.TemporaryFile()) for _ in range(1, count)]
-        cleanup.callback(stop, workers)
-        try:
-            for index, log in enumerate(logs):
-                task = {"type": "worker", "index": index}
-                config = json.dumps({"cluster": {"worker": addresses}, "task": task})
-                workers.append(
-                    subprocess.Popen(
-                        [sys.executable, *sys.argv],
-                        # Workers would ask a proxy of the environment for each other.
-                        env={**os.environ, "TF_CONFIG": config, "no_grpc_proxy": "127.0.0.1"},
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        start_new_session=True,  # Ctrl-C is for this process only
-                    )
-                )
-            failed = wait(workers)
-        except KeyboardInterrupt:
-            return 128 + signal.SIGINT
-        if failed is None:
-            return 0
-        stop(workers)
-        report(failed, workers[failed].returncode, logs[failed])
-        return 1
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
 
 
 def free_ports(count: int) -> list[int]:
@@ -56,24 +22,134 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def wait(workers: list[subprocess.Popen]) -> int | None:
-    """Waits for all workers; returns the first that is seen to have failed, if one has."""
-    while True:
-        states = [worker.poll() for worker in workers]
-        failed = [index for index, state in enumerate(states) if state]
-        if failed:
-            # The one that was killed, not one that noticed.
-            return min(failed, key=lambda index: states[index] or 0)
-        if None not in states:
-            return None
-        time.sleep(0.1)
+def local_addresses(count: int) -> list[str]:
+    """Returns addresses of this host for so many workers."""
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
 
 
-def stop(workers: list[subprocess.Popen]) -> None:
-    for worker in workers:
-        worker.kill()  # TensorFlow's workers do not end at SIGTERM
-    for worker in workers:
-        worker.wait()
+def tf_configs(addresses: Sequence[str], chief: bool = False) -> list[str]:
+    """Returns the TF_CONFIG of each worker; with `chief` the first of them is the chief."""
+    tasks = [("worker", index) for index in range(len(addresses))]
+    cluster = {"worker": list(addresses)}
+    if chief:
+        tasks = [("chief", 0), *tasks[:-1]]
+        cluster = {"chief": list(addresses[:1]), "worker": list(addresses[1:])}
+    return [
+        json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+        for kind, index in tasks
+    ]
+
+
+def environment(config: str | None) -> dict[str, str]:
+    """Returns the environment of a worker with that TF_CONFIG; `None` is for one without any."""
+    if config is None:
+        return dict(os.environ)
+    # Workers would ask a proxy of the environment for each other.
+    addresses = [address for job in json.loads(config)["cluster"].values() for address in job]
+    hosts = sorted({address.rpartition(":")[0] for address in addresses})
+    return {**os.environ, "TF_CONFIG": config, "no_grpc_proxy": ",".join(hosts)}
+
+
+class LocalWorkers:
+    """Worker processes that do not outlive the `with` block.
+
+    Attributes:
+      processes: the workers, in the order in which they were started.
+    """
+
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen[Any]] = []
+
+    def __enter__(self) -> "LocalWorkers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(
+        self,
+        command: Sequence[str],
+        config: str | None,
+        variables: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> "subprocess.Popen[Any]":
+        """Starts a worker.
+
+        Args:
+          command: the program and its arguments.
+          config: the worker's TF_CONFIG; `None` for a worker without one.
+          variables: further variables of its environment.
+          **options: arguments of `subprocess.Popen`, such as `stdout`.
+        """
+        process = subprocess.Popen(
+            command,
+            env={**environment(config), **(variables or {})},
+            start_new_session=True,  # Ctrl-C is for the process that starts workers
+            **options,
+        )
+        self.processes.append(process)
+        return process
+
+    def wait(self, limit: float | None = None) -> int | None:
+        """Waits until all workers have ended, or one has failed.
+
+        Args:
+          limit: seconds; `None` for no limit.
+
+        Returns:
+          The number of a worker that failed, `None` if all ended well.
+
+        Raises:
+          TimeoutError: if workers still run after that time.
+        """
+        deadline = None if limit is None else time.monotonic() + limit
+        while True:
+            states = [process.poll() for process in self.processes]
+            failed = [index for index, state in enumerate(states) if state]
+            if failed:
+                # The one that was killed, not one that noticed.
+                return min(failed, key=lambda index: states[index] or 0)
+            if None not in states:
+                return None
+            if deadline is not None and time.monotonic() > deadline:
+                running = [index for index, state in enumerate(states) if state is None]
+                raise TimeoutError(f"workers {running} still run after {limit:g} s")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Kills all workers."""
+        for process in self.processes:
+            process.kill()  # TensorFlow's workers do not end at SIGTERM
+        for process in self.processes:
+            process.wait()
+
+
+def launch(count: int) -> int:
+    """Runs this program, with its arguments, as local workers; returns the exit status.
+
+    The first worker writes to the terminal. What another one writes is shown if it fails.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with contextlib.ExitStack() as files, LocalWorkers() as workers:
+        logs: list[IO[bytes] | None] = [None]
+        logs += [files.enter_context(tempfile.TemporaryFile()) for _ in range(1, count)]
+        try:
+            for log, config in zip(logs, tf_configs(local_addresses(count)), strict=True):
+                workers.start(
+                    [sys.executable, *sys.argv],
+                    config,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            failed = workers.wait()
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        if failed is None:
+            return 0
+        workers.stop()
+        report(failed, workers.processes[failed].returncode, logs[failed])
+        return 1
 
 
 def report(index: int, status: int, log: IO[bytes] | None) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
-import os
 import pickle
-import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from examples import local_workers
 from tests.multiworker.nursery import NURSERY, Task
 
 
@@ -29,30 +27,9 @@ class Outcome:
     value: Any  # what the scenario returned, None if it did not
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 def tf_configs(workers: int, chief: bool = False) -> list[str]:
     """TF_CONFIG of each worker of a local cluster."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
-    tasks = [("worker", i) for i in range(workers)]
-    cluster = {"worker": addresses}
-    if chief:
-        tasks = [("chief", 0)] + [("worker", i) for i in range(workers - 1)]
-        cluster = {"chief": addresses[:1], "worker": addresses[1:]}
-    return [
-        json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
-        for kind, index in tasks
-    ]
+    return local_workers.tf_configs(local_workers.local_addresses(workers), chief)
 
 
 def run(
@@ -89,7 +66,7 @@ def run(
         for i, config in enumerate(configs):
             task = {"scenario": scenario, "arguments": arguments, "devices": devices}
             Path(folder, f"task{i}").write_bytes(pickle.dumps(task))
-            environment = {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "1"}
+            environment = {**local_workers.environment(config), "TF_CPP_MIN_LOG_LEVEL": "1"}
             log = str(Path(folder, f"log{i}"))
             tasks.append(Task(f"{__name__}:work", [folder, str(i)], environment, log, new))
         returncodes, late = NURSERY.run(tasks, limit)

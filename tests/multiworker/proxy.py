@@ -8,7 +8,6 @@ the moment that suits it.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import socket
 import struct
@@ -16,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.multiworker import cluster
+from examples import local_workers
 
 CHUNK = 1 << 14
 LOCALHOST = "127.0.0.1"
@@ -38,16 +37,15 @@ class Links:
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._servers: list[socket.socket] = []
-        ports = cluster.free_ports(workers)
+        ports = local_workers.free_ports(workers)
         self.configs = []
         for worker in range(workers):
             seen = [
                 ports[other] if other == worker else self._serve(self._forward, ports[other])
                 for other in range(workers)
             ]
-            spec = {"worker": [f"{LOCALHOST}:{port}" for port in seen]}
-            task = {"type": "worker", "index": worker}
-            self.configs.append(json.dumps({"cluster": spec, "task": task}))
+            addresses = [f"{LOCALHOST}:{port}" for port in seen]
+            self.configs.append(local_workers.tf_configs(addresses)[worker])
         self.port = self._serve(self._obey, 0)
 
     def close(self) -> None:

@@ -2,13 +2,14 @@
 
 import pytest
 
+from examples import local_workers
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
 
 
 def test_resolver_and_communication_options_are_honoured() -> None:
-    addresses = [f"127.0.0.1:{port}" for port in cluster.free_ports(2)]
+    addresses = local_workers.local_addresses(2)
     first, second = cluster.values("scenarios:options_are_honoured", addresses)
     for result in (first, second):
         assert result["workers"] == 2

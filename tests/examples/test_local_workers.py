@@ -1,0 +1,84 @@
+"""The launcher of local workers, which examples, benchmarks and tests share."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.local_workers import (
+    LocalWorkers,
+    environment,
+    free_ports,
+    local_addresses,
+    tf_configs,
+)
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def fail(status: int) -> list[str]:
+    return [sys.executable, "-c", f"raise SystemExit({status})"]
+
+
+def test_ports_are_free_and_different() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    socket.create_server(("127.0.0.1", ports[0])).close()
+
+
+@pytest.mark.parametrize("chief", [False, True])
+def test_configs_name_all_workers_and_each_one(chief: bool) -> None:
+    addresses = local_addresses(3)
+    configs = [json.loads(config) for config in tf_configs(addresses, chief)]
+    cluster = configs[0]["cluster"]
+    assert [address for job in cluster.values() for address in job] == addresses
+    assert all(config["cluster"] == cluster for config in configs)
+    mine = [cluster[c["task"]["type"]][c["task"]["index"]] for c in configs]
+    assert mine == addresses
+    assert ("chief" in cluster) == chief
+
+
+def test_workers_ask_no_proxy_for_each_other() -> None:
+    (config,) = tf_configs(["10.0.0.1:1"])
+    assert environment(config)["no_grpc_proxy"] == "10.0.0.1"
+    assert environment(config)["TF_CONFIG"] == config
+
+
+def test_a_worker_gets_its_config_and_variables(tmp_path: Path) -> None:
+    (config,) = tf_configs(local_addresses(1))
+    show = "import os; print(os.environ['TF_CONFIG'], os.environ['MINE'])"
+    with LocalWorkers() as workers, open(tmp_path / "log", "wb") as log:
+        workers.start([sys.executable, "-c", show], config, {"MINE": "seen"}, stdout=log)
+        assert workers.wait(60) is None
+    assert (tmp_path / "log").read_text() == f"{config} seen\n"
+
+
+def test_a_worker_that_fails_is_reported_and_the_others_are_killed() -> None:
+    with LocalWorkers() as workers:
+        sleeping = workers.start(SLEEP, None)
+        workers.start(fail(3), None)
+        assert workers.wait(60) == 1
+        assert sleeping.poll() is None
+    assert sleeping.returncode < 0
+
+
+def test_the_worker_that_was_killed_is_named_before_those_that_noticed() -> None:
+    with LocalWorkers() as workers:
+        noticed = workers.start(fail(1), None)
+        killed = workers.start(SLEEP, None)
+        noticed.wait()
+        killed.kill()
+        killed.wait()
+        assert workers.wait() == 1
+
+
+def test_workers_that_take_too_long_are_killed() -> None:
+    with LocalWorkers() as workers:
+        sleeping = workers.start(SLEEP, None)
+        with pytest.raises(TimeoutError, match=r"workers \[0\] still run after 0.2 s"):
+            workers.wait(0.2)
+    assert sleeping.returncode < 0
