@@ -61,7 +61,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
             `average_layer_state` is of another type, or the native ops were not built for the
             devices.
           TypeError: if `compression_params` or `cross_device_ops` is of another type.
-          ImportError: if gradients of the installed Keras cannot be intercepted.
+          ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
         if isinstance(compression_params, tf.distribute.CrossDeviceOps):
             raise TypeError(

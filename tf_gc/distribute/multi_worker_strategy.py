@@ -61,7 +61,7 @@ class CompressedMultiWorkerMirroredStrategy(
           TimeoutError: if the other workers do not come within `timeout_seconds` of the
             communication options (an hour, if they do not say).
           TypeError: if `compression_params` is of another type.
-          ImportError: if gradients of the installed Keras cannot be intercepted.
+          ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
         params = from_params(compression_params)
         require_libraries(several_workers=True)

@@ -1,0 +1,17 @@
+"""What `import tf_gc` gives."""
+
+import keras
+
+import tf_gc
+
+
+def test_public_names_exist() -> None:
+    assert sorted(tf_gc.__all__) == tf_gc.__all__
+    for module in (tf_gc, tf_gc.keras, tf_gc.ops):
+        for name in module.__all__:
+            assert hasattr(module, name), f"{module.__name__}.{name}"
+
+
+def test_the_backup_callback_is_a_public_name() -> None:
+    assert "keras" in tf_gc.__all__
+    assert issubclass(tf_gc.keras.BackupAndRestore, keras.callbacks.BackupAndRestore)

@@ -1,0 +1,55 @@
+"""What the workers of a job tell each other, here with the answers of the others given."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_gc.workers import Workers
+
+
+def job(*others: list[int]) -> Workers:
+    """Returns the workers of a job in which the others pass these numbers."""
+
+    def all_gather(mine: tf.Tensor) -> tf.Tensor:
+        assert mine.dtype == tf.int64
+        assert mine.shape[0] == 1
+        return tf.concat([mine, tf.constant(others, tf.int64)], axis=0)
+
+    return Workers(1 + len(others), is_chief=False, all_gather=all_gather)
+
+
+def digest(text: str) -> Any:
+    return np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64).tolist()
+
+
+def test_a_worker_alone_is_the_chief_and_agrees_with_itself() -> None:
+    alone = Workers()
+    assert alone.count == 1
+    assert alone.is_chief
+    assert alone.gather([3, 4]).tolist() == [[3, 4]]
+    assert alone.agree("a text") == 1
+    assert alone.largest(5, -2) == [5, -2]
+    alone.wait()
+
+
+def test_gather_returns_the_numbers_of_all_workers() -> None:
+    assert job([1, 2], [-3, 1 << 62]).gather([5, 6]).tolist() == [[5, 6], [1, 2], [-3, 1 << 62]]
+
+
+@pytest.mark.parametrize(
+    ("others", "different"), [(["a", "a"], 1), (["a", "b"], 2), (["", "ab"], 3)]
+)
+def test_agree_counts_the_different_texts(others: list[str], different: int) -> None:
+    assert job(*map(digest, others)).agree("a") == different
+
+
+def test_largest_takes_each_number_by_itself() -> None:
+    assert job([7, 0], [2, 9]).largest(True, 3) == [7, 9]
+
+
+def test_several_workers_need_a_way_to_gather() -> None:
+    with pytest.raises(ValueError, match="2 workers need a way"):
+        Workers(2)
