@@ -1,9 +1,10 @@
 """State of layers that each replica updates by itself, averaged at the end of every run.
 
-Averaging moving averages after each step gives what averaging them once, when they are read, would
-give (Keras 2 did that): they are linear. Here the components of the variables are the same
-whenever no replica is running, so that reading one is no collective, and `predict`, `get_weights`,
-`save` and checkpoints have one model, on each replica and each worker.
+Keras 2 averaged moving averages over the replicas when the program read them. To average them after
+each step gives the same values, because a moving average is linear. It also makes the components of
+the variables the same whenever no replica is running. Then a program can read a variable without a
+collective, and `predict`, `get_weights`, `save` and checkpoints see one model on all replicas and
+workers.
 """
 
 import threading
@@ -26,13 +27,13 @@ class LayerState:
     def __init__(self) -> None:
         self._weights: list[weakref.ref[Any]] = []
         self._lock = threading.Lock()
-        # What replicas assign in the eager run that is going on, `None` outside of one.
+        # The weights that replicas have assigned in the current eager run; `None` outside of one.
         self._assigned: list[Any] | None = None
         # A `tf.function` that was run, and the one that contains all replicas.
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def add(self, weight: Any) -> None:
-        """Notes a Keras variable; all but floating-point ones are left to their replicas."""
+        """Notes a Keras variable; only those with floating-point numbers are averaged."""
         if tf.as_dtype(weight.dtype).is_floating:
             weight.tf_gc_assigned_in_function = False
             with self._lock:
@@ -59,7 +60,8 @@ class LayerState:
         """
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
-            around = self._assigned  # of a run that called this one in a merge_call
+            # A run may call another one in a merge_call; then this is the list of the outer run.
+            around = self._assigned
             of_replicas: list[Any] = []
             self._assigned = of_replicas
             try:
@@ -67,7 +69,8 @@ class LayerState:
             finally:
                 self._assigned = around
             assigned = {id(weight) for weight in of_replicas}
-            # A function that was traced before may have run, and assigned what it assigned then.
+            # The run may have called a `tf.function` that was traced before. It assigns the weights
+            # that it assigned when it was traced.
             written = [
                 variable
                 for weight, variable in self._variables()
@@ -90,7 +93,7 @@ class LayerState:
         return result
 
     def _variables(self) -> Iterator[tuple[Any, Any]]:
-        """The weights that are still alive, and their distributed variables."""
+        """Yields the weights that still exist, and their distributed variables."""
         with self._lock:
             self._weights = [weight for weight in self._weights if weight() is not None]
             weights = [weight() for weight in self._weights]
@@ -118,7 +121,8 @@ class RunsReplicas:
         if state is None or self._num_replicas_in_sync == 1:  # type: ignore[attr-defined]
             return run_replicas(function, args, kwargs)
         if _compat.is_function_to_trace(function):
-            # The base class traces all replicas inside of it, and so has the averaging to be.
+            # The base class traces all replicas inside of this function. The averaging has to be
+            # traced inside of the same function.
             traced = state.lifted.get(function)
             if traced is None:
                 python_function = function.python_function

@@ -94,7 +94,7 @@ class CompressedMultiWorkerMirroredStrategy(
         that means to reduce them over the replicas only.
         """
         if is_variable(value):
-            # A metric may return its variable. To read it here reduces it over the replicas.
+            # A metric may return its variable, which is reduced over the replicas when it is read.
             value = tf.convert_to_tensor(value)
         if axis == 0 and _is_scalar(value):
             axis = None
@@ -177,8 +177,9 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         return self._collectives_of[devices]
 
     def _initialize_multi_worker(self, cluster_resolver: Any) -> None:
-        # To join again discards groups of collectives that other workers may already have asked
-        # this one for, since they made their next strategy earlier; they would wait for ever.
+        # Another worker may have made its next strategy already, and asked this worker to join its
+        # groups of collectives. If this worker joined the cluster again, TensorFlow would forget
+        # those groups, and the other worker would wait for ever.
         if _compat.is_member(cluster_resolver):
             self._std_server_started = True
             self._enable_check_health = False  # the coordination service watches the workers
@@ -194,7 +195,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
     ) -> tuple[tuple[str, ...], str]:
         devices, kind = super()._initialize_local_devices(cluster_resolver, worker_device)
         if kind == "CPU":
-            # The base class takes one. More than one exist only where the program asked for them.
+            # The base class takes one device. More exist only if the program configured them.
             mine = tf.DeviceSpec.from_string(worker_device)
             everywhere = [
                 tf.DeviceSpec.from_string(device.name)

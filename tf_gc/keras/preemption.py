@@ -8,8 +8,8 @@ from typing import Any
 
 from tf_gc.keras.strategy import workers_of
 
-# Grace periods are 30 seconds and more (Kubernetes, Slurm). If workers ask each other once a
-# second, most of that time is left for saving, and a step loses next to nothing.
+# Schedulers such as Kubernetes and Slurm end a job 30 seconds or more after SIGTERM. If workers ask
+# each other once a second, they have most of that time for saving, and the steps hardly slow down.
 _SECONDS_BETWEEN_QUESTIONS = 1.0
 
 
@@ -17,8 +17,8 @@ class Preemption:
     """Whether `fit` has to stop because this worker, or another one, got SIGTERM.
 
     One worker may get the signal alone, or earlier than others, but all workers have to stop after
-    the same step. So they ask each other whenever about a second's steps have passed on the
-    slowest worker.
+    the same step. So the workers ask each other after every so many steps as take the slowest
+    worker about a second.
     """
 
     def __init__(self, model: Any) -> None:

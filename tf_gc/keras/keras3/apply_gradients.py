@@ -16,7 +16,7 @@ Branch = Callable[[], Any]
 
 
 def needs_decision(optimizer: Any) -> bool:
-    """Whether what the optimizer does in a step depends on the number of the step."""
+    """Returns whether it depends on a step's number what the optimizer does in that step."""
     return bool(
         optimizer.gradient_accumulation_steps
         or (optimizer.use_ema and optimizer.ema_overwrite_frequency)

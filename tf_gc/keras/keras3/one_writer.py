@@ -2,9 +2,9 @@
 
 All workers run the same program, so each of them would write a model, a log or a backup to the same
 path. The workers other than the chief cannot just skip saving, because reading a variable may be a
-collective. So they save in full, to files of their own that are thrown away, and their callbacks
-keep files in a temporary directory. Where workers read what the chief wrote, they wait for the
-chief.
+collective. So these workers save in full, to temporary files that are removed at once, and their
+callbacks write to a temporary directory. Before workers read a file that the chief writes, they wait
+for the chief.
 """
 
 import functools
