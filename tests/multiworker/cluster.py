@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import pickle
 import tempfile
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def run(
         for i, config in enumerate(configs):
             task = {"scenario": scenario, "arguments": arguments, "devices": devices}
             Path(folder, f"task{i}").write_bytes(pickle.dumps(task))
-            environment = {**local_workers.environment(config), "TF_CPP_MIN_LOG_LEVEL": "1"}
+            environment = {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "1"}
             log = str(Path(folder, f"log{i}"))
             tasks.append(Task(f"{__name__}:work", [folder, str(i)], environment, log, new))
         returncodes, late = NURSERY.run(tasks, limit)

@@ -3,8 +3,8 @@
 All workers run the same program, so each of them would write a model, a log or a backup to the same
 path. The workers other than the chief cannot just skip saving, because reading a variable may be a
 collective. So these workers save in full, to temporary files that are removed at once, and their
-callbacks write to a temporary directory. Before workers read a file that the chief writes, they wait
-for the chief.
+callbacks write to a temporary directory. Before workers read a file that the chief writes, they
+wait for the chief.
 """
 
 import functools
