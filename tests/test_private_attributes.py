@@ -54,6 +54,14 @@ def own_names(tree: ast.AST) -> Iterator[str]:
             yield node.attr
 
 
+def used_names(node: ast.AST) -> Iterator[str]:
+    """The attribute that an expression uses, as `x.name` or by `getattr(x, "name")`."""
+    if isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr"):
+        yield from (str(name.value) for name in node.args[1:2] if isinstance(name, ast.Constant))
+
+
 def our_classes() -> list[type]:
     """The classes of tf_gc that extend one of TensorFlow or Keras."""
     found: dict[str, type] = {}
@@ -79,11 +87,11 @@ def test_attributes_of_others_are_listed() -> None:
     """An attribute that tf_gc nowhere defines is one of TensorFlow or Keras."""
     ours = {name for tree in trees().values() for name in own_names(tree)}
     missing = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
         for path, tree in trees().items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and is_private(node.attr)
-        if node.attr not in ours | NAMES
+        for name in used_names(node)
+        if is_private(name) and name not in ours | NAMES
     ]
     assert missing == []
 
@@ -122,11 +130,7 @@ def test_the_lists_have_no_more_than_is_used() -> None:
         if path in lists:
             continue
         used.update(own_names(tree))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute):
-                used.add(node.attr)
-            elif isinstance(node, ast.Constant):  # for getattr
-                used.add(str(node.value))
+        used.update(name for node in ast.walk(tree) for name in used_names(node))
     assert used >= NAMES
 
 
