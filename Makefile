@@ -21,11 +21,10 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 OPS := tf_gc/ops/_tf_gc_ops.so
 
-CC_FILES := $(wildcard custom_ops/*/*.cc custom_ops/*/*.h custom_ops/*/*.inc)
-CU_FILES := $(wildcard custom_ops/*/*.cu custom_ops/*/*.cuh)
+NATIVE_FILES := $(shell find custom_ops -type f)
 TEST_CC_FILES := $(foreach suffix,cc h cu cuh,$(wildcard tests/*/*.$(suffix) tests/*/*/*.$(suffix)))
 CLANG_FORMAT := $(BIN)/clang-format --style=file --fallback-style=Google
-BUILD_FILES := BUILD MODULE.bazel
+BUILD_FILES := BUILD MODULE.bazel sources.bzl
 BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
@@ -59,7 +58,7 @@ lint: $(INSTALLED) lint-bazel
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(CLANG_FORMAT) --dry-run -Werror $(CC_FILES) $(CU_FILES) $(TEST_CC_FILES)
+	$(CLANG_FORMAT) --dry-run -Werror $(NATIVE_FILES) $(TEST_CC_FILES)
 
 # buildifier comes from npm; where there is none, the other checks must do.
 lint-bazel:
@@ -71,7 +70,7 @@ lint-bazel:
 	fi
 
 format: $(INSTALLED)
-	$(CLANG_FORMAT) -i $(CC_FILES) $(CU_FILES) $(TEST_CC_FILES)
+	$(CLANG_FORMAT) -i $(NATIVE_FILES) $(TEST_CC_FILES)
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 
@@ -92,10 +91,10 @@ fuzz: $(INSTALLED)
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 CUDA_ARCH ?= $(if $(shell command -v nvidia-smi),native,sm_90)
 GPU_TEST := build/test_gpu
-GPU_TEST_FILES := $(wildcard custom_ops/lib/gpu_*.cu tests/gpu/*.cu tests/gpu/*.cc) \
-  $(addprefix custom_ops/lib/,avx2.cc avx512.cc codec.cc scalar.cc)
+GPU_TEST_FILES := $(wildcard custom_ops/lib/cpu/*.cc custom_ops/lib/cuda/*.cu \
+  tests/gpu/*.cc tests/gpu/*.cu)
 
-$(GPU_TEST): $(CC_FILES) $(CU_FILES) $(GPU_TEST_FILES) $(wildcard tests/gpu/*.h)
+$(GPU_TEST): $(NATIVE_FILES) $(GPU_TEST_FILES) $(wildcard tests/gpu/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) $$(PYTHONPATH=build_backend $(PYTHON) -c 'import tf_gc_cuda; \
 	  print(*tf_gc_cuda.NVCCFLAGS)') $(NVCCFLAGS) -arch=$(CUDA_ARCH) --threads 0 -I. \
@@ -143,6 +142,6 @@ cuda-report: build
 	  echo "skipped: CUDA kernels (needs nvcc)"; \
 	fi
 
-$(OPS): $(CC_FILES) $(CU_FILES) | $(INSTALLED)
+$(OPS): $(NATIVE_FILES) | $(INSTALLED)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@

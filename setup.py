@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -26,67 +27,27 @@ sys.path.insert(0, str(ROOT / "build_backend"))
 from tf_gc_build import Flags, cuda_wheels, find_tensorflow, flags, requirement  # noqa: E402
 from tf_gc_cuda import CudaError, Toolkit, toolkit, warnings  # noqa: E402
 
-# The op library's sources. BUILD has the same lists; tests/test_build_files.py
-# compares them with each other and with the tree.
-SOURCES = [
-    "custom_ops/kernels/density.cc",
-    "custom_ops/kernels/message.cc",
-    "custom_ops/kernels/one_bit_kernels.cc",
-    "custom_ops/kernels/residual_lock.cc",
-    "custom_ops/kernels/two_bit_kernels.cc",
-    "custom_ops/lib/avx2.cc",
-    "custom_ops/lib/avx512.cc",
-    "custom_ops/lib/c_api.cc",
-    "custom_ops/lib/codec.cc",
-    "custom_ops/lib/scalar.cc",
-    "custom_ops/ops/one_bit_ops.cc",
-    "custom_ops/ops/shapes.cc",
-    "custom_ops/ops/two_bit_ops.cc",
-]
-# Those of the CUDA kernels: g++ compiles .cc, nvcc .cu.
-CUDA_SOURCES = [
-    "custom_ops/kernels/gpu_device.cc",
-    "custom_ops/kernels/gpu_kernels.cc",
-    "custom_ops/lib/gpu_count.cu",
-    "custom_ops/lib/gpu_decode.cu",
-    "custom_ops/lib/gpu_encode.cu",
-]
-HEADERS = [
-    "custom_ops/kernels/bucket.h",
-    "custom_ops/kernels/codec_kernels.h",
-    "custom_ops/kernels/cpu_device.h",
-    "custom_ops/kernels/density.h",
-    "custom_ops/kernels/gpu_device.h",
-    "custom_ops/kernels/message.h",
-    "custom_ops/kernels/one_bit.h",
-    "custom_ops/kernels/residual_lock.h",
-    "custom_ops/kernels/shard_kernels.h",
-    "custom_ops/kernels/tensors.h",
-    "custom_ops/kernels/two_bit.h",
-    "custom_ops/lib/block.h",
-    "custom_ops/lib/block_simd.inc",
-    "custom_ops/lib/c_api.h",
-    "custom_ops/lib/codec.h",
-    "custom_ops/lib/counts_block.h",
-    "custom_ops/lib/float_mode.h",
-    "custom_ops/lib/gpu_codec.h",
-    "custom_ops/lib/gpu_launch.h",
-    "custom_ops/lib/gpu_messages.cuh",
-    "custom_ops/lib/gpu_numbers.cuh",
-    "custom_ops/lib/gpu_tables.h",
-    "custom_ops/lib/gpu_team.cuh",
-    "custom_ops/lib/kernels.h",
-    "custom_ops/lib/kernels_simd.inc",
-    "custom_ops/lib/one_bit_block.h",
-    "custom_ops/lib/one_bit_simd.inc",
-    "custom_ops/lib/simd_avx2.h",
-    "custom_ops/lib/simd_avx512.h",
-    "custom_ops/lib/simd_target.h",
-    "custom_ops/lib/two_bit_block.h",
-    "custom_ops/lib/two_bit_simd.inc",
-    "custom_ops/lib/wire.h",
-    "custom_ops/ops/shapes.h",
-]
+# The patterns that BUILD uses too.
+PATTERNS: dict[str, list[str]] = runpy.run_path(str(ROOT / "sources.bzl"))
+
+
+def files_of(*lists: str) -> list[str]:
+    """Returns the files that lists of sources.bzl name, those for nvcc only if asked for."""
+
+    def matches(names: tuple[str, ...]) -> set[str]:
+        patterns = [pattern for name in names for pattern in PATTERNS[name]]
+        files = [file for pattern in patterns for file in ROOT.glob(pattern)]
+        return {file.relative_to(ROOT).as_posix() for file in files}
+
+    cuda = ("CUDA_SOURCES", "CUDA_HEADERS")
+    others = tuple(name for name in cuda if name not in lists)
+    return sorted(matches(lists) - matches(others))
+
+
+# The op library's sources, and those of the CUDA kernels, of which g++ compiles .cc and nvcc .cu.
+SOURCES = files_of("LIB_SOURCES", "OPS_SOURCES")
+CUDA_SOURCES = files_of("CUDA_SOURCES")
+HEADERS = files_of("LIB_HEADERS", "OPS_HEADERS", "CUDA_HEADERS")
 
 CXXFLAGS = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra"]
 

@@ -1,8 +1,9 @@
 """setup.py and BUILD build the same library, from all the sources there are."""
 
-import ast
+import re
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +24,35 @@ def setup_py() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def bazel() -> dict[str, dict[str, Any]]:
-    """The rules of BUILD: name -> attributes with literal values.
+    """The rules of BUILD: name -> attributes, with the files that globs match.
 
-    Starlark is close enough to Python for its parser; globs and sums are left out.
+    Starlark is close enough to Python to run as such.
     """
-    tree = ast.parse((ROOT / "BUILD").read_text())
-    constants: dict[str, Any] = {}
     rules: dict[str, dict[str, Any]] = {}
 
-    def value(node: ast.expr) -> Any:
-        if isinstance(node, ast.Name):
-            return constants[node.id]
-        try:
-            return ast.literal_eval(node)
-        except ValueError:
-            return None
+    def rule(**attributes: Any) -> None:
+        rules[attributes["name"]] = attributes
 
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            constants[statement.targets[0].id] = value(statement.value)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            attributes = {kw.arg: value(kw.value) for kw in statement.value.keywords if kw.arg}
-            if "name" in attributes:
-                rules[attributes["name"]] = attributes
+    def glob(include: list[str], exclude: Sequence[str] = ()) -> list[str]:
+        return sorted(matches(include) - matches(exclude))
+
+    def load(_: str, *names: str) -> None:
+        known = runpy.run_path(str(ROOT / "sources.bzl"))
+        build.update({name: known.get(name, rule) for name in names})
+
+    def ignore(*_: Any, **__: Any) -> None:
+        pass
+
+    build: dict[str, Any] = dict.fromkeys(("package", "licenses", "exports_files"), ignore)
+    build.update(filegroup=rule, genrule=rule, glob=glob, load=load)
+    exec(compile((ROOT / "BUILD").read_text(), "BUILD", "exec"), build)
     return rules
+
+
+def matches(patterns: Sequence[str]) -> set[str]:
+    """The files under the root that patterns match; of folders that the build makes, none."""
+    files = [file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()]
+    return {file.relative_to(ROOT).as_posix() for file in files}
 
 
 def tree(*suffixes: str) -> list[str]:
@@ -55,22 +61,32 @@ def tree(*suffixes: str) -> list[str]:
     return sorted(file.relative_to(ROOT).as_posix() for file in files if file.suffix in suffixes)
 
 
-def test_setup_py_lists_every_file(setup_py: dict[str, Any]) -> None:
+def test_setup_py_builds_every_file(setup_py: dict[str, Any]) -> None:
     sources = setup_py["SOURCES"] + setup_py["CUDA_SOURCES"]
     assert sorted(sources) == tree(".cc", ".cu")
     assert setup_py["HEADERS"] == tree(".h", ".inc", ".cuh")
-    assert all("/gpu_" in source for source in setup_py["CUDA_SOURCES"])
-    assert not any("/gpu_" in source for source in setup_py["SOURCES"])
+    assert len(tree(".cc", ".cu", ".h", ".inc", ".cuh")) == len(matches(["custom_ops/**/*"]))
 
 
-def test_build_lists_the_same_files_as_setup_py(
+def test_what_needs_cuda_is_in_files_of_its_own(setup_py: dict[str, Any]) -> None:
+    for file in tree(".cc", ".cu", ".h", ".inc", ".cuh"):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        needs_cuda = re.search(r'#\s*include [<"](cuda_\w+\.h|custom_ops/lib/cuda/)', text)
+        for_cuda = file.startswith(("custom_ops/lib/cuda/", "custom_ops/kernels/gpu_"))
+        assert not needs_cuda or for_cuda, file
+        if Path(file).suffix in (".cc", ".cu"):
+            assert (file in setup_py["CUDA_SOURCES"]) == for_cuda
+
+
+def test_build_has_the_files_of_setup_py(
     setup_py: dict[str, Any], bazel: dict[str, dict[str, Any]]
 ) -> None:
     lib, ops, cuda = bazel["lib"], bazel["tf_gc/ops/_tf_gc_ops.so"], bazel["cuda"]
     listed = lib["srcs"] + lib["hdrs"] + ops["srcs"] + cuda["srcs"]
     lists = setup_py["SOURCES"] + setup_py["CUDA_SOURCES"] + setup_py["HEADERS"]
     assert sorted(listed) == sorted(lists)
-    assert all("/gpu_" in file for file in cuda["srcs"])
+    compiled = [file for file in lib["srcs"] + ops["srcs"] if file.endswith(".cc")]
+    assert sorted(compiled) == setup_py["SOURCES"]
     assert all(file.startswith("custom_ops/lib/") for file in lib["srcs"] + lib["hdrs"])
 
 

@@ -16,19 +16,37 @@ LAYERS = [
     *("codecs", "ops", "workers", "_compat"),
 ]
 
+<<<<<<< HEAD
 # Which modules may name what is private in a library.
 PRIVATE_HOMES = {
     re.compile(r"tensorflow\.(python|core)\b"): ("tf_gc/_compat/",),
     re.compile(r"keras\.src\b"): ("tf_gc/keras/keras3/private.py",),
 }
 KERAS_HOME = PACKAGE / "keras"
+=======
+# The rooms of the native code, from the top. A file includes files of its own room and of those
+# with a higher number.
+ROOMS = {
+    "custom_ops/ops": 0,
+    "custom_ops/kernels": 0,
+    "custom_ops/lib/c_api": 1,
+    "custom_ops/lib/cpu": 2,
+    "custom_ops/lib/cuda": 2,
+    "custom_ops/lib/codec": 3,
+    "custom_ops/lib/wire": 4,
+    "custom_ops/lib/numbers": 5,
+}
+
+PRIVATE = re.compile(r"(tensorflow\.python|keras\.src)\b")
+>>>>>>> 0f4cf7a (The codec library is divided into rooms, and one file names the native sources)
 
 MAX_LINES = 400
-SOURCE_SUFFIXES = {".py", ".cc", ".h", ".inc", ".cu", ".sh"}
+SOURCE_SUFFIXES = {".py", ".bzl", ".cc", ".h", ".inc", ".cu", ".cuh", ".sh"}
 SOURCE_FILES = {"BUILD", "Makefile", "MODULE.bazel"}
 SKIPPED_DIRECTORIES = {"build", "dist", "__pycache__"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
+NATIVE_FILES = sorted(path for path in (ROOT / "custom_ops").rglob("*") if path.is_file())
 
 
 def relative(path: Path) -> str:
@@ -99,14 +117,32 @@ def test_only_the_keras_layer_knows_keras(path: Path) -> None:
             assert ast.unparse(node) != "tf.keras", f"{relative(path)}:{node.lineno} uses tf.keras"
 
 
-def test_lib_includes_no_tensorflow() -> None:
-    for path in sorted((ROOT / "custom_ops" / "lib").iterdir()):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            include = re.match(r'\s*#\s*include\s*[<"]([^>"]+)', line)
-            if include:
-                assert not include[1].startswith(("tensorflow/", "absl/", "tsl/", "xla/")), (
-                    f"{relative(path)} includes {include[1]}"
-                )
+def room(path: str) -> str:
+    """The room of a native file: the folder that it is in."""
+    return path.rpartition("/")[0]
+
+
+def includes(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of every file that a native file includes."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        include = re.match(r'\s*#\s*include\s*[<"]([^>"]+)', line)
+        if include:
+            yield number, include[1]
+
+
+@pytest.mark.parametrize("path", NATIVE_FILES, ids=relative)
+def test_includes_go_downward(path: Path) -> None:
+    own = room(relative(path))
+    assert own in ROOMS, f"{own} is not in the list of rooms"
+    for line, name in includes(path):
+        where = f"{relative(path)}:{line} includes {name}"
+        if name.startswith("custom_ops/"):
+            assert (ROOT / name).is_file(), where
+            below = ROOMS[room(name)] > ROOMS[own]
+            assert below or room(name) == own, f"{where}: that room is not below {own}"
+        elif own.startswith("custom_ops/lib/"):
+            outside = ("tensorflow/", "absl/", "tsl/", "xla/")
+            assert not name.startswith(outside), f"{where}: the library has no TensorFlow"
 
 
 def test_files_are_short() -> None:

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {
 

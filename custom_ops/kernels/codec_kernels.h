@@ -23,7 +23,7 @@
 #include "custom_ops/kernels/message.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
-#include "custom_ops/lib/codec.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {

@@ -12,7 +12,7 @@
 #include "custom_ops/kernels/message.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
-#include "custom_ops/lib/codec.h"
+#include "custom_ops/lib/cpu/codec.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/util/work_sharder.h"
 

@@ -4,14 +4,14 @@
 #define TF_GC_CUSTOM_OPS_KERNELS_GPU_DEVICE_H_
 
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
 #include "custom_ops/kernels/message.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
-#include "custom_ops/lib/gpu_codec.h"
+#include "custom_ops/lib/cuda/codec.h"
+#include "custom_ops/lib/numbers/floats.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
@@ -29,9 +29,9 @@ class GpuDevice {
                              const tensorflow::OpInputList& gradients,
                              const ResidualLock& residuals, uint8_t* messages) {
     const std::vector<gpu::Gradient> tensors = Gradients(gradients, residuals);
-    return Launched(gpu::Encode(format.codec, kDType<T>, tensors.data(),
-                                Size(tensors), shards, skip, format.threshold,
-                                messages, StreamOf(context)));
+    return Launched(gpu::Encode(format.codec, DTypeOf<LibType<T>>(),
+                                tensors.data(), Size(tensors), shards, skip,
+                                format.threshold, messages, StreamOf(context)));
   }
 
   template <typename T>
@@ -40,9 +40,9 @@ class GpuDevice {
                              const std::vector<const uint8_t*>& rows,
                              const std::vector<LibType<T>*>& sums) {
     const std::vector<gpu::Sum> tensors = Sums(bucket, sums);
-    return Launched(gpu::DecodeSum(format.codec, kDType<T>, rows.data(),
-                                   Size(rows), tensors.data(), Size(tensors),
-                                   format.threshold, StreamOf(context)));
+    return Launched(gpu::DecodeSum(
+        format.codec, DTypeOf<LibType<T>>(), rows.data(), Size(rows),
+        tensors.data(), Size(tensors), format.threshold, StreamOf(context)));
   }
 
   template <typename T>
@@ -54,9 +54,10 @@ class GpuDevice {
                                const ResidualLock& residuals, int64_t layers,
                                uint8_t* messages) {
     const std::vector<gpu::Gradient> tensors = Gradients(gradients, residuals);
-    return Launched(gpu::Reencode(
-        format.codec, kDType<T>, others.data(), Size(others), tensors.data(),
-        Size(tensors), shard, shards, layers, messages, StreamOf(context)));
+    return Launched(gpu::Reencode(format.codec, DTypeOf<LibType<T>>(),
+                                  others.data(), Size(others), tensors.data(),
+                                  Size(tensors), shard, shards, layers,
+                                  messages, StreamOf(context)));
   }
 
   static absl::Status Count(tensorflow::OpKernelContext* context,
@@ -76,18 +77,13 @@ class GpuDevice {
                                    int64_t layers,
                                    const std::vector<LibType<T>*>& sums) {
     const std::vector<gpu::Sum> tensors = Sums(bucket, sums);
-    return Launched(gpu::DecodeShards(
-        format.codec, kDType<T>, rows.data(), Size(rows) / layers, layers,
-        tensors.data(), Size(tensors), format.threshold, StreamOf(context)));
+    return Launched(gpu::DecodeShards(format.codec, DTypeOf<LibType<T>>(),
+                                      rows.data(), Size(rows) / layers, layers,
+                                      tensors.data(), Size(tensors),
+                                      format.threshold, StreamOf(context)));
   }
 
  private:
-  template <typename T>
-  static constexpr gpu::DType kDType =
-      std::is_same_v<T, Eigen::half>       ? gpu::DType::kHalf
-      : std::is_same_v<T, Eigen::bfloat16> ? gpu::DType::kBFloat16
-                                           : gpu::DType::kFloat;
-
   template <typename Item>
   static int64_t Size(const std::vector<Item>& items) {
     return static_cast<int64_t>(items.size());

@@ -4,17 +4,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "custom_ops/lib/codec.h"
+#include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {
 namespace {
-
-MessageHeader HeaderOf(const MessageFormat& format, int64_t blocks) {
-  MessageHeader header = {kWireMagic, kWireVersion,
-                          static_cast<uint8_t>(format.codec), 0, blocks};
-  std::memcpy(&header.threshold_bits, &format.threshold, sizeof(float));
-  return header;
-}
 
 absl::Status CheckField(const char* name, int64_t found, int64_t expected) {
   if (found == expected) return absl::OkStatus();
@@ -45,7 +38,7 @@ absl::Status CheckHeader(const MessageHeader& found,
 
 void MessageFormat::WriteFrame(const MessageLayout& layout, int64_t used,
                                uint8_t* message) const {
-  const MessageHeader header = HeaderOf(*this, layout.blocks);
+  const MessageHeader header = HeaderOf(codec, layout.blocks, threshold);
   std::memcpy(message, &header, sizeof(header));
   const int64_t unused = layout.blocks - used;
   std::memset(layout.Codes(message, used), 0, unused * layout.code_bytes);
@@ -59,7 +52,7 @@ void MessageFormat::WriteFrame(const MessageLayout& layout, int64_t used,
 absl::Status MessageFormat::CheckHeaders(
     const std::vector<const uint8_t*>& rows,
     const MessageLayout& layout) const {
-  const MessageHeader expected = HeaderOf(*this, layout.blocks);
+  const MessageHeader expected = HeaderOf(codec, layout.blocks, threshold);
   for (const uint8_t* row : rows) {
     MessageHeader found;
     std::memcpy(&found, row, sizeof(found));

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/message.h"
-#include "custom_ops/lib/one_bit_block.h"
+#include "custom_ops/lib/codec/one_bit_block.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {

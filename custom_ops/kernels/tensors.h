@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
-#include "custom_ops/lib/codec.h"
+#include "custom_ops/lib/numbers/floats.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 

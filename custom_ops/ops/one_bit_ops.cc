@@ -1,6 +1,6 @@
 // Interface of the one-bit ops: inputs, attributes, shape functions, docs.
 
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -31,7 +31,7 @@ Encodes a bucket of gradients in one bit an element and updates their residuals.
 gradients: The bucket's tensors, of any shapes.
 residuals: Handles of initialized float32 variables, each of its gradient's shape.
 message: [shards, words], a message for each shard in the layout of
-  custom_ops/lib/wire.h.
+  custom_ops/lib/wire/wire.h.
 fixed: Whether +1 or -1 is sent. If not, each block of 128 elements has a scale.
 threshold: What an element has to exceed to be sent as +1, where `fixed`.
 shards: The number of shards that the bucket is cut into.

@@ -3,7 +3,7 @@
 #ifndef TF_GC_CUSTOM_OPS_OPS_SHAPES_H_
 #define TF_GC_CUSTOM_OPS_OPS_SHAPES_H_
 
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace tf_gc {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -39,7 +39,7 @@ Encodes a bucket of gradients in two bits an element and updates their residuals
 gradients: The bucket's tensors, of any shapes.
 residuals: Handles of initialized float32 variables, each of its gradient's shape.
 message: [shards, words], a message for each shard in the layout of
-  custom_ops/lib/wire.h.
+  custom_ops/lib/wire/wire.h.
 threshold: The value sent for an element that reaches it; 0 chooses a scale for
   each block of 128 elements instead.
 shards: The number of shards that the bucket is cut into.

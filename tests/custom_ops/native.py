@@ -56,13 +56,13 @@ class Target(enum.IntEnum):
 
 def build(directory: Path) -> Path:
     """Builds the library in `directory` unless it is there already."""
-    flags = [*FLAGS, *WARNINGS, f"-I{ROOT}", *map(str, sorted(LIB.glob("*.cc")))]
+    flags = [*FLAGS, *WARNINGS, f"-I{ROOT}", *map(str, sorted(LIB.glob("*/*.cc")))]
 
     def compile_to(output: Path) -> None:
         subprocess.run([*compiled.compiler(), *flags, "-o", str(output)], check=True)
 
     library = directory / "libtf_gc_codec.so"
-    return compiled.kept(library, LIB.iterdir(), flags, compile_to)
+    return compiled.kept(library, LIB.glob("*/*.*"), flags, compile_to)
 
 
 def code_bytes(codec: AnyCodec) -> int:

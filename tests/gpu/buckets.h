@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
-#include "custom_ops/lib/block.h"
-#include "custom_ops/lib/codec.h"
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {
 namespace gpu {

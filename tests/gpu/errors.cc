@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "custom_ops/lib/gpu_codec.h"
+#include "custom_ops/lib/cuda/codec.h"
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"

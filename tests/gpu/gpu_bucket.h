@@ -10,16 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "custom_ops/lib/gpu_codec.h"
+#include "custom_ops/lib/cuda/codec.h"
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/memory.h"
 
 namespace tf_gc {
 namespace gpu {
-
-inline DType DTypeOf(float) { return DType::kFloat; }
-inline DType DTypeOf(Half) { return DType::kHalf; }
-inline DType DTypeOf(BFloat16) { return DType::kBFloat16; }
 
 // Ends the program with the first difference.
 template <typename T>

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "custom_ops/lib/block.h"
-#include "custom_ops/lib/gpu_numbers.cuh"
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/cuda/numbers.cuh"
 #include "tests/gpu/memory.h"
 #include "tests/gpu/tests.h"
 

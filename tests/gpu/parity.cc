@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "custom_ops/lib/gpu_codec.h"
+#include "custom_ops/lib/cuda/codec.h"
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"
@@ -71,7 +71,7 @@ void ExpectEncoded(const Format& format, const Case<T>& values, int64_t shards,
       EncodeOnCpu(format, values.gradients, shards, skip, &residuals);
   const Inputs<T> inputs(values.gradients, values.residuals, in_place, shift);
   const Array<uint8_t> messages(expected.size());
-  Check(Encode(format.codec, DTypeOf(T{}), inputs.table.data(),
+  Check(Encode(format.codec, DTypeOf<T>(), inputs.table.data(),
                static_cast<int64_t>(inputs.table.size()), shards, skip,
                format.threshold, messages.data(), nullptr),
         "Encode");
@@ -86,7 +86,7 @@ void TestEncode(bool large) {
     const Format format = FormatOf(codec);
     for (const auto& sizes : BucketSizes(large)) {
       const Case<T> values(random, sizes);
-      const std::string name = Name("encode", format, DTypeOf(T{}), sizes);
+      const std::string name = Name("encode", format, DTypeOf<T>(), sizes);
       for (bool in_place : {true, false}) {
         for (size_t shift : {0, 1, 3}) {
           ExpectEncoded(format, values, 1, -1, in_place, shift, name);
@@ -104,12 +104,12 @@ void TestEncode(bool large) {
       const Format format = FormatOf(codec, threshold);
       const Case<T> values(random, {1000}, threshold);
       ExpectEncoded(format, values, 1, -1, true, 0,
-                    Name("encode", format, DTypeOf(T{}), {1000}));
+                    Name("encode", format, DTypeOf<T>(), {1000}));
     }
   }
   const Format negative = FormatOf(Codec::kOneBitFixed, -0.25f);
   ExpectEncoded(negative, Case<T>(random, {1000}), 1, -1, true, 0,
-                Name("encode", negative, DTypeOf(T{}), {1000}));
+                Name("encode", negative, DTypeOf<T>(), {1000}));
 }
 
 // Every gradient of 16 bits, in their order and shuffled.
@@ -127,7 +127,7 @@ void TestEncodeAll() {
       values.gradients[0] = all;
       values.residuals[0].resize(all.size());
       ExpectEncoded(format, values, 1, -1, true, 0,
-                    Name("encode all", format, DTypeOf(T{}), {65'536}));
+                    Name("encode all", format, DTypeOf<T>(), {65'536}));
     }
     std::shuffle(all.begin(), all.end(), random);
   }
@@ -168,7 +168,7 @@ void TestDecode(bool large) {
   for (Codec codec : kCodecs) {
     const Format format = FormatOf(codec, 0.3f);
     for (const auto& sizes : BucketSizes(large)) {
-      const std::string name = Name("decode", format, DTypeOf(T{}), sizes);
+      const std::string name = Name("decode", format, DTypeOf<T>(), sizes);
       for (int64_t replicas : {1, 2, 3, 5, 8}) {
         const std::vector<Bytes> rows =
             Messages<T>(random, format, sizes, 0, 1, replicas);
@@ -177,7 +177,7 @@ void TestDecode(bool large) {
         for (size_t shift : {0, 1, 3}) {
           const DeviceRows device(rows, shift + 1);
           const Outputs<T> outputs(expected, shift);
-          Check(DecodeSum(format.codec, DTypeOf(T{}), device.table.data(),
+          Check(DecodeSum(format.codec, DTypeOf<T>(), device.table.data(),
                           replicas, outputs.table.data(),
                           static_cast<int64_t>(outputs.table.size()),
                           format.threshold, nullptr),
@@ -212,10 +212,10 @@ void TestDecodeAllScales() {
     DecodeOnCpu(format, rows, &expected);
     const DeviceRows device(rows, 2);
     const Outputs<T> outputs(expected, 0);
-    Check(DecodeSum(format.codec, DTypeOf(T{}), device.table.data(), 2,
+    Check(DecodeSum(format.codec, DTypeOf<T>(), device.table.data(), 2,
                     outputs.table.data(), 1, 0.0f, nullptr),
           "DecodeSum");
-    outputs.Expect(expected, Name("decode all scales", format, DTypeOf(T{}),
+    outputs.Expect(expected, Name("decode all scales", format, DTypeOf<T>(),
                                   {blocks * kBlockSize}));
   }
 }
@@ -226,7 +226,7 @@ void TestReencode(bool large) {
   for (Codec codec : kAuto) {
     const Format format = FormatOf(codec);
     for (const auto& sizes : BucketSizes(large)) {
-      const std::string name = Name("reencode", format, DTypeOf(T{}), sizes);
+      const std::string name = Name("reencode", format, DTypeOf<T>(), sizes);
       for (int64_t others : {0, 1, 2, 5}) {
         const int64_t shards = others + 1;
         const int64_t shard = others / 2;
@@ -243,7 +243,7 @@ void TestReencode(bool large) {
             const Inputs<T> inputs(values.gradients, values.residuals, in_place,
                                    shift);
             const Array<uint8_t> message(expected.size());
-            Check(Reencode(format.codec, DTypeOf(T{}), device.table.data(),
+            Check(Reencode(format.codec, DTypeOf<T>(), device.table.data(),
                            others, inputs.table.data(),
                            static_cast<int64_t>(inputs.table.size()), shard,
                            shards, layers, message.data(), nullptr),
@@ -281,13 +281,13 @@ void TestDecodeShards(bool large) {
         for (size_t shift : {0, 1}) {
           const DeviceRows device(rows, shift + 1);
           const Outputs<T> outputs(expected, shift);
-          Check(DecodeShards(format.codec, DTypeOf(T{}), device.table.data(),
+          Check(DecodeShards(format.codec, DTypeOf<T>(), device.table.data(),
                              shards, layers, outputs.table.data(),
                              static_cast<int64_t>(outputs.table.size()),
                              format.threshold, nullptr),
                 "DecodeShards");
           outputs.Expect(expected,
-                         Name("decode shards", format, DTypeOf(T{}), sizes));
+                         Name("decode shards", format, DTypeOf<T>(), sizes));
         }
       }
     }

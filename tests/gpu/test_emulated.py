@@ -14,14 +14,14 @@ FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", f"-I{ROOT}"]
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Werror"]
 # Accesses that are out of bounds or misaligned end the program.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-LIBRARY = ["avx2.cc", "avx512.cc", "codec.cc", "scalar.cc"]
+LIB = ROOT / "custom_ops" / "lib"
 TIMEOUT = 600  # seconds
 
 
 def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
     tests = ROOT / "tests" / "gpu"
-    library = [ROOT / "custom_ops" / "lib" / name for name in LIBRARY]
-    kernels = sorted((ROOT / "custom_ops" / "lib").glob("gpu_*.cu"))
+    library = sorted((LIB / "cpu").glob("*.cc"))
+    kernels = sorted((LIB / "cuda").glob("*.cu"))
     kernels += [tests / "parity.cc", tests / "errors.cc", tests / "emulation" / "main.cc"]
     of_kernels = [*WARNINGS, *SANITIZE, f"-I{tests / 'emulation'}", "-x", "c++"]
 

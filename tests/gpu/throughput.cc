@@ -10,8 +10,8 @@
 #include <functional>
 #include <vector>
 
-#include "custom_ops/lib/gpu_codec.h"
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/cuda/codec.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/memory.h"
 #include "tests/gpu/tests.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
-#include "custom_ops/lib/codec.h"
-#include "custom_ops/lib/wire.h"
+#include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "tests/sanitize/input.h"
 
 namespace tf_gc {

@@ -48,8 +48,8 @@ OPTIONS = {
 def program(name: str, sanitizer: str, sources: Iterable[Path]) -> Path:
     """Builds a program of these sources and the codec library, unless it is newer."""
     result = OUT / name
-    sources = [*sources, *sorted((ROOT / "custom_ops" / "lib").glob("*.cc"))]
-    read = [*sources, *(ROOT / "custom_ops").glob("*/*.*"), *HERE.glob("*.h"), Path(__file__)]
+    sources = [*sources, *sorted((ROOT / "custom_ops" / "lib").glob("*/*.cc"))]
+    read = [*sources, *(ROOT / "custom_ops").rglob("*.*"), *HERE.glob("*.h"), Path(__file__)]
     if result.exists() and result.stat().st_mtime > max(file.stat().st_mtime for file in read):
         return result
     objects = OUT / f"{name}.objects"

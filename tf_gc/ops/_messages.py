@@ -9,7 +9,7 @@ from tf_gc.ops import _library
 
 # The value of the ops' attribute `skip` with which no shard is skipped.
 NO_SHARD = -1
-# As in custom_ops/lib/wire.h.
+# As in custom_ops/lib/wire/wire.h.
 _BLOCK_SIZE = 128
 
 
@@ -36,7 +36,7 @@ def message_bits(codec: int, replicas: int, threshold: float | str) -> float:
     """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
 
     Args:
-      codec: the number of the codec in custom_ops/lib/wire.h.
+      codec: the number of the codec in custom_ops/lib/wire/wire.h.
       replicas: the number of replicas.
       threshold: the codec's threshold, for the text of the error.
 

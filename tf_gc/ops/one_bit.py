@@ -7,7 +7,7 @@ import tensorflow as tf
 from tf_gc.ops import _library
 from tf_gc.ops._messages import NO_SHARD, as_list, handles, message_bits, non_empty
 
-# As in custom_ops/lib/wire.h.
+# As in custom_ops/lib/wire/wire.h.
 _FIXED, _AUTO = 6, 7
 
 

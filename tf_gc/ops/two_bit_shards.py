@@ -8,7 +8,7 @@ from tf_gc.ops import _library
 from tf_gc.ops._messages import as_list, handles, message_bits, non_empty
 from tf_gc.ops.two_bit import attribute
 
-# As in custom_ops/lib/wire.h.
+# As in custom_ops/lib/wire/wire.h.
 _FIXED, _AUTO = 1, 2
 
 

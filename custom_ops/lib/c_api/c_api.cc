@@ -1,0 +1,169 @@
+#include "custom_ops/lib/c_api/c_api.h"
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/cpu/float_mode.h"
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace {
+
+// call(T*) with the type of the number `dtype`, 0 if it is unknown.
+template <typename Call>
+int ForType(int dtype, Call call) {
+  return tf_gc::ForType(static_cast<tf_gc::DType>(dtype), 0, call);
+}
+
+template <typename T>
+const T* Typed(const void* data, T*) {
+  return static_cast<const T*>(data);
+}
+
+template <typename T>
+T* Typed(void* data, T*) {
+  return static_cast<T*>(data);
+}
+
+// Whether the codec with a number, if there is one, is as `takes` says.
+bool Takes(bool (*takes)(tf_gc::Codec), int codec) {
+  return codec >= 0 && codec <= UINT8_MAX &&
+         takes(static_cast<tf_gc::Codec>(codec));
+}
+
+bool IsCountBits(int bits) { return bits == 4 || bits == 8 || bits == 16; }
+
+// Seconds of `repetitions` calls, negative if one returns 0.
+template <typename Call>
+double Time(int repetitions, Call call) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < repetitions; ++i) {
+    if (!call()) return -1;
+  }
+  const auto end = std::chrono::steady_clock::now();
+  return std::chrono::duration<double>(end - start).count();
+}
+
+}  // namespace
+
+int tf_gc_encode(int codec, int dtype, const void* gradient,
+                 const float* residual_in, float* residual_out, int64_t size,
+                 float threshold, uint8_t* codes, uint16_t* scales) {
+  if (!Takes(tf_gc::EncodesGradients, codec)) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  return ForType(dtype, [=](auto* type) {
+    tf_gc::Encode(kind, Typed(gradient, type), residual_in, residual_out, size,
+                  threshold, codes, scales);
+    return 1;
+  });
+}
+
+int tf_gc_decode_sum(int codec, int dtype, const uint8_t* const* codes,
+                     const uint16_t* const* scales, int64_t replicas,
+                     int64_t size, float threshold, void* sum) {
+  if (!Takes(tf_gc::EncodesGradients, codec)) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  return ForType(dtype, [=](auto* type) {
+    tf_gc::DecodeSum(kind, codes, scales, replicas, size, threshold,
+                     Typed(sum, type));
+    return 1;
+  });
+}
+
+int tf_gc_reencode(int codec, int dtype, const uint8_t* const* codes,
+                   const uint16_t* const* scales, int64_t messages,
+                   const void* gradient, const float* residual_in,
+                   float* residual_out, int64_t size, int64_t layers,
+                   uint8_t* const* codes_out, uint16_t* const* scales_out) {
+  if (!Takes(tf_gc::IsAuto, codec)) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  return ForType(dtype, [=](auto* type) {
+    tf_gc::Reencode(kind, codes, scales, messages, Typed(gradient, type),
+                    residual_in, residual_out, size, layers, codes_out,
+                    scales_out);
+    return 1;
+  });
+}
+
+int tf_gc_count(int codec, const uint8_t* const* codes,
+                const uint16_t* const* scales, int64_t replicas, int64_t blocks,
+                int bits, uint8_t* counts) {
+  if (!Takes(tf_gc::IsFixed, codec) || !IsCountBits(bits)) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  tf_gc::Count(kind, codes, scales, replicas, blocks, bits, counts);
+  return 1;
+}
+
+int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
+                        int64_t size, float unit, void* sum) {
+  if (!IsCountBits(bits)) return 0;
+  return ForType(dtype, [=](auto* type) {
+    tf_gc::DecodeCounts(counts, bits, size, unit, Typed(sum, type));
+    return 1;
+  });
+}
+
+int tf_gc_wire_version(void) { return tf_gc::kWireVersion; }
+
+int tf_gc_block_size(void) { return static_cast<int>(tf_gc::kBlockSize); }
+
+int tf_gc_codec(const char* name, int automatic) {
+  tf_gc::Codec codec;
+  if (!tf_gc::FindCodec(name, automatic != 0, &codec)) return 0;
+  return static_cast<int>(codec);
+}
+
+int tf_gc_block_bytes(int codec, int64_t replicas) {
+  if (!Takes(tf_gc::EncodesGradients, codec) || replicas < 1) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  if (tf_gc::IsAuto(kind) || replicas == 1) {
+    return static_cast<int>(tf_gc::BlockBytes(kind));
+  }
+  if (replicas > tf_gc::kMaxReplicas) return 0;
+  return static_cast<int>(
+      tf_gc::BlockBytes(tf_gc::CountsCodec(tf_gc::CountBits(replicas))));
+}
+
+int tf_gc_best_target(void) { return static_cast<int>(tf_gc::BestTarget()); }
+
+int tf_gc_active_target(void) {
+  return static_cast<int>(tf_gc::ActiveTarget());
+}
+
+int tf_gc_force_target(int target) {
+  return tf_gc::ForceTarget(static_cast<tf_gc::Target>(target));
+}
+
+uint64_t tf_gc_float_mode(void) { return tf_gc::FloatMode(); }
+
+void tf_gc_set_float_mode(uint64_t mode) { tf_gc::SetFloatMode(mode); }
+
+double tf_gc_time_encode(int repetitions, int codec, int dtype,
+                         const void* gradient, const float* residual_in,
+                         float* residual_out, int64_t size, float threshold,
+                         uint8_t* codes, uint16_t* scales) {
+  return Time(repetitions, [=] {
+    return tf_gc_encode(codec, dtype, gradient, residual_in, residual_out, size,
+                        threshold, codes, scales);
+  });
+}
+
+double tf_gc_time_decode_sum(int repetitions, int codec, int dtype,
+                             const uint8_t* const* codes,
+                             const uint16_t* const* scales, int64_t replicas,
+                             int64_t size, float threshold, void* sum) {
+  return Time(repetitions, [=] {
+    return tf_gc_decode_sum(codec, dtype, codes, scales, replicas, size,
+                            threshold, sum);
+  });
+}
+
+double tf_gc_time_memcpy(int repetitions, void* to, const void* from,
+                         int64_t bytes) {
+  return Time(repetitions, [=] {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return 1;
+  });
+}

@@ -1,0 +1,93 @@
+// The codec library for callers that are not C++: Python, tests and benchmarks.
+//
+// `codec` is the number of a tf_gc::Codec (wire/wire.h), which tf_gc_codec()
+// gives, `dtype` that of a tf_gc::DType (numbers/floats.h), `target` that of a
+// tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in cpu/codec.h.
+// Functions that return an int return 1, or 0 if a number is unknown or not one
+// that the function takes; they do nothing then.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_C_API_C_API_H_
+#define TF_GC_CUSTOM_OPS_LIB_C_API_C_API_H_
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TF_GC_EXPORT __attribute__((visibility("default")))
+#else
+#define TF_GC_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+TF_GC_EXPORT int tf_gc_encode(int codec, int dtype, const void* gradient,
+                              const float* residual_in, float* residual_out,
+                              int64_t size, float threshold, uint8_t* codes,
+                              uint16_t* scales);
+
+TF_GC_EXPORT int tf_gc_decode_sum(int codec, int dtype,
+                                  const uint8_t* const* codes,
+                                  const uint16_t* const* scales,
+                                  int64_t replicas, int64_t size,
+                                  float threshold, void* sum);
+
+TF_GC_EXPORT int tf_gc_reencode(int codec, int dtype,
+                                const uint8_t* const* codes,
+                                const uint16_t* const* scales, int64_t messages,
+                                const void* gradient, const float* residual_in,
+                                float* residual_out, int64_t size,
+                                int64_t layers, uint8_t* const* codes_out,
+                                uint16_t* const* scales_out);
+
+TF_GC_EXPORT int tf_gc_count(int codec, const uint8_t* const* codes,
+                             const uint16_t* const* scales, int64_t replicas,
+                             int64_t blocks, int bits, uint8_t* counts);
+
+TF_GC_EXPORT int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
+                                     int64_t size, float unit, void* sum);
+
+// kWireVersion.
+TF_GC_EXPORT int tf_gc_wire_version(void);
+
+// kBlockSize.
+TF_GC_EXPORT int tf_gc_block_size(void);
+
+// The number of the codec with this name, the automatic or the fixed one. 0 if
+// there is none of that name.
+TF_GC_EXPORT int tf_gc_codec(const char* name, int automatic);
+
+// Bytes of a block in a message with the sum of `replicas` messages of `codec`,
+// or in such a message itself. 0 if `codec` is unknown or they are too many.
+TF_GC_EXPORT int tf_gc_block_bytes(int codec, int64_t replicas);
+
+TF_GC_EXPORT int tf_gc_best_target(void);
+TF_GC_EXPORT int tf_gc_active_target(void);
+// 0 if the processor lacks it.
+TF_GC_EXPORT int tf_gc_force_target(int target);
+
+// The floating-point control register of the calling thread (MXCSR on x86), 0
+// and without effect on processors that the library does not know.
+TF_GC_EXPORT uint64_t tf_gc_float_mode(void);
+TF_GC_EXPORT void tf_gc_set_float_mode(uint64_t mode);
+
+// Seconds that `repetitions` equal calls take, negative if a number is unknown.
+TF_GC_EXPORT double tf_gc_time_encode(int repetitions, int codec, int dtype,
+                                      const void* gradient,
+                                      const float* residual_in,
+                                      float* residual_out, int64_t size,
+                                      float threshold, uint8_t* codes,
+                                      uint16_t* scales);
+TF_GC_EXPORT double tf_gc_time_decode_sum(int repetitions, int codec, int dtype,
+                                          const uint8_t* const* codes,
+                                          const uint16_t* const* scales,
+                                          int64_t replicas, int64_t size,
+                                          float threshold, void* sum);
+TF_GC_EXPORT double tf_gc_time_memcpy(int repetitions, void* to,
+                                      const void* from, int64_t bytes);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_C_API_C_API_H_

@@ -1,0 +1,154 @@
+// What the scalar definitions of all codecs share: which elements are finite,
+// how codes are packed, and the order of the additions in a block, chosen so
+// that the SIMD code and the CUDA kernels can give the same bits.
+//
+// This header is plain C++ that nvcc and the host compiler both accept.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_BLOCK_H_
+#define TF_GC_CUSTOM_OPS_LIB_CODEC_BLOCK_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+
+// Below kMaxMagnitude the sum of a block cannot overflow.
+constexpr float kMaxMagnitude = 0x1p120f;
+
+// ---- Codes -----------------------------------------------------------------
+
+// Codes of one or two bits in a byte.
+template <int kBits>
+constexpr int kCodesPerByte = 8 / kBits;
+
+// Where the code of element i lies in its byte.
+template <int kBits>
+TF_GC_HOST_DEVICE constexpr int CodeShift(int64_t i) {
+  constexpr int kCodes = kCodesPerByte<kBits>;
+  return static_cast<int>((kCodes - 1 - i % kCodes) * kBits);
+}
+
+// Packs a block's codes, one in each byte of `code`.
+template <int kBits>
+TF_GC_HOST_DEVICE inline void PackBlock(const uint8_t* code, uint8_t* codes) {
+  constexpr int kCodes = kCodesPerByte<kBits>;
+  for (int i = 0; i < kBlockSize; i += kCodes) {
+    int byte = 0;
+    for (int j = 0; j < kCodes; ++j) byte |= code[i + j] << CodeShift<kBits>(j);
+    codes[i / kCodes] = static_cast<uint8_t>(byte);
+  }
+}
+
+template <int kBits>
+TF_GC_HOST_DEVICE inline void UnpackBlock(const uint8_t* codes, uint8_t* code) {
+  constexpr int kCodes = kCodesPerByte<kBits>;
+  for (int byte = 0; byte < kBlockSize / kCodes; ++byte) {
+    for (int j = 0; j < kCodes; ++j) {
+      code[byte * kCodes + j] =
+          codes[byte] >> CodeShift<kBits>(j) & ((1 << kBits) - 1);
+    }
+  }
+}
+
+// ---- Elements and blocks ---------------------------------------------------
+
+TF_GC_HOST_DEVICE inline bool IsFinite(float p) {
+  return Abs(p) < kMaxMagnitude;
+}
+
+// All bits, or none.
+TF_GC_HOST_DEVICE inline uint32_t MaskOf(bool condition) {
+  return 0u - static_cast<uint32_t>(condition);
+}
+
+// The sum of kBlockSize values, which it overwrites: a pairwise tree over the
+// bits of the index, in the order 4, 5, 6, 3, 2, 1, 0. In registers of 16 lanes
+// that is the registers first, the lanes of the last one after them.
+TF_GC_HOST_DEVICE inline float TreeSum(float* values) {
+  constexpr int kLanes = 16;
+  for (int step = kLanes; step < kBlockSize; step *= 2) {
+    for (int row = 0; row < kBlockSize; row += 2 * step) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        values[row + lane] += values[row + lane + step];
+      }
+    }
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    for (int lane = 0; lane < step; ++lane) values[lane] += values[lane + step];
+  }
+  return values[0];
+}
+
+// The codecs say what a block becomes for a team that shares it. Each member
+// has kElements of the elements, with zeros for those after the end of the
+// tensor, and calls every function together with the others. This is the CPU's
+// team, of one; the GPU's is in gpu_team.cuh.
+struct Alone {
+  static constexpr int kElements = kBlockSize;
+
+  // The elements of the block that are in the tensor, up to kBlockSize.
+  int size;
+
+  // Whether the member's element i is.
+  TF_GC_HOST_DEVICE bool Inside(int i) const { return i < size; }
+  // TreeSum() over all members' values, which it may overwrite.
+  TF_GC_HOST_DEVICE float Sum(float* values) const { return TreeSum(values); }
+  // The largest of all members' values, which are not negative.
+  TF_GC_HOST_DEVICE float Max(float value) const { return value; }
+  // Whether it is true for all members.
+  TF_GC_HOST_DEVICE bool All(bool condition) const { return condition; }
+  // The same, and for the teams that have to take the same path as this one.
+  TF_GC_HOST_DEVICE bool AllTeams(bool condition) const { return condition; }
+};
+
+// Whether all of a member's elements are finite.
+template <int kElements>
+TF_GC_HOST_DEVICE inline bool AreFinite(const float* p) {
+  bool finite = true;
+  for (int i = 0; i < kElements; ++i) finite &= IsFinite(p[i]);
+  return finite;
+}
+
+// Whether all of the block's elements are in the tensor and finite, as they are
+// in nearly all blocks: where it is known that they are, less is to be done.
+template <typename Team>
+TF_GC_HOST_DEVICE inline bool IsWhole(const Team& team, const float* p) {
+  return team.AllTeams(team.size == kBlockSize &&
+                       AreFinite<Team::kElements>(p));
+}
+
+// The functions below take the first `size` <= kBlockSize elements of a block.
+
+// `addend` is null, or what is added after the residual.
+template <typename T>
+inline void LoadBlock(const T* gradient, const float* residual,
+                      const float* addend, int size, float* p) {
+  for (int i = 0; i < size; ++i) p[i] = ToFloat(gradient[i]) + residual[i];
+  if (addend != nullptr) {
+    for (int i = 0; i < size; ++i) p[i] += addend[i];
+  }
+  for (int i = size; i < kBlockSize; ++i) p[i] = 0;
+}
+
+// Encodes a block as `Definition` (TwoBitFixed and the like) says.
+template <typename Definition, typename T>
+inline void EncodeBlock(const T* gradient, const float* residual_in,
+                        const float* addend, float* residual_out, int size,
+                        float threshold, uint8_t* codes, uint16_t* scale) {
+  // In arrays of their own, which the compiler knows not to overlap.
+  float p[kBlockSize];
+  float residual[kBlockSize] = {};
+  float kept[kBlockSize];
+  uint8_t code[kBlockSize];
+  LoadBlock(gradient, residual_in, addend, size, p);
+  for (int i = 0; i < size; ++i) residual[i] = residual_in[i];
+  Definition::Encode(Alone{size}, p, residual, threshold, code, kept, scale);
+  for (int i = 0; i < size; ++i) residual_out[i] = kept[i];
+  PackBlock<CodeBits(Definition::kCodec)>(code, codes);
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_BLOCK_H_

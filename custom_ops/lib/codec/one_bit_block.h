@@ -1,0 +1,161 @@
+// The scalar definition of the one-bit codecs: what a block becomes.
+//
+// This header is plain C++ that nvcc and the host compiler both accept.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_ONE_BIT_BLOCK_H_
+#define TF_GC_CUSTOM_OPS_LIB_CODEC_ONE_BIT_BLOCK_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+
+// The scale of each block in kOneBitFixed.
+constexpr uint16_t kScaleOne = 0x3f80;
+
+// The scale of a block from the sum of the magnitudes of its `count` elements.
+TF_GC_HOST_DEVICE inline BFloat16 MeanScale(float sum, int count) {
+  BFloat16 scale;
+  RoundTo(sum / static_cast<float>(count), &scale);
+  return scale;
+}
+
+// The value that a code stands for.
+TF_GC_HOST_DEVICE inline float SignValue(bool plus, float scale) {
+  return plus ? scale : -scale;
+}
+
+// Encodes a member's elements: is_plus(p[i]) gives the signs, `scale` what they
+// are multiplied with if all elements of the block are finite. `kWhole`: as
+// IsWhole() says. Returns the scale that is sent.
+template <bool kWhole, typename Team, typename IsPlus>
+TF_GC_HOST_DEVICE inline uint16_t EncodeSigns(const Team& team, const float* p,
+                                              const float* residual,
+                                              BFloat16 scale, IsPlus is_plus,
+                                              uint8_t* code, float* kept) {
+  constexpr int kElements = Team::kElements;
+  const bool finite = kWhole || team.All(AreFinite<kElements>(p));
+  const float value = ToFloat(scale);
+  for (int i = 0; i < kElements; ++i) {
+    const bool plus = is_plus(p[i]);
+    code[i] = plus && finite && (kWhole || team.Inside(i));
+    kept[i] = finite ? p[i] - SignValue(plus, value) : residual[i];
+  }
+  return finite ? scale.bits : kScaleNaN;
+}
+
+template <typename Team, typename IsPlus>
+TF_GC_HOST_DEVICE inline uint16_t EncodeOneBit(const Team& team, const float* p,
+                                               const float* residual,
+                                               BFloat16 scale, IsPlus is_plus,
+                                               uint8_t* code, float* kept) {
+  return IsWhole(team, p)
+             ? EncodeSigns<true>(team, p, residual, scale, is_plus, code, kept)
+             : EncodeSigns<false>(team, p, residual, scale, is_plus, code,
+                                  kept);
+}
+
+// The sums of a block over the messages, whose codes[r] and scales[r] point at
+// their first block.
+TF_GC_HOST_DEVICE inline void SumOneBitBlock(const uint8_t* const* codes,
+                                             const uint16_t* const* scales,
+                                             int64_t replicas, int64_t block,
+                                             float* sums) {
+  for (int64_t r = 0; r < replicas; ++r) {
+    uint8_t code[kBlockSize];
+    UnpackBlock<1>(codes[r] + block * CodeBytes(Codec::kOneBitAuto), code);
+    const float scale = ToFloat(BFloat16{scales[r][block]});
+    for (int i = 0; i < kBlockSize; ++i) {
+      const float value = SignValue(code[i], scale);
+      sums[i] = r == 0 ? value : sums[i] + value;
+    }
+  }
+}
+
+TF_GC_HOST_DEVICE inline bool IsNaNScale(uint16_t scale) {
+  return (scale & 0x7fff) > 0x7f80;
+}
+
+// ---- The codecs -------------------------------------------------------------
+//
+// The functions are those of two_bit_block.h.
+
+struct OneBitFixed {
+  static constexpr Codec kCodec = Codec::kOneBitFixed;
+
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float threshold,
+                                       uint8_t* code, float* kept,
+                                       uint16_t* scale) {
+    *scale = EncodeOneBit(
+        team, p, residual, BFloat16{kScaleOne},
+        [=](float element) { return element > threshold; }, code, kept);
+  }
+
+  // Counts in float32, exact up to 2^24 messages.
+  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
+                                         const uint16_t* const* scales,
+                                         int64_t replicas, int64_t block, float,
+                                         float* sums) {
+    SumOneBitBlock(codes, scales, replicas, block, sums);
+  }
+
+  TF_GC_HOST_DEVICE static void CountBlock(const uint8_t* const* codes,
+                                           const uint16_t* const* scales,
+                                           int64_t replicas, int64_t block,
+                                           int bits, uint8_t* counts) {
+    constexpr int kFields = kCodesPerByte<1>;
+    constexpr int64_t kBytes = CodeBytes(kCodec);
+    bool marked = false;
+    for (int64_t r = 0; r < replicas; ++r) {
+      marked |= IsNaNScale(scales[r][block]);
+    }
+    for (int64_t i = block * kBytes; i < (block + 1) * kBytes; ++i) {
+      int plus[kFields] = {};
+      for (int64_t r = 0; r < replicas; ++r) {
+        for (int j = 0; j < kFields; ++j) {
+          plus[j] += codes[r][i] >> CodeShift<1>(j) & 1;
+        }
+      }
+      uint16_t count[kFields];
+      for (int j = 0; j < kFields; ++j) {
+        count[j] = CountOf(2 * plus[j], replicas, marked, bits);
+      }
+      StoreCounts<kFields>(count, i, bits, counts);
+    }
+  }
+};
+
+// The scale of EF-SignSGD (Karimireddy et al. 2019), for each block.
+struct OneBitAuto {
+  static constexpr Codec kCodec = Codec::kOneBitAuto;
+
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float,
+                                       uint8_t* code, float* kept,
+                                       uint16_t* scale) {
+    float magnitudes[Team::kElements];
+    for (int i = 0; i < Team::kElements; ++i) magnitudes[i] = Abs(p[i]);
+    const BFloat16 mean = MeanScale(team.Sum(magnitudes), team.size);
+    *scale = EncodeOneBit(
+        team, p, residual, mean, [](float element) { return element >= 0; },
+        code, kept);
+  }
+
+  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
+                                         const uint16_t* const* scales,
+                                         int64_t replicas, int64_t block, float,
+                                         float* sums) {
+    SumOneBitBlock(codes, scales, replicas, block, sums);
+  }
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_ONE_BIT_BLOCK_H_

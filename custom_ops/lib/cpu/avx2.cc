@@ -1,0 +1,49 @@
+// The functions of functions.h for AVX2.
+
+#include "custom_ops/lib/cpu/functions.h"
+
+#if TF_GC_X86_64
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/one_bit_block.h"
+#include "custom_ops/lib/codec/two_bit_block.h"
+#include "custom_ops/lib/cpu/simd_target.h"
+#include "custom_ops/lib/wire/wire.h"
+
+TF_GC_BEGIN_TARGET("avx2,f16c,popcnt")
+
+#include "custom_ops/lib/cpu/simd_avx2.h"
+
+namespace tf_gc {
+namespace avx2 {
+#include "custom_ops/lib/cpu/functions_simd.inc"
+}  // namespace avx2
+}  // namespace tf_gc
+
+TF_GC_END_TARGET
+
+namespace tf_gc {
+
+template <>
+const FunctionTable<float>& Avx2Functions() {
+  return avx2::kSimdFunctions<float>;
+}
+template <>
+const FunctionTable<Half>& Avx2Functions() {
+  return avx2::kSimdFunctions<Half>;
+}
+template <>
+const FunctionTable<BFloat16>& Avx2Functions() {
+  return avx2::kSimdFunctions<BFloat16>;
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_X86_64

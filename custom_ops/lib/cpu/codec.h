@@ -1,0 +1,92 @@
+// The codecs over ranges of blocks, on the CPU. No TensorFlow here: pointers
+// and counts.
+//
+// With p = gradient + residual, an element that is "finite" (|p| <
+// kMaxMagnitude) and is sent as s gets the residual p - s. In the two-bit
+// codecs one that is not gets the code kCodeNotFinite and keeps its residual;
+// in the one-bit codecs all of its block does, with the scale kScaleNaN.
+//
+// `threshold` is used by the fixed codecs: positive and finite for
+// kTwoBitFixed, finite for kOneBitFixed. `scales` is used where
+// HasScales(codec). A codec or a number of bits that a function does not take
+// ends the program.
+//
+// Every function works on one tensor, or on a range of it that starts at a
+// block boundary. `size` counts elements; only the last block may be partial.
+// Results are the same bits for every Target, number of threads and split into
+// ranges.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_CODEC_H_
+#define TF_GC_CUSTOM_OPS_LIB_CPU_CODEC_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+
+// Instruction sets, in ascending order.
+enum class Target : int { kScalar = 0, kAvx2 = 1, kAvx512 = 2 };
+
+// The best target of this processor.
+Target BestTarget();
+// The target in use: BestTarget() unless one was forced.
+Target ActiveTarget();
+// Makes all later calls use `target`, for tests and benchmarks. Returns false
+// and changes nothing if the processor lacks it.
+bool ForceTarget(Target target);
+
+// `codec` is fixed or automatic, T is float, Half or BFloat16. `residual_in`
+// and `residual_out` are either the same array or do not overlap. `codes` gets
+// NumBlocks(size) * CodeBytes(codec) bytes, padding included, `scales`
+// NumBlocks(size) bfloat16 values.
+template <typename T>
+void Encode(Codec codec, const T* gradient, const float* residual_in,
+            float* residual_out, int64_t size, float threshold, uint8_t* codes,
+            uint16_t* scales);
+
+// Writes the sum over `replicas` >= 1 messages, in their order. codes[r] and
+// scales[r] point at this tensor's (or range's) first block in message r. Reads
+// nothing but NumBlocks(size) blocks of each and writes `size` elements,
+// whatever the messages hold.
+//
+// kTwoBitFixed: (number of plus codes - number of minus codes) * threshold, NaN
+// if any code is kCodeNotFinite. The others: float32 additions in the order of
+// the messages. A 16-bit T is rounded once, at the end, to nearest even.
+template <typename T>
+void DecodeSum(Codec codec, const uint8_t* const* codes,
+               const uint16_t* const* scales, int64_t replicas, int64_t size,
+               float threshold, T* sum);
+
+// Encodes as Encode does, with p = (gradient + residual) + sum, where `sum` is
+// that of DecodeSum over `messages` >= 0 messages, in float32. An element that
+// is not finite in a message is not finite here. `codec` is automatic.
+//
+// What goes to codes_out[0] and scales_out[0] leaves a residual, which the next
+// of the `layers` >= 1 layers encodes, and so on: their sum is what is sent. An
+// element that is not finite in one layer is not finite in the next.
+template <typename T>
+void Reencode(Codec codec, const uint8_t* const* codes,
+              const uint16_t* const* scales, int64_t messages,
+              const T* gradient, const float* residual_in, float* residual_out,
+              int64_t size, int64_t layers, uint8_t* const* codes_out,
+              uint16_t* const* scales_out);
+
+// Writes `blocks` blocks of counts of `bits` bits, which is 4, 8 or 16: the
+// number of plus codes less that of minus codes over `replicas` messages,
+// CountNotFinite() where any of them says "not finite". 1 <= `replicas` <=
+// kMaxReplicas, and `bits` >= CountBits(replicas). `codec` is fixed.
+void Count(Codec codec, const uint8_t* const* codes,
+           const uint16_t* const* scales, int64_t replicas, int64_t blocks,
+           int bits, uint8_t* counts);
+
+// Writes count * unit, or NaN. With CountUnit() these are the bits of DecodeSum
+// over the messages that Count counted. Reads NumBlocks(size) blocks.
+template <typename T>
+void DecodeCounts(const uint8_t* counts, int bits, int64_t size, float unit,
+                  T* sum);
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_CODEC_H_

@@ -1,0 +1,74 @@
+// Tables of the functions that do the work of codec.h, a table for each
+// instruction set. Internal to the library.
+//
+// A call through a pointer also keeps the compiler from moving arithmetic
+// across the change of the rounding mode before or after the call.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_FUNCTIONS_H_
+#define TF_GC_CUSTOM_OPS_LIB_CPU_FUNCTIONS_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/numbers/host_device.h"
+#include "custom_ops/lib/wire/wire.h"
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define TF_GC_X86_64 1
+#else
+#define TF_GC_X86_64 0
+#endif
+
+namespace tf_gc {
+
+// The parameters are those of the functions of the same names. `addend` is
+// null, or a float32 for each element that is added to gradient + residual.
+template <typename T>
+struct CodecFunctions {
+  void (*encode)(const T* gradient, const float* residual_in,
+                 const float* addend, float* residual_out, int64_t size,
+                 float threshold, uint8_t* codes, uint16_t* scales);
+  void (*decode_sum)(const uint8_t* const* codes, const uint16_t* const* scales,
+                     int64_t replicas, int64_t size, float threshold, T* sum);
+  // Null for automatic codecs.
+  void (*count)(const uint8_t* const* codes, const uint16_t* const* scales,
+                int64_t replicas, int64_t blocks, int bits, uint8_t* counts);
+};
+
+template <typename T>
+struct FunctionTable {
+  CodecFunctions<T> two_bit_fixed;
+  CodecFunctions<T> two_bit_auto;
+  CodecFunctions<T> one_bit_fixed;
+  CodecFunctions<T> one_bit_auto;
+  void (*decode_counts)(const uint8_t* counts, int bits, int64_t size,
+                        float unit, T* sum);
+
+  constexpr const CodecFunctions<T>& Of(Codec codec) const {
+    switch (codec) {
+      case Codec::kTwoBitFixed:
+        return two_bit_fixed;
+      case Codec::kTwoBitAuto:
+        return two_bit_auto;
+      case Codec::kOneBitFixed:
+        return one_bit_fixed;
+      case Codec::kOneBitAuto:
+        return one_bit_auto;
+      default:
+        Trap();
+    }
+  }
+};
+
+template <typename T>
+const FunctionTable<T>& ScalarFunctions();
+
+// Defined where TF_GC_X86_64.
+template <typename T>
+const FunctionTable<T>& Avx2Functions();
+template <typename T>
+const FunctionTable<T>& Avx512Functions();
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_FUNCTIONS_H_

@@ -1,0 +1,110 @@
+// The functions of functions.h for every processor: loops over the blocks that
+// the *_block.h define.
+
+#include <cstdint>
+
+#include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/one_bit_block.h"
+#include "custom_ops/lib/codec/two_bit_block.h"
+#include "custom_ops/lib/cpu/functions.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+namespace {
+
+// Calls visit(block, first element, elements in the block) for each block.
+template <typename Visit>
+void ForEachBlock(int64_t size, Visit visit) {
+  for (int64_t first = 0; first < size; first += kBlockSize) {
+    const int64_t rest = size - first;
+    visit(first / kBlockSize, first,
+          static_cast<int>(rest < kBlockSize ? rest : kBlockSize));
+  }
+}
+
+// `Definition` is TwoBitFixed or the definition of another codec.
+template <typename Definition, typename T>
+void EncodeScalar(const T* gradient, const float* residual_in,
+                  const float* addend, float* residual_out, int64_t size,
+                  float threshold, uint8_t* codes, uint16_t* scales) {
+  constexpr Codec kCodec = Definition::kCodec;
+  ForEachBlock(size, [=](int64_t block, int64_t first, int count) {
+    EncodeBlock<Definition>(gradient + first, residual_in + first,
+                            addend == nullptr ? nullptr : addend + first,
+                            residual_out + first, count, threshold,
+                            codes + block * CodeBytes(kCodec),
+                            HasScales(kCodec) ? scales + block : nullptr);
+  });
+}
+
+template <typename Definition, typename T>
+void DecodeSumScalar(const uint8_t* const* codes, const uint16_t* const* scales,
+                     int64_t replicas, int64_t size, float threshold, T* sum) {
+  ForEachBlock(size, [=](int64_t block, int64_t first, int count) {
+    float sums[kBlockSize];
+    Definition::SumBlock(codes, scales, replicas, block, threshold, sums);
+    for (int i = 0; i < count; ++i) RoundTo(sums[i], sum + first + i);
+  });
+}
+
+template <typename Definition>
+void CountScalar(const uint8_t* const* codes, const uint16_t* const* scales,
+                 int64_t replicas, int64_t blocks, int bits, uint8_t* counts) {
+  for (int64_t block = 0; block < blocks; ++block) {
+    Definition::CountBlock(codes, scales, replicas, block, bits, counts);
+  }
+}
+
+template <int kBits, typename T>
+void DecodeCountsOf(const uint8_t* counts, int64_t size, float unit, T* sum) {
+  for (int64_t i = 0; i < size; ++i) {
+    RoundTo(CountValue<kBits>(CountAt<kBits>(counts, i), unit), sum + i);
+  }
+}
+
+template <typename T>
+void DecodeCountsScalar(const uint8_t* counts, int bits, int64_t size,
+                        float unit, T* sum) {
+  switch (bits) {
+    case 4:
+      return DecodeCountsOf<4>(counts, size, unit, sum);
+    case 8:
+      return DecodeCountsOf<8>(counts, size, unit, sum);
+    case 16:
+      return DecodeCountsOf<16>(counts, size, unit, sum);
+  }
+  Trap();
+}
+
+template <typename Definition, typename T>
+constexpr CodecFunctions<T> Fixed() {
+  return {EncodeScalar<Definition, T>, DecodeSumScalar<Definition, T>,
+          CountScalar<Definition>};
+}
+
+template <typename Definition, typename T>
+constexpr CodecFunctions<T> Auto() {
+  return {EncodeScalar<Definition, T>, DecodeSumScalar<Definition, T>, nullptr};
+}
+
+template <typename T>
+constexpr FunctionTable<T> kScalarFunctions = {
+    Fixed<TwoBitFixed, T>(), Auto<TwoBitAuto, T>(), Fixed<OneBitFixed, T>(),
+    Auto<OneBitAuto, T>(), DecodeCountsScalar<T>};
+
+}  // namespace
+
+template <>
+const FunctionTable<float>& ScalarFunctions() {
+  return kScalarFunctions<float>;
+}
+template <>
+const FunctionTable<Half>& ScalarFunctions() {
+  return kScalarFunctions<Half>;
+}
+template <>
+const FunctionTable<BFloat16>& ScalarFunctions() {
+  return kScalarFunctions<BFloat16>;
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,24 @@
+// Compiles the functions between TF_GC_BEGIN_TARGET and TF_GC_END_TARGET for
+// another instruction set than the rest of the file.
+//
+// What is used in such a region and has external linkage (templates and inline
+// functions of other headers) must be included before the region: the linker
+// keeps one copy for the whole program, which must run on every processor.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_
+#define TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_
+
+#define TF_GC_PRAGMA(text) _Pragma(#text)
+
+#if defined(__clang__)
+#define TF_GC_BEGIN_TARGET(features)                                   \
+  TF_GC_PRAGMA(clang attribute push(__attribute__((target(features))), \
+                                    apply_to = function))
+#define TF_GC_END_TARGET TF_GC_PRAGMA(clang attribute pop)
+#else
+#define TF_GC_BEGIN_TARGET(features) \
+  TF_GC_PRAGMA(GCC push_options) TF_GC_PRAGMA(GCC target features)
+#define TF_GC_END_TARGET TF_GC_PRAGMA(GCC pop_options)
+#endif
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_

@@ -1,0 +1,259 @@
+// Encode and Reencode on a GPU.
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/one_bit_block.h"
+#include "custom_ops/lib/codec/two_bit_block.h"
+#include "custom_ops/lib/cuda/codec.h"
+#include "custom_ops/lib/cuda/launch.h"
+#include "custom_ops/lib/cuda/messages.cuh"
+#include "custom_ops/lib/cuda/numbers.cuh"
+#include "custom_ops/lib/cuda/tables.h"
+#include "custom_ops/lib/cuda/team.cuh"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+namespace gpu {
+namespace {
+
+constexpr int kTeams = kThreads / Team::kLanes;  // of a thread block
+
+struct EncodeParams {
+  TensorTable<Gradient> tensors;
+  MessageLayout layout;
+  MessageHeader header;
+  float threshold;
+  // The messages of the shards from `first_shard` on, of which one is zeros;
+  // or, of one shard, those of its layers.
+  uint8_t* messages;
+  int first_shard;
+  int shards;
+  int layers;
+  int skip;
+  // The blocks of this launch, and whether it writes the frames.
+  int first;
+  int end;
+  bool frames;
+};
+
+struct ReencodeParams : EncodeParams {
+  RowTable rows;
+};
+
+// Thread blocks on a multiprocessor, as many as their registers allow.
+template <typename Params>
+constexpr int kPerMultiprocessor =
+    std::is_same_v<Params, ReencodeParams> ? 2 : 4;
+
+template <typename Definition>
+using DecoderOf = std::conditional_t<CodeBits(Definition::kCodec) == 2,
+                                     TwoBitDecoder<true>, OneBitDecoder>;
+
+template <typename Definition, typename T, typename Params>
+__global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
+    EncodeKernel(const __grid_constant__ Params params) {
+  constexpr bool kReencode = std::is_same_v<Params, ReencodeParams>;
+  constexpr int kCodeBits = CodeBits(Definition::kCodec);
+  const MessageLayout& layout = params.layout;
+  const int thread = blockIdx.x * kThreads + threadIdx.x;
+  const int threads = gridDim.x * kThreads;
+  if (params.frames) {
+    for (int i = thread; i < params.shards * params.layers; i += threads) {
+      WriteFrame(layout, params.header, params.messages + i * layout.size);
+    }
+  }
+  float start_of_sum = 0;
+  if constexpr (kReencode) {
+    start_of_sum = StartOfSum(AnyUnexpected(params.rows));
+    // No rows have the sum 0.
+    if (params.rows.groups == 0) start_of_sum = 0;
+  }
+
+  const int lane = threadIdx.x % Team::kLanes;
+  TensorCursor<Gradient> cursor;
+  // All lanes of a warp go through the loop together.
+  const int of_warp = thread / kWarp * (kWarp / Team::kLanes);
+  for (int i = params.first + of_warp; i < params.end;
+       i += threads / Team::kLanes) {
+    const int block = i + threadIdx.x % kWarp / Team::kLanes;
+    const int size = block < params.end && cursor.Seek(params.tensors, block)
+                         ? cursor.Size(block)
+                         : 0;
+    const int shard_of_block = ShardOf(block, layout.blocks);
+    const int in_shard =
+        block - shard_of_block * static_cast<int>(layout.blocks);
+    const int shard = shard_of_block - params.first_shard;
+    const bool writes =
+        block < params.end && shard >= 0 && shard < params.shards;
+    const bool sends = writes && shard != params.skip && size > 0;
+    const int64_t first = size > 0 ? cursor.First(block) : 0;
+    const T* gradient = static_cast<const T*>(cursor.tensor.gradient) + first;
+    const float* residual_in = cursor.tensor.residual_in + first;
+    float* residual_out = cursor.tensor.residual_out + first;
+    float p[Team::kElements];
+    float residual[Team::kElements];
+    if (!sends && residual_in != residual_out) {
+      const Team copies = {lane, size};
+      LoadElements(copies, cursor.aligned, residual_in, residual);
+      StoreElements(copies, cursor.aligned, residual, residual_out);
+    }
+    // What is not sent is encoded as no element, which gives zeros.
+    const Team team = {lane, sends ? size : 0};
+    LoadElements(team, cursor.aligned, gradient, p);
+    LoadElements(team, cursor.aligned, residual_in, residual);
+    for (int i = 0; i < Team::kElements; ++i) p[i] += residual[i];
+    if constexpr (kReencode) {
+      float sums[Team::kElements];
+      for (float& sum : sums) sum = start_of_sum;
+      if (sends) {
+        AddRows<DecoderOf<Definition>>(params.rows, in_shard, lane, 0.0f, sums);
+      }
+      for (int i = 0; i < Team::kElements; ++i) {
+        if (team.Inside(i)) p[i] += sums[i];
+      }
+    }
+    uint8_t* message = params.messages + shard * layout.size;
+    float kept[Team::kElements];
+    for (int layer = 0; layer < (kReencode ? params.layers : 1); ++layer) {
+      uint8_t code[Team::kElements];
+      uint16_t scale = 0;
+      Definition::Encode(team, p, residual, params.threshold, code, kept,
+                         &scale);
+      if (!sends) scale = 0;
+      StoreCodes<kCodeBits>(lane, code,
+                            writes ? layout.Codes(message, in_shard) : nullptr);
+      if (HasScales(Definition::kCodec) && writes && lane == 0) {
+        *layout.Scales(message, in_shard) = scale;
+      }
+      if constexpr (kReencode) {
+        // The next layer encodes what this one leaves.
+        for (int i = 0; i < Team::kElements; ++i) {
+          const bool finite =
+              kCodeBits == 1 ? !IsNaNScale(scale) : code[i] != kCodeNotFinite;
+          residual[i] = kept[i];
+          if (team.Inside(i)) p[i] = StartOfSum(!finite) + kept[i];
+        }
+        message += layout.size;
+      }
+    }
+    StoreElements(team, cursor.aligned, kept, residual_out);
+  }
+}
+
+// Launches the kernel over the blocks [first, end), some of which may be after
+// the end of the bucket.
+template <typename Definition, typename T, typename Params>
+int LaunchEncode(const Gradient* tensors, int64_t count, int first, int end,
+                 Params* params, cudaStream_t stream) {
+  params->frames = true;
+  return ForTables(tensors, count, &params->tensors,
+                   [=](int first_block, int end_block, bool last) -> int {
+                     params->first = std::max(first, first_block);
+                     params->end = last ? end : std::min(end, end_block);
+                     const int blocks = params->end - params->first;
+                     if (blocks <= 0 && !params->frames) return cudaSuccess;
+                     const int error = Launch<Params>(
+                         EncodeKernel<Definition, T, Params>, *params, blocks,
+                         kTeams, kPerMultiprocessor<Params>, stream);
+                     params->frames = false;
+                     return error;
+                   });
+}
+
+}  // namespace
+
+int Encode(Codec codec, DType dtype, const Gradient* tensors, int64_t count,
+           int64_t shards, int64_t skip, float threshold, uint8_t* messages,
+           CUstream_st* stream) {
+  if (!EncodesGradients(codec)) return cudaErrorInvalidValue;
+  const int64_t shard_blocks = ShardBlocks(BlocksOf(tensors, count), shards);
+  if (shard_blocks * shards >= kEndOfBlocks || shards >= kEndOfBlocks) {
+    return cudaErrorInvalidValue;
+  }
+  if (!IsAligned(messages)) return cudaErrorMisalignedAddress;
+  EncodeParams params;
+  params.layout = LayoutOf(codec, shard_blocks);
+  params.header = HeaderOf(codec, shard_blocks, threshold);
+  params.threshold = threshold;
+  params.messages = messages;
+  params.first_shard = 0;
+  params.shards = static_cast<int>(shards);
+  params.layers = 1;
+  params.skip = static_cast<int>(skip);
+  const int end = static_cast<int>(shard_blocks * shards);
+  return ForType(dtype, cudaErrorInvalidValue, [&](auto* type) -> int {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const auto launch = [&](auto definition) {
+      return LaunchEncode<decltype(definition), T>(tensors, count, 0, end,
+                                                   &params, stream);
+    };
+    switch (codec) {
+      case Codec::kTwoBitFixed:
+        return launch(TwoBitFixed());
+      case Codec::kTwoBitAuto:
+        return launch(TwoBitAuto());
+      case Codec::kOneBitFixed:
+        return launch(OneBitFixed());
+      case Codec::kOneBitAuto:
+        return launch(OneBitAuto());
+      default:
+        return cudaErrorInvalidValue;
+    }
+  });
+}
+
+int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
+             int64_t others, const Gradient* tensors, int64_t count,
+             int64_t shard, int64_t shards, int64_t layers, uint8_t* messages,
+             CUstream_st* stream) {
+  if (!IsAuto(codec) || layers < 1 || layers > kMaxLayers) {
+    return cudaErrorInvalidValue;
+  }
+  const int64_t blocks = BlocksOf(tensors, count);
+  const int64_t shard_blocks = ShardBlocks(blocks, shards);
+  if (shard_blocks * shards >= kEndOfBlocks || shards >= kEndOfBlocks) {
+    return cudaErrorInvalidValue;
+  }
+  if (!IsAligned(messages)) return cudaErrorMisalignedAddress;
+  ReencodeParams params;
+  const int error =
+      FillRows(codec, shard_blocks, 0.0f, rows, others, &params.rows);
+  if (error != cudaSuccess) return error;
+  params.layout = params.rows.layout;
+  params.header = params.rows.header;
+  params.threshold = 0.0f;
+  params.messages = messages;
+  params.first_shard = static_cast<int>(shard);
+  params.shards = 1;
+  params.layers = static_cast<int>(layers);
+  params.skip = -1;
+  int first = static_cast<int>(shard * shard_blocks);
+  int end = static_cast<int>(first + shard_blocks);
+  const bool in_place =
+      std::all_of(tensors, tensors + count, [](const Gradient& tensor) {
+        return tensor.residual_in == tensor.residual_out;
+      });
+  if (!in_place) {  // The residuals of the other shards are copied.
+    first = 0;
+    end = std::max(end, static_cast<int>(blocks));
+  }
+  return ForType(dtype, cudaErrorInvalidValue, [&](auto* type) -> int {
+    using T = std::remove_pointer_t<decltype(type)>;
+    switch (codec) {
+      case Codec::kTwoBitAuto:
+        return LaunchEncode<TwoBitAuto, T>(tensors, count, first, end, &params,
+                                           stream);
+      case Codec::kOneBitAuto:
+        return LaunchEncode<OneBitAuto, T>(tensors, count, first, end, &params,
+                                           stream);
+      default:
+        return cudaErrorInvalidValue;
+    }
+  });
+}
+
+}  // namespace gpu
+}  // namespace tf_gc

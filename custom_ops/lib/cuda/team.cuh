@@ -1,0 +1,140 @@
+// A block on a GPU: 16 lanes share it, so that a warp has two blocks, and each
+// lane has 8 of its 128 elements, which are two 16-byte accesses of float32:
+//
+//   lane l of 16:  elements 4 l to 4 l + 3 and 64 + 4 l to 64 + 4 l + 3
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_TEAM_CUH_
+#define TF_GC_CUSTOM_OPS_LIB_CUDA_TEAM_CUH_
+
+#include <cstdint>
+
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+namespace gpu {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// A team of block.h. All lanes of a warp call its functions together.
+struct Team {
+  static constexpr int kLanes = 16;
+  static constexpr int kElements = kBlockSize / kLanes;
+  static constexpr int kQuad = 4;  // elements that follow each other
+  static constexpr int kQuads = kElements / kQuad;
+
+  int lane;  // of kLanes
+  int size;  // elements of the block that are in the tensor
+
+  // The place in the block of a lane's element i.
+  static __device__ int Index(int lane, int i) {
+    return i / kQuad * (kBlockSize / kQuads) + lane * kQuad + i % kQuad;
+  }
+
+  __device__ bool Inside(int i) const { return Index(lane, i) < size; }
+
+  // TreeSum() adds over the bits of an element's index in the order 4, 5, 6, 3,
+  // 2, 1, 0. Bits 2 to 5 are those of the lane; bits 0, 1 and 6 choose one of
+  // its elements. In the first two steps a lane keeps half of its sums and
+  // hands the others to its partner, which takes 10 shuffles and not 32.
+  __device__ float Sum(const float* values) const {
+    const bool bit4 = lane & 4;
+    float four[4];  // bit 4 is done; bit 1 is the lane's bit 4
+    for (int i = 0; i < 4; ++i) {
+      const int low = i % 2 + i / 2 * 4;
+      four[i] = Exchange(values[low], values[low + 2], bit4, 4);
+    }
+    const bool bit5 = lane & 8;
+    float two[2];  // bit 5 is done; bit 0 is the lane's bit 5
+    for (int i = 0; i < 2; ++i) {
+      two[i] = Exchange(four[2 * i], four[2 * i + 1], bit5, 8);
+    }
+    float sum = two[0] + two[1];                      // bit 6
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);        // bit 3
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);        // bit 2
+    sum += __shfl_xor_sync(kAllLanes, sum, 4);        // bit 1
+    return sum + __shfl_xor_sync(kAllLanes, sum, 8);  // bit 0
+  }
+
+  __device__ float Max(float value) const {
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, step));
+    }
+    return value;
+  }
+
+  __device__ bool All(bool condition) const {
+    const unsigned lanes = __ballot_sync(kAllLanes, condition);
+    const unsigned own = (1u << kLanes) - 1;
+    return (lanes >> (threadIdx.x % kWarp - lane) & own) == own;
+  }
+
+  __device__ bool AllTeams(bool condition) const {
+    return __all_sync(kAllLanes, condition);
+  }
+
+ private:
+  // The sum of one of the two values over the lane and its partner.
+  static __device__ float Exchange(float low, float high, bool keep_high,
+                                   int partner) {
+    const float handed =
+        __shfl_xor_sync(kAllLanes, keep_high ? low : high, partner);
+    return (keep_high ? high : low) + handed;
+  }
+};
+
+// The codes of a lane's quads, packed, which are kBits * 4 bits each, go to a
+// block's codes: the lanes join them so that each store has those of 16
+// elements.
+template <int kBits>
+__device__ inline void StoreCodes(int lane, const uint8_t* code,
+                                  uint8_t* codes) {
+  constexpr int kQuadBits = kBits * Team::kQuad;
+  unsigned quads[Team::kQuads] = {};
+  for (int i = 0; i < Team::kElements; ++i) {
+    const int shift = kQuadBits - kBits * (i % Team::kQuad + 1);
+    quads[i / Team::kQuad] |= static_cast<unsigned>(code[i]) << shift;
+  }
+  // An odd lane takes the second quad of both, an even one the first.
+  const bool odd = lane & 1;
+  unsigned own = odd ? quads[1] : quads[0];
+  unsigned other = __shfl_xor_sync(kAllLanes, odd ? quads[0] : quads[1], 1);
+  const unsigned even_lanes = odd ? other : own;
+  const unsigned odd_lanes = odd ? own : other;
+  // Within a byte the first element is in the high bits, bytes are in order.
+  own = kQuadBits == 8 ? even_lanes | odd_lanes << 8
+                       : even_lanes << 4 | odd_lanes;
+  other = __shfl_xor_sync(kAllLanes, own, 2);
+  if (codes == nullptr || (lane & 2) != 0) return;
+  const unsigned word = own | other << 2 * kQuadBits;
+  constexpr int kBytes = kQuadBits / 2;
+  uint8_t* to = codes + (odd ? kBlockSize * kBits / 16 : 0) + lane / 4 * kBytes;
+  if constexpr (kBytes == 4) {
+    *reinterpret_cast<uint32_t*>(to) = word;
+  } else {
+    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(word);
+  }
+}
+
+// The bytes that hold a lane's quads of codes, as they are in a message.
+template <int kBits>
+struct CodeBytesOfLane {
+  uint8_t quads[Team::kQuads];
+
+  static __device__ CodeBytesOfLane Load(int lane, const uint8_t* codes) {
+    const int byte = lane * kBits / 2;
+    return {codes[byte], codes[byte + kBlockSize * kBits / 16]};
+  }
+
+  // The kBits * 4 bits of a quad's codes.
+  __device__ unsigned Quad(int lane, int quad) const {
+    const unsigned byte = quads[quad];
+    return kBits == 2 ? byte : byte >> (lane % 2 == 0 ? 4 : 0) & 0x0fu;
+  }
+};
+
+}  // namespace gpu
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_CUDA_TEAM_CUH_

@@ -1,0 +1,271 @@
+// The wire format: the one definition of what a message looks like.
+//
+// A message carries the blocks of a bucket. A bucket is a list of tensors; each
+// tensor is flattened and cut into blocks of kBlockSize consecutive elements,
+// its last block may be partial, and the blocks of all tensors follow each
+// other in list order.
+//
+//   offset 0                 MessageHeader                      16 bytes
+//   codes_offset             blocks * CodeBytes(codec)
+//   scales_offset            blocks * 2, HasScales(codec) only, bfloat16
+//   padding_offset           zeros up to a multiple of kMessageAlignment
+//
+// A bucket can be cut into shards of ShardBlocks() blocks, a message for each.
+// The blocks of the last shards that lie beyond the bucket's end are zeros.
+//
+// Codes are MXNet's: element 0 of a byte is in its top bit or two, bytes are in
+// address order. The codes after the last element of a partial block are 0.
+// Counts are two's complement; of two in a byte the first is in the high bits.
+// All numbers are little-endian.
+//
+// This header is plain C++ that nvcc and the host compiler both accept.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_WIRE_WIRE_H_
+#define TF_GC_CUSTOM_OPS_LIB_WIRE_WIRE_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/numbers/host_device.h"
+
+namespace tf_gc {
+
+// A message is a row of int64 words: TensorFlow's collectives carry int64 on
+// every device, and its GPU kernels keep it in device memory (unlike int32).
+using WireWord = int64_t;
+
+constexpr uint16_t kWireMagic = 0x4347;  // "GC"
+constexpr uint8_t kWireVersion = 1;
+
+constexpr int64_t kBlockSize = 128;        // elements
+constexpr int64_t kScaleBytes = 2;         // bfloat16
+constexpr int64_t kMessageAlignment = 16;  // bytes
+
+// How the elements of a message are coded. In C++ a Codec can have other values
+// than these, as one does that was read from somewhere: functions of a Codec
+// that cannot report an error trap at those.
+enum class Codec : uint8_t {
+  kTwoBitFixed = 1,  // sends +threshold, -threshold or 0
+  kTwoBitAuto = 2,   // sends +scale, -scale or 0, a scale for each block
+  // The sum of the messages of a fixed codec over replicas, in units of what it
+  // sends: a count of this many bits for each element.
+  kCounts4 = 3,
+  kCounts8 = 4,
+  kCounts16 = 5,
+  kOneBitFixed = 6,  // sends +1 or -1
+  kOneBitAuto = 7,   // sends +scale or -scale, a scale for each block
+};
+
+// The codec that users and attributes of ops call `name`. False if there is
+// none of that name.
+inline bool FindCodec(const char* name, bool automatic, Codec* codec) {
+  if (std::strcmp(name, "two_bit") == 0) {
+    *codec = automatic ? Codec::kTwoBitAuto : Codec::kTwoBitFixed;
+  } else if (std::strcmp(name, "one_bit") == 0) {
+    *codec = automatic ? Codec::kOneBitAuto : Codec::kOneBitFixed;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Whether what is sent follows from the parameters alone: sums are counts.
+TF_GC_HOST_DEVICE constexpr bool IsFixed(Codec codec) {
+  return codec == Codec::kTwoBitFixed || codec == Codec::kOneBitFixed;
+}
+
+// Whether what is sent is found from each block: sums are encoded again.
+TF_GC_HOST_DEVICE constexpr bool IsAuto(Codec codec) {
+  return codec == Codec::kTwoBitAuto || codec == Codec::kOneBitAuto;
+}
+
+// Whether gradients are encoded with it, which excludes counts and values that
+// are no codec.
+TF_GC_HOST_DEVICE constexpr bool EncodesGradients(Codec codec) {
+  return IsFixed(codec) || IsAuto(codec);
+}
+
+// Whether it holds sums of messages of a fixed codec.
+TF_GC_HOST_DEVICE constexpr bool IsCounts(Codec codec) {
+  return codec == Codec::kCounts4 || codec == Codec::kCounts8 ||
+         codec == Codec::kCounts16;
+}
+
+// Whether each block has a scale. That of kOneBitFixed is 1, or NaN.
+TF_GC_HOST_DEVICE constexpr bool HasScales(Codec codec) {
+  return IsAuto(codec) || codec == Codec::kOneBitFixed;
+}
+
+// The most layers of a sum with automatic scales: messages of which each
+// encodes what those before it left.
+constexpr int64_t kMaxLayers = 2;
+
+// The most replicas whose sum is sent as counts.
+constexpr int64_t kMaxReplicas = 32767;
+
+// The bits of a count over 1 to kMaxReplicas replicas: the fewest that hold
+// [-replicas, replicas] and CountNotFinite().
+TF_GC_HOST_DEVICE constexpr int CountBits(int64_t replicas) {
+  return replicas <= 7 ? 4 : replicas <= 127 ? 8 : 16;
+}
+
+// The count of an element that was not finite on some replica.
+TF_GC_HOST_DEVICE constexpr int CountNotFinite(int bits) {
+  return -(1 << (bits - 1));
+}
+
+TF_GC_HOST_DEVICE constexpr Codec CountsCodec(int bits) {
+  switch (bits) {
+    case 4:
+      return Codec::kCounts4;
+    case 8:
+      return Codec::kCounts8;
+    case 16:
+      return Codec::kCounts16;
+  }
+  Trap();
+}
+
+// What a count of 1 stands for. `codec` is fixed.
+TF_GC_HOST_DEVICE constexpr float CountUnit(Codec codec, float threshold) {
+  switch (codec) {
+    case Codec::kTwoBitFixed:
+      return threshold;
+    case Codec::kOneBitFixed:
+      return 1.0f;
+    default:
+      Trap();
+  }
+}
+
+// The bits of an element's code or count.
+TF_GC_HOST_DEVICE constexpr int CodeBits(Codec codec) {
+  switch (codec) {
+    case Codec::kTwoBitFixed:
+    case Codec::kTwoBitAuto:
+      return 2;
+    case Codec::kCounts4:
+      return 4;
+    case Codec::kCounts8:
+      return 8;
+    case Codec::kCounts16:
+      return 16;
+    case Codec::kOneBitFixed:
+    case Codec::kOneBitAuto:
+      return 1;
+  }
+  Trap();
+}
+
+// The bytes of a block's codes or counts.
+TF_GC_HOST_DEVICE constexpr int64_t CodeBytes(Codec codec) {
+  return kBlockSize * CodeBits(codec) / 8;
+}
+
+// The bytes of a block in a message.
+TF_GC_HOST_DEVICE constexpr int64_t BlockBytes(Codec codec) {
+  return CodeBytes(codec) + (HasScales(codec) ? kScaleBytes : 0);
+}
+
+// The two-bit codec of a threshold, of which 0 stands for "automatic". Takes
+// the bits: a thread that flushes subnormal numbers takes those for 0.
+constexpr Codec TwoBitCodec(uint32_t threshold_bits) {
+  return (threshold_bits & 0x7fffffffu) == 0 ? Codec::kTwoBitAuto
+                                             : Codec::kTwoBitFixed;
+}
+
+// The two bits of an element. One bit has no code to spare: it is 1 for plus,
+// 0 for minus, and a block with an element that is not finite has kScaleNaN.
+constexpr uint8_t kCodeZero = 0b00;
+constexpr uint8_t kCodeNotFinite = 0b01;
+constexpr uint8_t kCodeMinus = 0b10;
+constexpr uint8_t kCodePlus = 0b11;
+constexpr uint16_t kScaleNaN = 0x7fc0;
+
+struct MessageHeader {
+  uint16_t magic;
+  uint8_t version;
+  uint8_t codec;
+  // Of a float32: the threshold, 0 for automatic scales. In counts it is the
+  // value of a count of 1: the threshold of kTwoBitFixed, 1 for kOneBitFixed.
+  uint32_t threshold_bits;
+  int64_t blocks;
+};
+static_assert(sizeof(MessageHeader) == 16,
+              "the header is 16 bytes on the wire");
+
+inline MessageHeader HeaderOf(Codec codec, int64_t blocks, float threshold) {
+  return {kWireMagic, kWireVersion, static_cast<uint8_t>(codec),
+          BitCast<uint32_t>(threshold), blocks};
+}
+
+TF_GC_HOST_DEVICE constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+TF_GC_HOST_DEVICE constexpr int64_t NumBlocks(int64_t elements) {
+  return elements / kBlockSize + (elements % kBlockSize != 0);
+}
+
+// The most blocks of a message: more than fit into any memory, and so few that
+// the bytes of a message fit into an int64.
+constexpr int64_t kMaxBlocks = int64_t{1} << 54;
+
+// The blocks of each of `shards` >= 1 shards of a bucket of `blocks` blocks.
+TF_GC_HOST_DEVICE constexpr int64_t ShardBlocks(int64_t blocks,
+                                                int64_t shards) {
+  return blocks / shards + (blocks % shards != 0);
+}
+
+// Byte offsets in a message of `blocks` <= kMaxBlocks blocks of a codec.
+struct MessageLayout {
+  int64_t blocks;
+  int64_t code_bytes;  // of a block
+  int64_t codes_offset;
+  int64_t scales_offset;
+  int64_t padding_offset;
+  int64_t size;
+
+  constexpr int64_t words() const {
+    return size / static_cast<int64_t>(sizeof(WireWord));
+  }
+
+  // Where the codes (counts) or the scales of a block are. Byte is uint8_t,
+  // const or not.
+  template <typename Byte>
+  TF_GC_HOST_DEVICE Byte* Codes(Byte* message, int64_t block) const {
+    return message + codes_offset + block * code_bytes;
+  }
+  TF_GC_HOST_DEVICE uint16_t* Scales(uint8_t* message, int64_t block) const {
+    return reinterpret_cast<uint16_t*>(message + scales_offset) + block;
+  }
+  TF_GC_HOST_DEVICE const uint16_t* Scales(const uint8_t* message,
+                                           int64_t block) const {
+    return reinterpret_cast<const uint16_t*>(message + scales_offset) + block;
+  }
+};
+
+constexpr MessageLayout LayoutOf(Codec codec, int64_t blocks) {
+  const int64_t codes = static_cast<int64_t>(sizeof(MessageHeader));
+  const int64_t scales = codes + blocks * CodeBytes(codec);
+  const int64_t end = codes + blocks * BlockBytes(codec);
+  return {blocks, CodeBytes(codec),
+          codes,  scales,
+          end,    RoundUp(end, kMessageAlignment)};
+}
+
+// The blocks of a message of `words` words, -1 if no message has that many.
+constexpr int64_t BlocksOf(Codec codec, int64_t words) {
+  if (words < 0 || words > LayoutOf(codec, kMaxBlocks).words()) return -1;
+  // A block is no shorter than the alignment: two numbers of blocks cannot give
+  // messages of one length.
+  const int64_t bytes = words * static_cast<int64_t>(sizeof(WireWord)) -
+                        static_cast<int64_t>(sizeof(MessageHeader));
+  const int64_t blocks = bytes < 0 ? -1 : bytes / BlockBytes(codec);
+  return blocks < 0 || LayoutOf(codec, blocks).words() != words ? -1 : blocks;
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_WIRE_WIRE_H_
