@@ -16,29 +16,25 @@ LAYERS = [
     *("codecs", "ops", "workers", "_compat"),
 ]
 
-<<<<<<< HEAD
+# The rooms of the native code, from the top. A file includes files of its own room and of those
+# with a higher number.
+ROOMS = {
+    "custom_ops/kernels": 0,
+    "custom_ops/ops": 1,
+    "custom_ops/lib/c_api": 2,
+    "custom_ops/lib/cpu": 3,
+    "custom_ops/lib/cuda": 3,
+    "custom_ops/lib/codec": 4,
+    "custom_ops/lib/wire": 5,
+    "custom_ops/lib/numbers": 6,
+}
+
 # Which modules may name what is private in a library.
 PRIVATE_HOMES = {
     re.compile(r"tensorflow\.(python|core)\b"): ("tf_gc/_compat/",),
     re.compile(r"keras\.src\b"): ("tf_gc/keras/keras3/private.py",),
 }
 KERAS_HOME = PACKAGE / "keras"
-=======
-# The rooms of the native code, from the top. A file includes files of its own room and of those
-# with a higher number.
-ROOMS = {
-    "custom_ops/ops": 0,
-    "custom_ops/kernels": 0,
-    "custom_ops/lib/c_api": 1,
-    "custom_ops/lib/cpu": 2,
-    "custom_ops/lib/cuda": 2,
-    "custom_ops/lib/codec": 3,
-    "custom_ops/lib/wire": 4,
-    "custom_ops/lib/numbers": 5,
-}
-
-PRIVATE = re.compile(r"(tensorflow\.python|keras\.src)\b")
->>>>>>> 0f4cf7a (The codec library is divided into rooms, and one file names the native sources)
 
 MAX_LINES = 400
 SOURCE_SUFFIXES = {".py", ".bzl", ".cc", ".h", ".inc", ".cu", ".cuh", ".sh"}

@@ -1,16 +1,9 @@
-// The ops of a codec, on any device: read the attributes, validate, allocate,
-// and leave the work to the device.
-//
-// `Family` is a codec with a fixed and an automatic variant:
-//
-//   // Reads the attributes that say what a message looks like. InvalidArgument
-//   // if one is out of range.
-//   static absl::Status ReadFormat(OpKernelConstruction*, MessageFormat*);
-//   static constexpr Codec kAuto;
+// The ops Encode and Decode, on any device: read the attributes, validate,
+// allocate, and leave the work to the device.
 //
 // `Device` is CpuDevice (cpu_device.h) or GpuDevice (gpu_device.h), which have
-// a function for each op. They get what is valid, except that nobody has looked
-// into the messages yet.
+// a function for each op. What a device gets is valid, except that nobody has
+// looked into the messages yet.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_CODEC_KERNELS_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_CODEC_KERNELS_H_
@@ -35,11 +28,11 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-template <typename Device, typename Family, typename T>
+template <typename Device, typename T>
 class EncodeOp : public OpKernel {
  public:
   explicit EncodeOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, Family::ReadFormat(context, &format_));
+    OP_REQUIRES_OK(context, ReadFormat(context, &format_));
     OP_REQUIRES_OK(context, context->GetAttr("shards", &shards_));
     OP_REQUIRES_OK(context, context->GetAttr("skip", &skip_));
     OP_REQUIRES(context, skip_ >= -1 && skip_ < shards_,
@@ -71,7 +64,8 @@ class EncodeOp : public OpKernel {
         context, Device::template Encode<T>(context, format_, bucket, shards_,
                                             skip_, gradients, residuals, rows));
     residuals.Commit();
-    // To read a message that is elsewhere would stop the device at each step.
+    // To read a message in a device's memory would stop the device at each
+    // step.
     if constexpr (Device::kMessagesOnHost) Observe(gradients, layout, rows);
   }
 
@@ -92,11 +86,11 @@ class EncodeOp : public OpKernel {
   DensityWatch density_;
 };
 
-template <typename Device, typename Family, typename T>
+template <typename Device, typename T>
 class DecodeOp : public OpKernel {
  public:
   explicit DecodeOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, Family::ReadFormat(context, &format_));
+    OP_REQUIRES_OK(context, ReadFormat(context, &format_));
   }
 
   void Compute(OpKernelContext* context) override {

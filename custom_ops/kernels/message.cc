@@ -4,7 +4,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/two_bit_block.h"
+#include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/wire/wire.h"
+#include "custom_ops/ops/codec_attribute.h"
 
 namespace tf_gc {
 namespace {
@@ -34,7 +38,59 @@ absl::Status CheckHeader(const MessageHeader& found,
   return CheckField("a number of blocks of", found.blocks, expected.blocks);
 }
 
+// The format of a codec and the attribute `threshold`.
+absl::Status ReadThreshold(tensorflow::OpKernelConstruction* context,
+                           Codec codec, MessageFormat* format) {
+  float threshold;
+  TF_RETURN_IF_ERROR(context->GetAttr("threshold", &threshold));
+  // By the bits: a thread that flushes subnormal numbers takes those for 0.
+  const bool zero = (BitCast<uint32_t>(threshold) & 0x7fffffffu) == 0;
+  bool allowed;
+  std::string range;
+  switch (codec) {
+    case Codec::kTwoBitFixed:
+      allowed = threshold >= kMinMagnitude && threshold < kMaxMagnitude;
+      range = absl::StrCat("in [", kMinMagnitude, ", ", kMaxMagnitude,
+                           ") for the codec two_bit");
+      break;
+    case Codec::kOneBitFixed:
+      allowed = IsFinite(threshold);
+      range = absl::StrCat("in (", -kMaxMagnitude, ", ", kMaxMagnitude,
+                           ") for the codec one_bit");
+      break;
+    case Codec::kTwoBitAuto:
+    case Codec::kOneBitAuto:
+      allowed = zero;
+      range = "0 where scales are automatic";
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no gradients are encoded with codec ", static_cast<int>(codec)));
+  }
+  if (!allowed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threshold must be ", range, ", got ", threshold));
+  }
+  // -0 decides as 0 does, and the headers of their messages must not differ.
+  *format = {codec, zero ? 0.0f : threshold};
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
+                        MessageFormat* format) {
+  Codec codec;
+  TF_RETURN_IF_ERROR(ReadCodec(context, &codec));
+  return ReadThreshold(context, codec, format);
+}
+
+absl::Status ReadFixedFormat(tensorflow::OpKernelConstruction* context,
+                             MessageFormat* format) {
+  Codec codec;
+  TF_RETURN_IF_ERROR(ReadCodec(context, /*automatic=*/false, &codec));
+  return ReadThreshold(context, codec, format);
+}
 
 void MessageFormat::WriteFrame(const MessageLayout& layout, int64_t used,
                                uint8_t* message) const {
@@ -107,11 +163,6 @@ absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
                               MessageFormat* counts) {
   int64_t replicas;
   TF_RETURN_IF_ERROR(context->GetAttr("replicas", &replicas));
-  if (!IsFixed(fixed.codec)) {
-    return absl::InvalidArgumentError(
-        "only messages with a fixed threshold can be counted, got automatic "
-        "scales");
-  }
   if (replicas < 1 || replicas > kMaxReplicas) {
     return absl::InvalidArgumentError(
         absl::StrCat("replicas must be in [1, ", kMaxReplicas,

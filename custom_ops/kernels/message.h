@@ -29,6 +29,15 @@ struct MessageFormat {
                             const MessageLayout& layout) const;
 };
 
+// Reads the attributes `codec`, `automatic` and `threshold`. InvalidArgument if
+// the codec does not take the threshold.
+absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
+                        MessageFormat* format);
+
+// Reads the attributes `codec` and `threshold` of a codec that is fixed.
+absl::Status ReadFixedFormat(tensorflow::OpKernelConstruction* context,
+                             MessageFormat* format);
+
 // Puts the start of each row of the input list `messages` into `rows`, and
 // reads none. InvalidArgument if a tensor's shape is not [rows,
 // layout.words()].
@@ -46,8 +55,9 @@ absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
 absl::Status ReadLayers(tensorflow::OpKernelConstruction* context, Codec codec,
                         int64_t* layers);
 
-// Reads the attribute `replicas` and gives the format of their counts.
-// InvalidArgument if `fixed` is not of a fixed codec, or they are too many.
+// Reads the attribute `replicas` and gives the format of the counts of as many
+// messages. `fixed` is of a fixed codec. InvalidArgument if the replicas are
+// too many.
 absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
                               const MessageFormat& fixed,
                               MessageFormat* counts);

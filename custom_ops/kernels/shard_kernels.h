@@ -1,6 +1,5 @@
 // The ops of the second stage, on any device: the replica that owns a shard
-// sums it and sends the sum to all. `Family` and `Device` are as in
-// codec_kernels.h.
+// sums it and sends the sum to all. `Device` is as in codec_kernels.h.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_
@@ -14,11 +13,12 @@
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
 #include "custom_ops/lib/wire/wire.h"
+#include "custom_ops/ops/codec_attribute.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
 
-template <typename Device, typename Family, typename T>
+template <typename Device, typename T>
 class ReencodeOp : public OpKernel {
  public:
   explicit ReencodeOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -28,7 +28,8 @@ class ReencodeOp : public OpKernel {
                 absl::InvalidArgumentError(
                     absl::StrCat("shard must be the number of one of the ",
                                  shards_, " shards, got ", shard_)));
-    OP_REQUIRES_OK(context, ReadLayers(context, Family::kAuto, &layers_));
+    OP_REQUIRES_OK(context, ReadCodec(context, /*automatic=*/true, &codec_));
+    OP_REQUIRES_OK(context, ReadLayers(context, codec_, &layers_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -37,7 +38,7 @@ class ReencodeOp : public OpKernel {
     OP_REQUIRES_OK(context, context->input_list("messages", &messages));
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
     const Bucket bucket = BucketOf(gradients);
-    const MessageFormat format = {Family::kAuto, 0.0f};
+    const MessageFormat format = {codec_, 0.0f};
     const MessageLayout layout =
         format.Layout(ShardBlocks(bucket.blocks(), shards_));
     std::vector<const uint8_t*> rows;
@@ -59,16 +60,17 @@ class ReencodeOp : public OpKernel {
   }
 
  private:
+  Codec codec_;
   int64_t shard_;
   int64_t shards_;
   int64_t layers_;
 };
 
-template <typename Device, typename Family>
+template <typename Device>
 class CountOp : public OpKernel {
  public:
   explicit CountOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, Family::ReadFormat(context, &fixed_));
+    OP_REQUIRES_OK(context, ReadFixedFormat(context, &fixed_));
     OP_REQUIRES_OK(context, ReadCountsFormat(context, fixed_, &counts_));
     OP_REQUIRES_OK(context, context->GetAttr("replicas", &replicas_));
   }
@@ -104,11 +106,11 @@ class CountOp : public OpKernel {
   int64_t replicas_;
 };
 
-template <typename Device, typename Family, typename T>
+template <typename Device, typename T>
 class DecodeShardsOp : public OpKernel {
  public:
   explicit DecodeShardsOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, Family::ReadFormat(context, &format_));
+    OP_REQUIRES_OK(context, ReadFormat(context, &format_));
     OP_REQUIRES_OK(context, context->GetAttr("shards", &shards_));
     OP_REQUIRES_OK(context, ReadLayers(context, format_.codec, &layers_));
     if (IsFixed(format_.codec)) {
@@ -140,34 +142,32 @@ class DecodeShardsOp : public OpKernel {
   int64_t layers_;
 };
 
-// Kernels of the ops whose names start with `name`, on a device that TensorFlow
-// calls `type`. What a handle refers to is where the device is; the handle is
-// in host memory.
-#define TF_GC_REGISTER_T(type, name, OnDevice, Family, T)                    \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>" name "Encode")                        \
-                              .Device(type)                                  \
-                              .HostMemory("residuals")                       \
-                              .TypeConstraint<T>("T"),                       \
-                          EncodeOp<OnDevice, Family, T>);                    \
-  REGISTER_KERNEL_BUILDER(                                                   \
-      Name("TfGc>" name "Decode").Device(type).TypeConstraint<T>("T"),       \
-      DecodeOp<OnDevice, Family, T>);                                        \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>" name "Reencode")                      \
-                              .Device(type)                                  \
-                              .HostMemory("residuals")                       \
-                              .TypeConstraint<T>("T"),                       \
-                          ReencodeOp<OnDevice, Family, T>);                  \
-  REGISTER_KERNEL_BUILDER(                                                   \
-      Name("TfGc>" name "DecodeShards").Device(type).TypeConstraint<T>("T"), \
-      DecodeShardsOp<OnDevice, Family, T>)
+// Registers the kernels for gradients of a dtype. A handle of a residual is in
+// host memory; the residual itself is where the device is.
+#define TF_GC_REGISTER_KERNELS_OF(type, OnDevice, T)                 \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>Encode")                        \
+                              .Device(type)                          \
+                              .HostMemory("residuals")               \
+                              .TypeConstraint<T>("T"),               \
+                          EncodeOp<OnDevice, T>);                    \
+  REGISTER_KERNEL_BUILDER(                                           \
+      Name("TfGc>Decode").Device(type).TypeConstraint<T>("T"),       \
+      DecodeOp<OnDevice, T>);                                        \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>Reencode")                      \
+                              .Device(type)                          \
+                              .HostMemory("residuals")               \
+                              .TypeConstraint<T>("T"),               \
+                          ReencodeOp<OnDevice, T>);                  \
+  REGISTER_KERNEL_BUILDER(                                           \
+      Name("TfGc>DecodeShards").Device(type).TypeConstraint<T>("T"), \
+      DecodeShardsOp<OnDevice, T>)
 
-// Registers all ops of a family.
-#define TF_GC_REGISTER_FAMILY(type, name, OnDevice, Family)        \
-  TF_GC_REGISTER_T(type, name, OnDevice, Family, float);           \
-  TF_GC_REGISTER_T(type, name, OnDevice, Family, Eigen::half);     \
-  TF_GC_REGISTER_T(type, name, OnDevice, Family, Eigen::bfloat16); \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>" name "Count").Device(type), \
-                          CountOp<OnDevice, Family>)
+// Registers the kernels of all ops on a device that TensorFlow calls `type`.
+#define TF_GC_REGISTER_KERNELS(type, OnDevice)                \
+  TF_GC_REGISTER_KERNELS_OF(type, OnDevice, float);           \
+  TF_GC_REGISTER_KERNELS_OF(type, OnDevice, Eigen::half);     \
+  TF_GC_REGISTER_KERNELS_OF(type, OnDevice, Eigen::bfloat16); \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>Count").Device(type), CountOp<OnDevice>)
 
 }  // namespace tf_gc
 

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "custom_ops/lib/wire/wire.h"
+#include "custom_ops/ops/codec_attribute.h"
 
 namespace tf_gc {
 
@@ -13,9 +15,10 @@ using ::tensorflow::shape_inference::ShapeHandle;
 
 namespace {
 
-// A residual has the shape of its gradient and is float32. Gives that shape,
-// as far as either of them knows it: that of a gradient out of a loop may be
-// open, and collectives need messages of a known length.
+// Checks that a residual is float32 and has the shape of its gradient. `merged`
+// gets that shape, as far as the gradient's and the residual's together tell
+// it: TensorFlow may not know the shape of a gradient out of a loop, and
+// collectives need messages of a known length.
 absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
                            ShapeHandle* merged) {
   *merged = gradient;
@@ -32,8 +35,8 @@ absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
   return c->Merge(handle->front().shape, gradient, merged);
 }
 
-// Checks the residuals, and gives the words of a message with a shard of the
-// gradients, which are inputs from `first` on.
+// Checks the residuals, and gives the number of words in a message with a shard
+// of the gradients. The gradients are the inputs from number `first` on.
 absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
                         DimensionHandle* words) {
   int count;
@@ -61,7 +64,7 @@ absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
   return absl::OkStatus();
 }
 
-// Merges `words` with those of the messages, the first inputs.
+// Merges `words` with the numbers of words in the messages, the first inputs.
 absl::Status MergeMessages(InferenceContext* c, DimensionHandle* words) {
   int messages;
   TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
@@ -75,9 +78,11 @@ absl::Status MergeMessages(InferenceContext* c, DimensionHandle* words) {
 
 }  // namespace
 
-absl::Status EncodeShape(InferenceContext* c, Codec codec) {
+absl::Status EncodeShape(InferenceContext* c) {
+  Codec codec;
   int64_t shards;
   DimensionHandle words;
+  TF_RETURN_IF_ERROR(ReadCodec(c, &codec));
   TF_RETURN_IF_ERROR(c->GetAttr("shards", &shards));
   TF_RETURN_IF_ERROR(ShardWords(c, 0, codec, &words));
   c->set_output(0, c->Matrix(shards, words));
@@ -95,21 +100,25 @@ absl::Status DecodeShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status ReencodeShape(InferenceContext* c, Codec codec) {
+absl::Status ReencodeShape(InferenceContext* c) {
+  Codec codec;
   int messages;
   int64_t layers;
   DimensionHandle words;
   TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
   TF_RETURN_IF_ERROR(c->GetAttr("layers", &layers));
+  TF_RETURN_IF_ERROR(ReadCodec(c, /*automatic=*/true, &codec));
   TF_RETURN_IF_ERROR(ShardWords(c, messages, codec, &words));
   TF_RETURN_IF_ERROR(MergeMessages(c, &words));
   c->set_output(0, c->Matrix(layers, words));
   return absl::OkStatus();
 }
 
-absl::Status CountShape(InferenceContext* c, Codec codec) {
+absl::Status CountShape(InferenceContext* c) {
+  Codec codec;
   int64_t replicas;
   DimensionHandle words = c->UnknownDim();
+  TF_RETURN_IF_ERROR(ReadCodec(c, /*automatic=*/false, &codec));
   TF_RETURN_IF_ERROR(c->GetAttr("replicas", &replicas));
   TF_RETURN_IF_ERROR(MergeMessages(c, &words));
   if (c->ValueKnown(words)) {

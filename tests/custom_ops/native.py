@@ -132,6 +132,8 @@ class Library:
         ]
         self._c.tf_gc_decode_counts.argtypes = [integer, pointer, integer, size, real, pointer]
         self._c.tf_gc_block_bytes.argtypes = [integer, size]
+        self._c.tf_gc_codec.argtypes = [ctypes.c_char_p, integer]
+        self._c.tf_gc_codec_name.restype = ctypes.c_char_p
         self._c.tf_gc_time_encode.argtypes = [integer, *encode]
         self._c.tf_gc_time_encode.restype = ctypes.c_double
         self._c.tf_gc_time_decode_sum.argtypes = [integer, *decode]
@@ -276,6 +278,33 @@ class Library:
     def block_bytes(self, codec: int, replicas: int) -> int:
         """Bytes of a block in a message with the sum of `replicas` messages, 0 if there is none."""
         return int(self._c.tf_gc_block_bytes(codec, replicas))
+
+    def codec_names(self) -> list[str]:
+        names: list[bytes] = []
+        while name := self._c.tf_gc_codec_name(len(names)):
+            names.append(name)
+        return [name.decode() for name in names]
+
+    def codec(self, name: str, automatic: bool) -> int:
+        """The number of a codec, 0 if there is none of that name."""
+        return int(self._c.tf_gc_codec(name.encode(), automatic))
+
+    def results_for(self, codec: int) -> dict[str, float]:
+        """What each function that takes a codec returns for one, without any element."""
+        none, nulls = None, (ctypes.c_void_p * 1)()
+        encode = (codec, 0, none, none, none, 0, 0.5, none, none)
+        decode = (codec, 0, nulls, nulls, 1, 0, 0.5, none)
+        return {
+            "encode": self._c.tf_gc_encode(*encode),
+            "decode_sum": self._c.tf_gc_decode_sum(*decode),
+            "reencode": self._c.tf_gc_reencode(
+                codec, 0, none, none, 0, none, none, none, 0, 1, nulls, nulls
+            ),
+            "count": self._c.tf_gc_count(codec, nulls, nulls, 1, 0, 4, none),
+            "block_bytes": self._c.tf_gc_block_bytes(codec, 1),
+            "time_encode": self._c.tf_gc_time_encode(1, *encode),
+            "time_decode_sum": self._c.tf_gc_time_decode_sum(1, *decode),
+        }
 
     def memcpy(self, to: Array, source: Array, repetitions: int) -> float:
         """Copies `repetitions` times and returns the seconds that took."""

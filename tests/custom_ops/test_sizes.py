@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.custom_ops import native
 from tests.custom_ops.native import AnyCodec, Array, Codec, OneBit
-from tf_gc.ops import one_bit_encode, two_bit_count, two_bit_encode, two_bit_reencode
+from tf_gc.ops import count, encode, reencode, two_bit_encode
 
 MAX_BLOCKS = 2**54
 BLOCK_BYTES = {Codec.FIXED: 32, Codec.AUTO: 34, OneBit.FIXED: 18, OneBit.AUTO: 18}
@@ -52,7 +52,8 @@ def test_messages_of_huge_tensors_have_the_size_of_their_blocks(size: int) -> No
         assert message_shape(two_bit_encode, (size,), threshold=threshold) == expected
     for threshold in (0.0, "auto"):
         expected = (1, words(blocks, 18))
-        assert message_shape(one_bit_encode, (size,), threshold=threshold) == expected
+        of_one_bit = message_shape(encode, (size,), codec="one_bit", threshold=threshold)
+        assert of_one_bit == expected
 
 
 @given(sizes=st.lists(ELEMENTS, min_size=1, max_size=3), shards=st.integers(1, 2**31))
@@ -78,7 +79,7 @@ def test_dimensions_multiply_in_64_bits() -> None:
 def count_shape(length: int, replicas: int) -> tuple[int, ...]:
     with tf.Graph().as_default():
         messages = tf.compat.v1.placeholder(tf.int64, (None, length))
-        return tuple(two_bit_count(messages, replicas, 0.5).shape)
+        return tuple(count(messages, replicas, "two_bit", 0.5).shape)
 
 
 @pytest.mark.parametrize("blocks", [2**24 + 1, 2**31, 2**40 - 1, MAX_BLOCKS])
@@ -101,7 +102,7 @@ def test_a_reencoded_shard_of_a_huge_tensor_has_the_size_of_its_blocks() -> None
         gradient = tf.compat.v1.placeholder(tf.float32, (2**38 + 5,))
         residual = tf.compat.v1.placeholder(tf.resource, [])
         messages = tf.compat.v1.placeholder(tf.int64, (2, None))
-        message = two_bit_reencode(messages, [gradient], [residual], shard=1, shards=2)
+        message = reencode(messages, [gradient], [residual], shard=1, shards=2)
     assert tuple(message.shape) == (1, words(blocks, 34))
 
 

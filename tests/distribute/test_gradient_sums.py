@@ -192,7 +192,7 @@ def test_bytes_per_pack_sets_the_size_of_buckets() -> None:
         strategy.run(replica_step)
 
     operations = step.get_concrete_function().graph.get_operations()
-    assert sum(op.type == "TfGc>TwoBitEncode" for op in operations) == 3 * 2
+    assert sum(op.type == "TfGc>Encode" for op in operations) == 3 * 2
 
 
 def test_only_gradients_are_encoded() -> None:

@@ -96,11 +96,55 @@ void TestRefusals() {
   Check(cudaDeviceSynchronize(), "after the refusals");
 }
 
+// Every function refuses what is no codec, or not one that it takes.
+void TestUnknownCodecs() {
+  const std::vector<Bytes> rows(1, Frames(FormatOf(Codec::kTwoBitAuto), 1, 1));
+  const DeviceRows device(rows, 1);
+  const Tensors<float> like = {std::vector<float>(kBlockSize)};
+  const Outputs<float> outputs(like, 0);
+  const Inputs<float> inputs(like, like, false, 0);
+  const Array<uint8_t> message(rows[0].size());
+  const auto refuses = [](int error, const char* what) {
+    Expect(error == cudaErrorInvalidValue, what);
+  };
+  const auto count = [&](Codec codec) {
+    return Count(codec, 0.5f, device.table.data(), 1, 1, message.data(),
+                 nullptr);
+  };
+  const auto reencode = [&](Codec codec) {
+    return Reencode(codec, DType::kFloat, device.table.data(), 1,
+                    inputs.table.data(), 1, 0, 1, 1, message.data(), nullptr);
+  };
+  const auto decode_shards = [&](Codec codec) {
+    return DecodeShards(codec, DType::kFloat, device.table.data(), 1, 1,
+                        outputs.table.data(), 1, 0.0f, nullptr);
+  };
+  for (const int number : {0, 3, 8, 99, 255}) {
+    const auto codec = static_cast<Codec>(number);
+    refuses(Encode(codec, DType::kFloat, inputs.table.data(), 1, 1, -1, 0.0f,
+                   message.data(), nullptr),
+            "an unknown codec is an error of Encode");
+    refuses(DecodeSum(codec, DType::kFloat, device.table.data(), 1,
+                      outputs.table.data(), 1, 0.0f, nullptr),
+            "an unknown codec is an error of DecodeSum");
+    refuses(count(codec), "an unknown codec is an error of Count");
+    refuses(reencode(codec), "an unknown codec is an error of Reencode");
+    if (IsCounts(codec)) continue;
+    refuses(decode_shards(codec),
+            "an unknown codec is an error of DecodeShards");
+  }
+  refuses(count(Codec::kTwoBitAuto), "automatic messages are not counted");
+  refuses(reencode(Codec::kOneBitFixed), "fixed messages are not reencoded");
+  refuses(decode_shards(Codec::kTwoBitFixed), "a sum is not of a fixed codec");
+  Check(cudaDeviceSynchronize(), "after the unknown codecs");
+}
+
 }  // namespace
 
 void TestErrors() {
   TestWrongHeaders();
   TestRefusals();
+  TestUnknownCodecs();
 }
 
 }  // namespace gpu

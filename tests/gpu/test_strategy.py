@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tf_gc.ops.two_bit import device_types
+from tf_gc.ops.library import device_types
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -64,7 +64,7 @@ def doctor_version(package: Path, version: str) -> None:
 def test_load_returns_the_generated_ops() -> None:
     assert _library.library_path().is_file()
     assert _library.load() is _library.load()
-    assert callable(_library.load().tf_gc_two_bit_encode)
+    assert callable(_library.load().tf_gc_encode)
 
 
 def test_an_intact_copy_imports(package: Path) -> None:

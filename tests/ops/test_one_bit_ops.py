@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from tests import oracle_one_bit as oracle
 from tf_gc.ops import (
-    one_bit_count,
-    one_bit_decode,
-    one_bit_decode_shards,
-    one_bit_encode,
-    one_bit_message_bits,
-    one_bit_reencode,
+    count,
+    decode,
+    decode_shards,
+    encode,
+    message_bits,
+    reencode,
     two_bit_decode,
     two_bit_encode,
 )
@@ -43,17 +43,19 @@ def exchange(replicas: list[Replica], threshold: float | str) -> list[tf.Tensor]
     """Runs both stages and returns the sums."""
     shards = len(replicas)
     rows = [
-        one_bit_encode(*replica, threshold, shards, rank if threshold == "auto" else None)
+        encode(*replica, "one_bit", threshold, shards, rank if threshold == "auto" else None)
         for rank, replica in enumerate(replicas)
     ]
     totals = []
     for rank, replica in enumerate(replicas):
         column = [row[rank : rank + 1] for row in rows]
         if threshold == "auto":
-            totals.append(one_bit_reencode(column, *replica, rank, shards))
+            totals.append(reencode(column, *replica, rank, shards, codec="one_bit"))
         else:
-            totals.append(one_bit_count(column, shards, threshold))
-    return one_bit_decode_shards(totals, replicas[0][0], threshold, shards=shards, replicas=shards)
+            totals.append(count(column, shards, "one_bit", threshold))
+    return decode_shards(
+        totals, replicas[0][0], "one_bit", threshold, shards=shards, replicas=shards
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -61,7 +63,7 @@ def exchange(replicas: list[Replica], threshold: float | str) -> list[tf.Tensor]
 def test_a_bucket_is_its_tensors_blocks_in_order(threshold: float | str, dtype: type) -> None:
     gradients, residuals = make_replica(dtype=dtype)
     before = [residual.numpy() for residual in residuals]
-    message = one_bit_encode(gradients, residuals, threshold)
+    message = encode(gradients, residuals, "one_bit", threshold)
     codes, scales = [], []
     for gradient, residual, r in zip(gradients, residuals, before, strict=True):
         flat = gradient.numpy().reshape(-1), r.reshape(-1)
@@ -80,18 +82,21 @@ def test_a_bucket_is_its_tensors_blocks_in_order(threshold: float | str, dtype: 
 
 def test_the_bytes_of_messages() -> None:
     gradient, zero = tf.constant([2.0, -0.5, 0.0, 0.75, 0.5]), tf.Variable(tf.zeros(5))
-    message = one_bit_encode([gradient], [zero], 0.5).numpy().tobytes()
+    message = encode([gradient], [zero], "one_bit", 0.5).numpy().tobytes()
     rest = bytes.fromhex("90") + bytes(15) + bytes.fromhex("803f") + bytes(14)
     assert message == bytes.fromhex("4743 01 06 0000003f 0100000000000000") + rest
     np.testing.assert_array_equal(zero, [1, 0.5, 1, -0.25, 1.5])
     zero.assign(tf.zeros(5))
-    total = one_bit_count(
-        [one_bit_encode([gradient], [tf.Variable(tf.zeros(5))], 0.5) for _ in range(3)], 3, 0.5
+    total = count(
+        [encode([gradient], [tf.Variable(tf.zeros(5))], "one_bit", 0.5) for _ in range(3)],
+        3,
+        "one_bit",
+        0.5,
     )
     # Three times plus or minus 1, in units of 1; the padding is counted as minus.
     header = bytes.fromhex("4743 01 03 0000803f 0100000000000000")
     assert total.numpy().tobytes() == header + bytes.fromhex("3d d3") + b"\xdd" * 62
-    message = one_bit_encode([gradient], [zero]).numpy().tobytes()
+    message = encode([gradient], [zero], codec="one_bit").numpy().tobytes()
     rest = bytes.fromhex("b8") + bytes(15) + bytes.fromhex("403f") + bytes(14)  # 3.75 / 5
     assert message == bytes.fromhex("4743 01 07 00000000 0100000000000000") + rest
 
@@ -109,8 +114,8 @@ def test_no_gradient_is_lost_in_one_stage_or_two(
             for i in range(len(SHAPES))
         ]
         if stages == 1:
-            rows = tf.concat([one_bit_encode(*replica, threshold) for replica in group], axis=0)
-            sums = one_bit_decode(rows, group[0][0], threshold)
+            rows = tf.concat([encode(*replica, "one_bit", threshold) for replica in group], axis=0)
+            sums = decode(rows, group[0][0], "one_bit", threshold)
         else:
             sums = exchange(group, threshold)
         for i, total in enumerate(sums):
@@ -134,9 +139,9 @@ def test_counts_decode_to_the_bits_of_the_messages(replicas: int, dtype: type) -
             values[130] = np.nan
             gradients[2] = tf.constant(values)
         copies = [tf.Variable(residual) for residual in residuals]
-        whole.append(one_bit_encode(gradients, copies, -0.3))
+        whole.append(encode(gradients, copies, "one_bit", -0.3))
         group.append((gradients, residuals))
-    expected = one_bit_decode(whole, group[0][0], -0.3)
+    expected = decode(whole, group[0][0], "one_bit", -0.3)
     for total, one in zip(exchange(group, -0.3), expected, strict=True):
         np.testing.assert_array_equal(total.numpy().view("u1"), one.numpy().view("u1"))
     marked = np.isnan(expected[2].numpy().astype(np.float32))
@@ -146,7 +151,7 @@ def test_counts_decode_to_the_bits_of_the_messages(replicas: int, dtype: type) -
 def test_a_skipped_shard_sends_zeros_and_keeps_its_residuals() -> None:
     gradients, residuals = make_replica([(1000,)])
     before = residuals[0].numpy()
-    rows = one_bit_encode(gradients, residuals, shards=4, skip=1).numpy()
+    rows = encode(gradients, residuals, shards=4, skip=1, codec="one_bit").numpy()
     assert rows.shape == (4, 8)
     assert not rows[1, 2:].any()
     same = residuals[0].numpy() == before
@@ -157,16 +162,16 @@ def test_a_skipped_shard_sends_zeros_and_keeps_its_residuals() -> None:
 def test_many_threads_give_the_bits_of_one() -> None:
     gradients, residuals = make_replica([(1_000_003,)])
     _, _, expected = oracle.encode_auto(gradients[0].numpy(), residuals[0].numpy())
-    one_bit_encode(gradients, residuals)
+    encode(gradients, residuals, codec="one_bit")
     np.testing.assert_array_equal(residuals[0], expected)
 
 
 def test_the_bits_of_a_message_follow_from_threshold_and_replicas() -> None:
-    bits = [one_bit_message_bits(n, 0.0) for n in (1, 2, 7, 8, 127, 128)]
+    bits = [message_bits(n, "one_bit", 0.0) for n in (1, 2, 7, 8, 127, 128)]
     assert bits == [1.125, 4, 4, 8, 8, 16]
-    assert [one_bit_message_bits(n) for n in (1, 2, 1000)] == [1.125] * 3
+    assert [message_bits(n, codec="one_bit") for n in (1, 2, 1000)] == [1.125] * 3
     with pytest.raises(ValueError, match=r"32768 replicas with threshold 0\.5"):
-        one_bit_message_bits(32768, 0.5)
+        message_bits(32768, "one_bit", 0.5)
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -177,15 +182,15 @@ def test_a_gradient_of_open_size_takes_that_of_its_residual(known: bool) -> None
     def trace(g: tf.Tensor) -> tf.Tensor:
         # 16 bytes of header, 3 (2) blocks of 16 bytes and scales of 2, padded to 16.
         for threshold in (0.5, "auto"):
-            message = one_bit_encode([g], [residual], threshold)
+            message = encode([g], [residual], "one_bit", threshold)
             assert message.shape.as_list() == [1, 10 if known else None]
-        rows = one_bit_encode([g], [residual], shards=2, skip=0)
+        rows = encode([g], [residual], shards=2, skip=0, codec="one_bit")
         assert rows.shape.as_list() == [2, 8 if known else None]
-        total = one_bit_reencode([rows[1:], rows[1:]], [g], [residual], 0, 2)
+        total = reencode([rows[1:], rows[1:]], [g], [residual], 0, 2, codec="one_bit")
         assert total.shape.as_list() == [1, 8 if known else None]
-        counts = one_bit_count(one_bit_encode([g], [residual], 0.5), 1, 0.5)
+        counts = count(encode([g], [residual], "one_bit", 0.5), 1, "one_bit", 0.5)
         assert counts.shape.as_list() == [1, 26 if known else None]
-        return one_bit_decode_shards([total] * 2, [g], shards=2, replicas=2)[0]
+        return decode_shards([total] * 2, [g], shards=2, replicas=2, codec="one_bit")[0]
 
     concrete = trace.get_concrete_function(tf.TensorSpec((None,), tf.float32))
     assert concrete(tf.ones(300)).shape == (300,)
@@ -197,12 +202,12 @@ def test_a_gradient_of_open_size_takes_that_of_its_residual(known: bool) -> None
 @pytest.mark.parametrize("threshold", [float("nan"), float("inf"), 2.0**120, -(2.0**120)])
 def test_a_threshold_out_of_range_is_refused(threshold: float) -> None:
     with pytest.raises(InvalidArgument, match="threshold must be"):
-        one_bit_encode(*make_replica(), threshold)
+        encode(*make_replica(), "one_bit", threshold)
 
 
 def test_a_string_that_is_not_auto_is_refused() -> None:
     with pytest.raises(ValueError, match=r"threshold must be .*'0\.5'"):
-        one_bit_encode(*make_replica(), "0.5")
+        encode(*make_replica(), "one_bit", "0.5")
 
 
 @pytest.mark.parametrize(
@@ -215,29 +220,29 @@ def test_a_string_that_is_not_auto_is_refused() -> None:
 )
 def test_encode_refuses_wrong_shards(arguments: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
-        one_bit_encode(*make_replica(), **arguments)
+        encode(*make_replica(), **arguments, codec="one_bit")
 
 
 def calls() -> dict[str, tuple[tf.Tensor, Callable[[tf.Tensor], Any]]]:
     """For each op, two messages of 3 blocks that it takes, and the call."""
     replica = make_replica([(300,)])
     like = replica[0]
-    auto = tf.repeat(one_bit_encode(*replica), 2, axis=0)
-    fixed = tf.repeat(one_bit_encode(*replica, 0.5), 2, axis=0)
-    shards = one_bit_encode(*replica, shards=2)
-    counts = one_bit_count(one_bit_encode(*replica, 0.5, 2), 2, 0.5)
+    auto = tf.repeat(encode(*replica, codec="one_bit"), 2, axis=0)
+    fixed = tf.repeat(encode(*replica, "one_bit", 0.5), 2, axis=0)
+    shards = encode(*replica, shards=2, codec="one_bit")
+    counts = count(encode(*replica, "one_bit", 0.5, 2), 2, "one_bit", 0.5)
     return {
-        "decode fixed": (fixed, lambda rows: one_bit_decode(rows, like, 0.5)),
-        "decode auto": (auto, lambda rows: one_bit_decode(rows, like)),
-        "reencode": (shards, lambda rows: one_bit_reencode(rows, *replica, 0, 2)),
-        "count": (fixed, lambda rows: one_bit_count(rows, 2, 0.5)),
+        "decode fixed": (fixed, lambda rows: decode(rows, like, "one_bit", 0.5)),
+        "decode auto": (auto, lambda rows: decode(rows, like, codec="one_bit")),
+        "reencode": (shards, lambda rows: reencode(rows, *replica, 0, 2, codec="one_bit")),
+        "count": (fixed, lambda rows: count(rows, 2, "one_bit", 0.5)),
         "decode shards": (
             shards,
-            lambda rows: one_bit_decode_shards(rows, like, shards=2, replicas=2),
+            lambda rows: decode_shards(rows, like, shards=2, replicas=2, codec="one_bit"),
         ),
         "decode counts": (
             tf.repeat(counts, 2, axis=0),
-            lambda rows: one_bit_decode_shards(rows, like, 0.5, shards=2, replicas=2),
+            lambda rows: decode_shards(rows, like, "one_bit", 0.5, shards=2, replicas=2),
         ),
     }
 
@@ -279,17 +284,17 @@ def test_any_body_is_taken(name: str) -> None:
 
 def test_codecs_and_thresholds_must_agree() -> None:
     gradients, residuals = make_replica([(300,)])
-    fixed = one_bit_encode(gradients, residuals, 0.0)
+    fixed = encode(gradients, residuals, "one_bit", 0.0)
     with pytest.raises(InvalidArgument, match=r"threshold 0.*expects 0\.25"):
-        one_bit_decode(fixed, gradients, 0.25)
+        decode(fixed, gradients, "one_bit", 0.25)
     with pytest.raises(InvalidArgument, match=r"codec 6, .*expects 7"):
-        one_bit_decode(fixed, gradients)
-    one_bit_decode(fixed, gradients, -0.0)
+        decode(fixed, gradients, codec="one_bit")
+    decode(fixed, gradients, "one_bit", -0.0)
     with pytest.raises(InvalidArgument, match="shape"):
         two_bit_decode(fixed, gradients)
     with pytest.raises(InvalidArgument, match="shape"):
-        one_bit_decode(two_bit_encode(gradients, residuals), gradients)
+        decode(two_bit_encode(gradients, residuals), gradients, codec="one_bit")
     with pytest.raises(ValueError, match="threshold must be a number"):
-        one_bit_count(fixed, 1, "auto")
+        count(fixed, 1, "one_bit", "auto")
     with pytest.raises(InvalidArgument, match=r"1 rows.*`replicas`, got 2"):
-        one_bit_count([fixed, fixed], 1, 0.0)
+        count([fixed, fixed], 1, "one_bit", 0.0)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests import oracle
 from tf_gc.ops import (
-    two_bit_count,
+    count,
+    decode_shards,
+    message_bits,
+    reencode,
     two_bit_decode,
-    two_bit_decode_shards,
     two_bit_encode,
-    two_bit_message_bits,
-    two_bit_reencode,
 )
 
 HEADER_BYTES = 16
@@ -49,12 +49,10 @@ def exchange(replicas: list[Replica], layers: int = 1) -> list[tf.Tensor]:
         for rank, (gradients, residuals) in enumerate(replicas)
     ]
     totals = [
-        two_bit_reencode([row[rank : rank + 1] for row in rows], *replica, rank, shards, layers)
+        reencode([row[rank : rank + 1] for row in rows], *replica, rank, shards, layers)
         for rank, replica in enumerate(replicas)
     ]
-    return two_bit_decode_shards(
-        totals, replicas[0][0], shards=shards, replicas=shards, layers=layers
-    )
+    return decode_shards(totals, replicas[0][0], shards=shards, replicas=shards, layers=layers)
 
 
 # ---- Encoding in shards ------------------------------------------------------------
@@ -126,7 +124,7 @@ def test_residuals_that_are_being_read_keep_what_is_not_encoded() -> None:
         with tf.control_dependencies([rows]):
             second = [residual.read_value() for residual in residuals]
         with tf.control_dependencies(second):
-            total = two_bit_reencode([rows[:1]] * 4, gradients, residuals, 2, 4)
+            total = reencode([rows[:1]] * 4, gradients, residuals, 2, 4)
         with tf.control_dependencies([total]):
             old = [tf.identity(value) for value in first], [tf.identity(v) for v in second]
             return *old, [residual.read_value() for residual in residuals], total
@@ -135,7 +133,7 @@ def test_residuals_that_are_being_read_keep_what_is_not_encoded() -> None:
     first, second, third, total = step()
     np.testing.assert_array_equal(in_blocks(first), before)
     np.testing.assert_array_equal(in_blocks(second), in_blocks(copies))
-    expected = two_bit_reencode([message[:1]] * 4, gradients, copies, 2, 4)
+    expected = reencode([message[:1]] * 4, gradients, copies, 2, 4)
     np.testing.assert_array_equal(total, expected)
     np.testing.assert_array_equal(in_blocks(third), in_blocks(copies))
     assert (in_blocks(third) != in_blocks(second)).any()
@@ -163,7 +161,7 @@ def test_reencode_adds_the_other_replicas_to_its_own_numbers(
     before = in_blocks(residuals)
 
     messages = rows if split else [tf.concat(rows[:3], axis=0), rows[3]]
-    message = two_bit_reencode(messages, gradients, residuals, shard, shards)
+    message = reencode(messages, gradients, residuals, shard, shards)
 
     own = slice(shard * size * 128, (shard + 1) * size * 128)
     elements = in_blocks([np.ones(shape, bool) for shape in SHAPES])[own]
@@ -233,8 +231,8 @@ def test_the_second_layer_encodes_what_the_first_leaves() -> None:
     gradients, residuals = make_replica(SHAPES)
     copies = [tf.Variable(residual) for residual in residuals]
     messages = [others[0], others[1][:3]]
-    first = two_bit_reencode(messages, gradients, residuals, 1, 4)
-    both = two_bit_reencode(messages, gradients, copies, 1, 4, layers=2)
+    first = reencode(messages, gradients, residuals, 1, 4)
+    both = reencode(messages, gradients, copies, 1, 4, layers=2)
     assert first.shape[0] == 1
     np.testing.assert_array_equal(both[:1], first)
 
@@ -278,7 +276,7 @@ def test_many_threads_give_the_bits_of_one() -> None:
     after = np.concatenate([copies[0].numpy()[: own.start], before[own]])
     np.testing.assert_array_equal(residuals[0], after)
 
-    message = two_bit_reencode(full[1:].repeat(2, axis=0), gradients, residuals, 1, 2).numpy()
+    message = reencode(full[1:].repeat(2, axis=0), gradients, residuals, 1, 2).numpy()
     sent, total = (row.view(np.uint8)[HEADER_BYTES:] for row in (full[1], message[0]))
     scale_bytes = slice(3126 * 32, 3126 * 32 + 3125 * 2)
     codes, scales, after[own] = oracle.reencode_auto(
@@ -308,8 +306,8 @@ def test_counts_decode_to_the_bits_of_the_messages(replicas: int, dtype: type) -
         rows.append(two_bit_encode(gradients, residuals, 0.3, replicas))
     expected = two_bit_decode(whole, gradients, 0.3)
     shards = tf.stack(rows, axis=1)
-    totals = [two_bit_count(shard, replicas, 0.3) for shard in shards]
-    sums = two_bit_decode_shards(totals, gradients, 0.3, shards=replicas, replicas=replicas)
+    totals = [count(shard, replicas, "two_bit", 0.3) for shard in shards]
+    sums = decode_shards(totals, gradients, "two_bit", 0.3, shards=replicas, replicas=replicas)
     bits = {4: np.uint32, 2: np.uint16}[np.dtype(dtype).itemsize]
     for total, one in zip(sums, expected, strict=True):
         np.testing.assert_array_equal(total.numpy().view(bits), one.numpy().view(bits))
@@ -320,23 +318,23 @@ def test_the_bytes_of_a_message_of_counts() -> None:
     gradient, zero = tf.constant([0.5, -0.5, 0.0, np.nan, 0.5]), tf.Variable(tf.zeros(5))
     message = two_bit_encode([gradient], [zero], 0.5)
     header = bytes.fromhex("4743 01 03 0000003f 0100000000000000")
-    total = two_bit_count([message] * 3, 3, 0.5).numpy().tobytes()
+    total = count([message] * 3, 3, "two_bit", 0.5).numpy().tobytes()
     assert total == header + bytes.fromhex("3d 08 30") + bytes(61)
-    total = two_bit_count([message] * 8, 8, 0.5).numpy().tobytes()
+    total = count([message] * 8, 8, "two_bit", 0.5).numpy().tobytes()
     header = header[:3] + b"\x04" + header[4:]
     assert total == header + bytes.fromhex("08 f8 00 80 08") + bytes(123)
-    total = two_bit_count([message] * 130, 130, 0.5).numpy().tobytes()
+    total = count([message] * 130, 130, "two_bit", 0.5).numpy().tobytes()
     header = header[:3] + b"\x05" + header[4:]
     assert total == header + bytes.fromhex("8200 7eff 0000 0080 8200") + bytes(246)
 
 
 def test_the_bits_of_a_message_follow_from_threshold_and_replicas() -> None:
-    assert [two_bit_message_bits(n, 0.5) for n in (1, 2, 7, 8, 127, 128)] == [2, 4, 4, 8, 8, 16]
-    assert [two_bit_message_bits(n) for n in (1, 2, 1000)] == [2.125] * 3
+    assert [message_bits(n, "two_bit", 0.5) for n in (1, 2, 7, 8, 127, 128)] == [2, 4, 4, 8, 8, 16]
+    assert [message_bits(n) for n in (1, 2, 1000)] == [2.125] * 3
     with pytest.raises(ValueError, match=r"32768 replicas with threshold 0\.5"):
-        two_bit_message_bits(32768, 0.5)
+        message_bits(32768, "two_bit", 0.5)
     with pytest.raises(ValueError, match="0 replicas"):
-        two_bit_message_bits(0)
+        message_bits(0)
 
 
 # ---- Buffers and shapes ------------------------------------------------------------
@@ -349,8 +347,8 @@ def test_like_keeps_its_value_if_it_is_still_needed() -> None:
     @tf.function
     def step(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         doubled = gradient * 2
-        total = two_bit_reencode(tf.zeros((1, 36), tf.int64), [doubled], residuals, 0, 1)
-        (total,) = two_bit_decode_shards(total, like=[doubled], shards=1, replicas=1)
+        total = reencode(tf.zeros((1, 36), tf.int64), [doubled], residuals, 0, 1)
+        (total,) = decode_shards(total, like=[doubled], shards=1, replicas=1)
         return doubled, total
 
     doubled, _ = step(gradients[0])

@@ -67,8 +67,8 @@ class Family:
     threshold: float | None
 
     def attributes(self) -> dict[str, Any]:
-        fixed = {"fixed": self.threshold is not None} if self.name == "one_bit" else {}
-        return {**fixed, "threshold": self.threshold or 0.0}
+        automatic = self.threshold is None
+        return {"codec": self.name, "automatic": automatic, "threshold": self.threshold or 0.0}
 
     def format(self) -> Format:
         if self.name == "two_bit":

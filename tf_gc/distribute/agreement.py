@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tf_gc.ops.two_bit import wire_version
+from tf_gc.ops.library import wire_version
 from tf_gc.params import CompressionParams
 from tf_gc.workers import Workers
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tf_gc.ops._library import how_to_build
-from tf_gc.ops.two_bit import cuda_versions, device_types
+from tf_gc.ops.library import cuda_versions, device_types
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.group import Network
 

@@ -6,36 +6,21 @@ CPU. And the ops do not count how much a fixed threshold sends.
 """
 
 from tf_gc.ops import _library
-from tf_gc.ops.one_bit import (
-    one_bit_count,
-    one_bit_decode,
-    one_bit_decode_shards,
-    one_bit_encode,
-    one_bit_message_bits,
-    one_bit_reencode,
-)
+from tf_gc.ops.codec import decode, encode
+from tf_gc.ops.library import message_bits
+from tf_gc.ops.shards import count, decode_shards, reencode
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
-from tf_gc.ops.two_bit_shards import (
-    two_bit_count,
-    two_bit_decode_shards,
-    two_bit_message_bits,
-    two_bit_reencode,
-)
 
 # A library that does not fit TensorFlow fails when tf_gc is imported, not in the first step.
 _library.load()
 
 __all__ = [
-    "one_bit_count",
-    "one_bit_decode",
-    "one_bit_decode_shards",
-    "one_bit_encode",
-    "one_bit_message_bits",
-    "one_bit_reencode",
-    "two_bit_count",
+    "count",
+    "decode",
+    "decode_shards",
+    "encode",
+    "message_bits",
+    "reencode",
     "two_bit_decode",
-    "two_bit_decode_shards",
     "two_bit_encode",
-    "two_bit_message_bits",
-    "two_bit_reencode",
 ]

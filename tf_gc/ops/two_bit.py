@@ -1,16 +1,10 @@
-"""Wrappers of the two-bit ops: lists in, lists out, `"auto"` spelled out."""
+"""The two-bit codec's ops, by names of their own."""
 
-import ctypes
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_gc import _compat
-from tf_gc.ops import _library
-from tf_gc.ops._messages import NO_SHARD, as_list, handles, non_empty
-
-# The value of the ops' attribute `threshold` that stands for "auto".
-_AUTO = 0.0
+from tf_gc.ops.codec import decode, encode
 
 
 def two_bit_encode(
@@ -47,17 +41,12 @@ def two_bit_encode(
       The messages: int64, shape [shards, words].
 
     Raises:
-      ValueError: if the lists are empty or differ in length.
+      ValueError: if the lists are empty or differ in length, or the threshold is a string other
+        than `"auto"`.
       tf.errors.InvalidArgumentError: if a residual does not fit its gradient or occurs twice,
         or the threshold or a number is out of range.
     """
-    return _library.load().tf_gc_two_bit_encode(
-        gradients=non_empty(gradients, "gradients"),
-        residuals=handles(residuals, gradients),
-        threshold=attribute(threshold),
-        shards=shards,
-        skip=NO_SHARD if skip is None else skip,
-    )
+    return encode(gradients, residuals, "two_bit", threshold, shards, skip)
 
 
 def two_bit_decode(
@@ -79,47 +68,8 @@ def two_bit_decode(
       marked it as not finite.
 
     Raises:
-      ValueError: if a list is empty.
-      tf.errors.InvalidArgumentError: if a message has another length, wire version, codec,
-        threshold or number of blocks.
+      ValueError: if a list is empty, or the threshold is a string other than `"auto"`.
+      tf.errors.InvalidArgumentError: if the threshold is out of range, or a message has another
+        length, wire version, codec, threshold or number of blocks.
     """
-    return _library.load().tf_gc_two_bit_decode(
-        messages=as_list(messages),
-        like=non_empty(like, "like"),
-        threshold=attribute(threshold),
-    )
-
-
-def wire_version() -> int:
-    """Returns the version of the wire format that the native ops speak."""
-    return int(ctypes.CDLL(str(_library.library_path())).tf_gc_wire_version())
-
-
-def device_types() -> frozenset[str]:
-    """Returns the device types ("CPU", "GPU") that the native ops were built for."""
-    _library.load()
-    kernels = _compat.registered_kernels("TfGc>TwoBitEncode").kernel
-    return frozenset(kernel.device_type for kernel in kernels)
-
-
-def cuda_versions() -> tuple[int, int] | None:
-    """Returns the CUDA versions of the ops' runtime and of this machine's driver.
-
-    Each version is 1000 · major + 10 · minor. The driver's is 0 if there is no driver. Returns
-    `None` if the native ops were not built for GPUs.
-    """
-    library = ctypes.CDLL(str(_library.library_path()))
-    if not hasattr(library, "tf_gc_cuda_versions"):
-        return None
-    runtime, driver = ctypes.c_int(), ctypes.c_int()
-    library.tf_gc_cuda_versions(ctypes.byref(runtime), ctypes.byref(driver))
-    return runtime.value, driver.value
-
-
-def attribute(threshold: float | str) -> float:
-    """Returns the ops' attribute for a threshold. ValueError for 0 and for other strings."""
-    if threshold == "auto":
-        return _AUTO
-    if isinstance(threshold, str) or threshold == _AUTO:
-        raise ValueError(f'threshold must be "auto" or a positive number, got {threshold!r}')
-    return threshold
+    return decode(messages, like, "two_bit", threshold)

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
@@ -108,6 +109,13 @@ int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
 int tf_gc_wire_version(void) { return tf_gc::kWireVersion; }
 
 int tf_gc_block_size(void) { return static_cast<int>(tf_gc::kBlockSize); }
+
+const char* tf_gc_codec_name(int index) {
+  if (index < 0 || index >= static_cast<int>(std::size(tf_gc::kCodecNames))) {
+    return nullptr;
+  }
+  return tf_gc::kCodecNames[index].name;
+}
 
 int tf_gc_codec(const char* name, int automatic) {
   tf_gc::Codec codec;

@@ -53,6 +53,9 @@ TF_GC_EXPORT int tf_gc_wire_version(void);
 // kBlockSize.
 TF_GC_EXPORT int tf_gc_block_size(void);
 
+// The name of a codec, for `index` from 0 on; null after the last one.
+TF_GC_EXPORT const char* tf_gc_codec_name(int index);
+
 // The number of the codec with this name, the automatic or the fixed one. 0 if
 // there is none of that name.
 TF_GC_EXPORT int tf_gc_codec(const char* name, int automatic);

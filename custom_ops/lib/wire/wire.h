@@ -24,7 +24,7 @@
 #define TF_GC_CUSTOM_OPS_LIB_WIRE_WIRE_H_
 
 #include <cstdint>
-#include <cstring>
+#include <string_view>
 
 #include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/numbers/host_device.h"
@@ -57,17 +57,25 @@ enum class Codec : uint8_t {
   kOneBitAuto = 7,   // sends +scale or -scale, a scale for each block
 };
 
-// The codec that users and attributes of ops call `name`. False if there is
-// none of that name.
-inline bool FindCodec(const char* name, bool automatic, Codec* codec) {
-  if (std::strcmp(name, "two_bit") == 0) {
-    *codec = automatic ? Codec::kTwoBitAuto : Codec::kTwoBitFixed;
-  } else if (std::strcmp(name, "one_bit") == 0) {
-    *codec = automatic ? Codec::kOneBitAuto : Codec::kOneBitFixed;
-  } else {
-    return false;
+// What users and the attributes of ops call a codec, and its two variants.
+struct CodecName {
+  const char* name;
+  Codec fixed;
+  Codec automatic;
+};
+inline constexpr CodecName kCodecNames[] = {
+    {"two_bit", Codec::kTwoBitFixed, Codec::kTwoBitAuto},
+    {"one_bit", Codec::kOneBitFixed, Codec::kOneBitAuto},
+};
+
+// Finds a codec by its name. False if there is none of that name.
+inline bool FindCodec(std::string_view name, bool automatic, Codec* codec) {
+  for (const CodecName& known : kCodecNames) {
+    if (name != known.name) continue;
+    *codec = automatic ? known.automatic : known.fixed;
+    return true;
   }
-  return true;
+  return false;
 }
 
 // Whether what is sent follows from the parameters alone: sums are counts.
@@ -166,13 +174,6 @@ TF_GC_HOST_DEVICE constexpr int64_t CodeBytes(Codec codec) {
 // The bytes of a block in a message.
 TF_GC_HOST_DEVICE constexpr int64_t BlockBytes(Codec codec) {
   return CodeBytes(codec) + (HasScales(codec) ? kScaleBytes : 0);
-}
-
-// The two-bit codec of a threshold, of which 0 stands for "automatic". Takes
-// the bits: a thread that flushes subnormal numbers takes those for 0.
-constexpr Codec TwoBitCodec(uint32_t threshold_bits) {
-  return (threshold_bits & 0x7fffffffu) == 0 ? Codec::kTwoBitAuto
-                                             : Codec::kTwoBitFixed;
 }
 
 // The two bits of an element. One bit has no code to spare: it is 1 for plus,

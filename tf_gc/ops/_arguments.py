@@ -1,16 +1,12 @@
-"""Helpers for the wrappers of all ops: lists of tensors, and sizes of messages."""
+"""What the wrappers of the ops have in common: checks of lists, and attributes."""
 
-import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
-
 # The value of the ops' attribute `skip` with which no shard is skipped.
 NO_SHARD = -1
-# As in custom_ops/lib/wire/wire.h.
-_BLOCK_SIZE = 128
 
 
 def handles(residuals: Sequence[tf.Variable], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -32,19 +28,17 @@ def non_empty(tensors: Sequence[tf.Tensor], name: str) -> Sequence[tf.Tensor]:
     return tensors
 
 
-def message_bits(codec: int, replicas: int, threshold: float | str) -> float:
-    """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
+def number(threshold: float | str) -> float:
+    """Returns a fixed threshold. ValueError for strings."""
+    if isinstance(threshold, str):
+        raise ValueError(f"threshold must be a number here, got {threshold!r}")
+    return threshold
 
-    Args:
-      codec: the number of the codec in custom_ops/lib/wire/wire.h.
-      replicas: the number of replicas.
-      threshold: the codec's threshold, for the text of the error.
 
-    Raises:
-      ValueError: if there is no such message.
-    """
-    library = ctypes.CDLL(str(_library.library_path()))
-    size = int(library.tf_gc_block_bytes(codec, ctypes.c_int64(replicas)))
-    if size == 0:
-        raise ValueError(f"no message sums up {replicas} replicas with threshold {threshold!r}")
-    return size * 8 / _BLOCK_SIZE
+def attributes(codec: str, threshold: float | str) -> dict[str, Any]:
+    """Returns the ops' attributes for a codec. ValueError for strings other than "auto"."""
+    if threshold == "auto":
+        return {"codec": codec, "automatic": True}
+    if isinstance(threshold, str):
+        raise ValueError(f'threshold must be "auto" or a number, got {threshold!r}')
+    return {"codec": codec, "automatic": False, "threshold": threshold}

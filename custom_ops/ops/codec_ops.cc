@@ -1,52 +1,61 @@
-// Interface of the one-bit ops: inputs, attributes, shape functions, docs.
+// Interface of the ops: inputs, attributes, shape functions, documentation.
 
-#include "custom_ops/lib/wire/wire.h"
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "custom_ops/ops/codec_attribute.h"
 #include "custom_ops/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace tf_gc {
+namespace {
 
-using ::tensorflow::shape_inference::InferenceContext;
+std::string CodecAttribute() {
+  return absl::StrCat("codec: {", CodecNames("'"), "}");
+}
 
-REGISTER_OP("TfGc>OneBitEncode")
+}  // namespace
+
+REGISTER_OP("TfGc>Encode")
     .Input("gradients: K * T")
     .Input("residuals: K * resource")
     .Output("message: int64")
     .Attr("K: int >= 1")
     .Attr("T: {float, half, bfloat16}")
-    .Attr("fixed: bool")
+    .Attr(CodecAttribute())
+    .Attr("automatic: bool")
     .Attr("threshold: float = 0")
     .Attr("shards: int >= 1 = 1")
     .Attr("skip: int = -1")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      bool fixed;
-      TF_RETURN_IF_ERROR(c->GetAttr("fixed", &fixed));
-      return EncodeShape(c, fixed ? Codec::kOneBitFixed : Codec::kOneBitAuto);
-    })
+    .SetShapeFn(EncodeShape)
     .Doc(R"doc(
-Encodes a bucket of gradients in one bit an element and updates their residuals.
+Encodes a bucket of gradients and updates their residuals.
 
 gradients: The bucket's tensors, of any shapes.
 residuals: Handles of initialized float32 variables, each of its gradient's shape.
 message: [shards, words], a message for each shard in the layout of
   custom_ops/lib/wire/wire.h.
-fixed: Whether +1 or -1 is sent. If not, each block of 128 elements has a scale.
-threshold: What an element has to exceed to be sent as +1, where `fixed`.
+codec: two_bit sends plus, minus or nothing for an element, one_bit plus or minus.
+automatic: Whether each block of 128 elements has its own scale, which is what
+  plus and minus stand for. If not, `threshold` decides what is sent.
+threshold: 0 where `automatic`. Else, in two_bit: the value that is sent for an
+  element whose magnitude reaches it. In one_bit: +1 is sent for an element that
+  exceeds it, -1 for others.
 shards: The number of shards that the bucket is cut into.
 skip: The shard that is not encoded, -1 for none. Its message has zeros, and its
-  residuals stay as they are. Not where `fixed`.
+  residuals stay as they are. Only where `automatic`.
 )doc");
 
-REGISTER_OP("TfGc>OneBitDecode")
+REGISTER_OP("TfGc>Decode")
     .Input("messages: M * int64")
     .Input("like: K * T")
     .Output("sums: K * T")
     .Attr("M: int >= 1")
     .Attr("K: int >= 1")
     .Attr("T: {float, half, bfloat16}")
-    .Attr("fixed: bool")
+    .Attr(CodecAttribute())
+    .Attr("automatic: bool")
     .Attr("threshold: float = 0")
     .SetShapeFn(DecodeShape)
     .Doc(R"doc(
@@ -56,11 +65,12 @@ messages: [rows, words] each; every row is a message, one for each replica.
 like: Tensors with the shapes of the bucket. Their values are not read; their
   buffers become the outputs' where nothing else needs them.
 sums: The decoded sums, in the shapes of `like`.
-fixed: As it was encoded.
+codec: As it was encoded.
+automatic: As it was encoded.
 threshold: As it was encoded.
 )doc");
 
-REGISTER_OP("TfGc>OneBitReencode")
+REGISTER_OP("TfGc>Reencode")
     .Input("messages: M * int64")
     .Input("gradients: K * T")
     .Input("residuals: K * resource")
@@ -68,58 +78,58 @@ REGISTER_OP("TfGc>OneBitReencode")
     .Attr("M: int >= 1")
     .Attr("K: int >= 1")
     .Attr("T: {float, half, bfloat16}")
+    .Attr(CodecAttribute())
     .Attr("shard: int >= 0")
     .Attr("shards: int >= 1")
     .Attr("layers: int >= 1 = 1")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      return ReencodeShape(c, Codec::kOneBitAuto);
-    })
+    .SetShapeFn(ReencodeShape)
     .Doc(R"doc(
 Sums a shard over all replicas, encodes the sum and updates the residuals.
 
 This replica adds its gradients and residuals in full precision.
 
-messages: [rows, words] each; every row is a replica's message of the shard, not
-  `fixed`. The row number `shard`, which is this replica's, may
-  hold anything.
+messages: [rows, words] each; every row is a replica's message of the shard, as
+  Encode with `automatic` makes it. The row number `shard`, which is this
+  replica's, may hold anything.
 gradients: The bucket's tensors. Only the shard is read.
 residuals: As they were encoded, with the shard skipped. What is not sent of the
   sum becomes the residuals of the shard; the others stay as they are.
 message: [layers, words]. The first encodes the sum, the second what that leaves.
+codec: As it was encoded.
 shard: The number of this shard, and of the replica that owns it.
 shards: The number of shards, and of replicas.
 layers: 1 or 2.
 )doc");
 
-REGISTER_OP("TfGc>OneBitCount")
+REGISTER_OP("TfGc>Count")
     .Input("messages: M * int64")
     .Output("message: int64")
     .Attr("M: int >= 1")
-    .Attr("fixed: bool")
-    .Attr("threshold: float = 0")
+    .Attr(CodecAttribute())
+    .Attr("threshold: float")
     .Attr("replicas: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
-      return CountShape(c, Codec::kOneBitFixed);
-    })
+    .SetShapeFn(CountShape)
     .Doc(R"doc(
-Sums messages that are `fixed`, without loss.
+Sums messages with a fixed threshold, without loss.
 
-messages: [rows, words] each; every row is a replica's message of the same shard.
+messages: [rows, words] each; every row is a replica's message of the same shard,
+  as Encode without `automatic` makes it.
 message: [1, words], a count for each element in 4, 8 or 16 bits.
-fixed: True.
+codec: As it was encoded.
 threshold: As it was encoded.
 replicas: The number of rows, which decides the bits of a count.
 )doc");
 
-REGISTER_OP("TfGc>OneBitDecodeShards")
+REGISTER_OP("TfGc>DecodeShards")
     .Input("messages: M * int64")
     .Input("like: K * T")
     .Output("sums: K * T")
     .Attr("M: int >= 1")
     .Attr("K: int >= 1")
     .Attr("T: {float, half, bfloat16}")
-    .Attr("fixed: bool")
+    .Attr(CodecAttribute())
+    .Attr("automatic: bool")
     .Attr("threshold: float = 0")
     .Attr("shards: int >= 1")
     .Attr("layers: int >= 1 = 1")
@@ -128,11 +138,12 @@ REGISTER_OP("TfGc>OneBitDecodeShards")
     .Doc(R"doc(
 Decodes a bucket of which every shard has a message of its own.
 
-messages: [rows, words] each; the messages of the shards, in order: of
-  OneBitCount where `fixed`, else of OneBitReencode.
-like: As for OneBitDecode.
+messages: [rows, words] each; the messages of the shards, in order: of Reencode
+  where `automatic`, else of Count.
+like: As for Decode.
 sums: The decoded shards, in the shapes of `like`.
-fixed: As it was encoded.
+codec: As it was encoded.
+automatic: As it was encoded.
 threshold: As it was encoded.
 shards: The number of shards.
 layers: The number of rows for each shard, as it was reencoded.

@@ -1,0 +1,67 @@
+"""A codec that the library does not know is an error wherever one is passed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import compiled
+from tests.custom_ops import native
+from tests.custom_ops.native import Codec, Library, OneBit
+
+# Counts are codecs of messages, but gradients are not encoded with them.
+COUNTS = [3, 4, 5]
+# The last ones become known codecs if they are cut to 8 bits.
+UNKNOWN = [-1, 0, 8, 99, 255, 256 + Codec.FIXED, 2**16 + OneBit.AUTO, -256 + Codec.AUTO]
+SOURCE = Path(__file__).with_name("unknown_codecs.cc")
+
+
+@pytest.mark.parametrize("codec", UNKNOWN + COUNTS)
+def test_the_c_interface_returns_an_error(library: Library, codec: int) -> None:
+    results = library.results_for(codec)
+    timed = {name for name in results if name.startswith("time_")}
+    assert results == {name: -1 if name in timed else 0 for name in results}
+
+
+@pytest.mark.parametrize("codec", [Codec.FIXED, Codec.AUTO, OneBit.FIXED, OneBit.AUTO])
+def test_the_c_interface_takes_the_codecs_of_gradients(library: Library, codec: int) -> None:
+    results = library.results_for(codec)
+    fixed = codec in (Codec.FIXED, OneBit.FIXED)
+    assert {name for name, result in results.items() if result <= 0} == (
+        {"reencode"} if fixed else {"count"}
+    )
+
+
+def test_names_of_codecs(library: Library) -> None:
+    assert library.codec_names() == ["two_bit", "one_bit"]
+    numbers = {
+        name: (library.codec(name, False), library.codec(name, True))
+        for name in ["two_bit", "one_bit", "", "two_bi", "two_bit ", "TWO_BIT"]
+    }
+    assert numbers.pop("two_bit") == (Codec.FIXED, Codec.AUTO)
+    assert numbers.pop("one_bit") == (OneBit.FIXED, OneBit.AUTO)
+    assert set(numbers.values()) == {(0, 0)}
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """unknown_codecs.cc and the library's functions for the CPU."""
+    sources = [SOURCE, *sorted((native.LIB / "cpu").glob("*.cc"))]
+    flags = ["-O1", "-std=c++17", "-ffp-contract=off", f"-I{native.ROOT}"]
+
+    def link(output: Path) -> None:
+        command = [*compiled.compiler(), *flags, *map(str, sources), "-o", str(output)]
+        subprocess.run(command, check=True)
+
+    read = [SOURCE, *native.LIB.glob("*/*.*")]
+    return compiled.kept(compiled.KEPT / "unknown_codecs", read, flags, link)
+
+
+@pytest.mark.parametrize("case", range(7))
+@pytest.mark.parametrize("codec", [0, 8, 255])
+def test_functions_that_cannot_report_an_error_trap(program: Path, case: int, codec: int) -> None:
+    done = subprocess.run([program, str(case), str(codec)], capture_output=True, check=False)
+    assert done.returncode in (-signal.SIGILL, -signal.SIGTRAP, -signal.SIGABRT), done.stdout

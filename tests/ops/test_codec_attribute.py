@@ -1,0 +1,97 @@
+"""One family of ops for all codecs: the attribute `codec`, and what else says how to encode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_gc import ops
+from tf_gc.ops import _library, library
+
+InvalidArgument = tf.errors.InvalidArgumentError
+CODECS = library.codec_names()
+GRADIENTS = [tf.linspace(-1.0, 1.0, 300)]
+
+CALLS: dict[str, Callable[[str, tf.Tensor, list[tf.Variable]], object]] = {
+    "encode": lambda codec, _, residuals: ops.encode(GRADIENTS, residuals, codec),
+    "decode": lambda codec, message, _: ops.decode(message, GRADIENTS, codec),
+    "reencode": lambda codec, message, residuals: ops.reencode(
+        message, GRADIENTS, residuals, 0, 1, codec=codec
+    ),
+    "count": lambda codec, message, _: ops.count(message, 1, codec, 0.5),
+    "decode_shards": lambda codec, message, _: ops.decode_shards(
+        message, GRADIENTS, codec, shards=1, replicas=1
+    ),
+}
+
+
+def zeros() -> list[tf.Variable]:
+    return [tf.Variable(tf.zeros(300))]
+
+
+@pytest.mark.parametrize("codec", ["", "three_bit", "TWO_BIT", "two_bit "])
+@pytest.mark.parametrize("op", CALLS)
+def test_an_unknown_codec_is_refused_by_name(op: str, codec: str) -> None:
+    residuals = zeros()
+    message = ops.encode(GRADIENTS, zeros())
+    with pytest.raises(
+        InvalidArgument, match=rf"'codec' of \"{codec}\" .*\"two_bit\", \"one_bit\""
+    ):
+        CALLS[op](codec, message, residuals)
+    np.testing.assert_array_equal(residuals[0], tf.zeros(300))
+
+
+def test_message_bits_refuses_an_unknown_codec() -> None:
+    with pytest.raises(ValueError, match=r"codec must be one of .*'one_bit'.*got 'three_bit'"):
+        ops.message_bits(2, "three_bit")
+
+
+@pytest.mark.parametrize("threshold", [0.5, "auto"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_header_has_the_number_of_the_codec(codec: str, threshold: float | str) -> None:
+    message = ops.encode(GRADIENTS, zeros(), codec, threshold).numpy().view(np.uint8)
+    assert message[0, 3] == library.codec_number(codec, threshold == "auto")
+    assert message[0, 2] == library.wire_version()
+    blocks = int(message.view(np.int64)[0, 1])
+    assert blocks == -(-300 // library.block_size())
+    # What is not header or padding.
+    bits = ops.message_bits(1, codec, threshold) * blocks * library.block_size()
+    assert 0 <= message.size - 16 - bits / 8 < 16
+
+
+@pytest.mark.parametrize("number", [0, 3, 8, 99, 255])
+@pytest.mark.parametrize("threshold", [0.5, "auto"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_message_of_an_unknown_codec_is_refused(
+    codec: str, threshold: float | str, number: int
+) -> None:
+    message = ops.encode(GRADIENTS, zeros(), codec, threshold).numpy().view(np.uint8)
+    expected = message[0, 3]
+    message[0, 3] = number
+    rows = message.view(np.int64)
+    says = rf"a message has codec {number}, and this replica expects {expected}"
+    with pytest.raises(InvalidArgument, match=says):
+        ops.decode(rows, GRADIENTS, codec, threshold)
+    second = CALLS["decode_shards" if threshold == "auto" else "count"]
+    with pytest.raises(InvalidArgument, match=says):
+        second(codec, rows, [])
+
+
+@pytest.mark.parametrize("threshold", [0.5, -0.5, 1e-40, float("nan")])
+@pytest.mark.parametrize("codec", CODECS)
+def test_automatic_scales_have_no_threshold(codec: str, threshold: float) -> None:
+    attributes = {"codec": codec, "automatic": True, "threshold": threshold}
+    residuals = [residual.handle for residual in zeros()]
+    with pytest.raises(InvalidArgument, match=r"threshold must be 0 .*automatic, got"):
+        _library.load().tf_gc_encode(gradients=GRADIENTS, residuals=residuals, **attributes)
+
+
+@pytest.mark.parametrize("threshold", [0.5, "auto"])
+def test_messages_of_another_codec_are_refused(threshold: float | str) -> None:
+    one, two = (ops.encode(GRADIENTS, zeros(), codec, threshold) for codec in CODECS)
+    for message, other in ((one, CODECS[1]), (two, CODECS[0])):
+        with pytest.raises(InvalidArgument, match="messages must have the shape"):
+            ops.decode(message, GRADIENTS, other, threshold)

@@ -1,0 +1,91 @@
+"""What the native library says of itself: its wire format, and what it was built for."""
+
+import ctypes
+import functools
+
+from tf_gc import _compat
+from tf_gc.ops import _library
+
+
+@functools.cache
+def _functions() -> ctypes.CDLL:
+    """Returns the functions of custom_ops/lib/c_api/c_api.h."""
+    library = ctypes.CDLL(str(_library.library_path()))
+    library.tf_gc_codec_name.restype = ctypes.c_char_p
+    library.tf_gc_codec.argtypes = [ctypes.c_char_p, ctypes.c_int]
+    library.tf_gc_block_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
+    return library
+
+
+def wire_version() -> int:
+    """Returns the version of the wire format that the native ops speak."""
+    return int(_functions().tf_gc_wire_version())
+
+
+def block_size() -> int:
+    """Returns how many elements a block has."""
+    return int(_functions().tf_gc_block_size())
+
+
+def codec_names() -> list[str]:
+    """Returns the values of the ops' attribute `codec`."""
+    names: list[str] = []
+    while name := _functions().tf_gc_codec_name(len(names)):
+        names.append(name.decode())
+    return names
+
+
+def codec_number(codec: str, automatic: bool) -> int:
+    """Returns the number of a codec in the headers of messages.
+
+    Args:
+      codec: the codec's name.
+      automatic: whether its scales are automatic.
+
+    Raises:
+      ValueError: if no codec has that name.
+    """
+    found = int(_functions().tf_gc_codec(codec.encode(), automatic))
+    if found == 0:
+        raise ValueError(f"codec must be one of {codec_names()}, got {codec!r}")
+    return found
+
+
+def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str = "auto") -> float:
+    """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
+
+    Args:
+      replicas: the number of replicas; 1 for the messages of `encode`.
+      codec: the codec's name.
+      threshold: `"auto"` or a number.
+
+    Raises:
+      ValueError: if no codec has that name, there are no replicas or, with a fixed threshold,
+        more than 32767.
+    """
+    number = codec_number(codec, threshold == "auto")
+    size = int(_functions().tf_gc_block_bytes(number, replicas))
+    if size == 0:
+        raise ValueError(f"no message sums up {replicas} replicas with threshold {threshold!r}")
+    return size * 8 / block_size()
+
+
+def device_types() -> frozenset[str]:
+    """Returns the device types ("CPU", "GPU") that the native ops were built for."""
+    _library.load()
+    kernels = _compat.registered_kernels("TfGc>Encode").kernel
+    return frozenset(kernel.device_type for kernel in kernels)
+
+
+def cuda_versions() -> tuple[int, int] | None:
+    """Returns the CUDA versions of the ops' runtime and of this machine's driver.
+
+    Each version is 1000 · major + 10 · minor. The driver's is 0 if there is no driver. Returns
+    `None` if the native ops were not built for GPUs.
+    """
+    library = _functions()
+    if not hasattr(library, "tf_gc_cuda_versions"):
+        return None
+    runtime, driver = ctypes.c_int(), ctypes.c_int()
+    library.tf_gc_cuda_versions(ctypes.byref(runtime), ctypes.byref(driver))
+    return runtime.value, driver.value
