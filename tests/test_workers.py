@@ -1,12 +1,16 @@
 """What the workers of a job tell each other, here with the answers of the others given."""
 
+import gc
 import hashlib
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_gc
 from tf_gc.workers import Workers
 
 
@@ -53,3 +57,23 @@ def test_largest_takes_each_number_by_itself() -> None:
 def test_several_workers_need_a_way_to_gather() -> None:
     with pytest.raises(ValueError, match="2 workers need a way"):
         Workers(2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf_gc.CompressedMirroredStrategy(["CPU:0"]),
+        tf_gc.CompressedMultiWorkerMirroredStrategy,
+    ],
+    ids=["mirrored", "multi_worker"],
+)
+def test_they_do_not_keep_their_strategy_alive(make: Callable[[], Any]) -> None:
+    gc.disable()
+    try:
+        strategy = make()
+        strategy.workers.wait()
+        references = [weakref.ref(strategy), weakref.ref(strategy.extended)]
+        del strategy
+        assert [reference() for reference in references] == [None, None]
+    finally:
+        gc.enable()

@@ -139,11 +139,16 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
     ) -> None:
         super().__init__(strategy, cluster_resolver, options)
         self.several_hosts = self._num_workers > 1
-        is_chief = not self.several_hosts or _is_chief(self._cluster_resolver)
-        self.workers = Workers(self._num_workers, is_chief, self._gather_from_hosts)
+        self._writes_files = not self.several_hosts or _is_chief(self._cluster_resolver)
         self._collectives_of: dict[tuple[str, ...], CollectiveOps] = {}
         self._ordering_tokens: dict[str, Any] = {}
         self._host_cross_device_ops = self._collectives((self._worker_device,))
+
+    @property
+    def workers(self) -> Workers:
+        # Made anew each time: as an attribute, it would keep this object alive until Python looks
+        # for cycles, and the residuals with it.
+        return Workers(self._num_workers, self._writes_files, self._gather_from_hosts)
 
     def compress(self, params: CompressionParams) -> None:
         """Puts CompressedAllReduce in front of the cross-device ops; all workers have to.
