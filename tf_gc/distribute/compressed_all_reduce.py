@@ -60,7 +60,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         Raises:
           ValueError: if `compression_params` has an unknown type, key or value.
           TypeError: if an argument is of another type.
+          ImportError: if the installed TensorFlow lacks what tf_gc needs of its inside.
         """
+        _compat.require_attributes()
         if cross_device_ops is None:
             cross_device_ops = tf.distribute.ReductionToOneDevice()
         check_cross_device_ops(cross_device_ops)
