@@ -64,8 +64,8 @@ class Bucket {
     }
   }
 
-  // The same for each tensor and shard: calls visit(Run, number of the shard,
-  // first block of the run in the shard).
+  // Calls visit(Run, number of the shard, first block of the run in the shard)
+  // for each tensor and shard that have blocks in [first, last).
   template <typename Visit>
   void ForEachShardRun(int64_t first, int64_t last, int64_t shards,
                        Visit visit) const {

@@ -50,7 +50,7 @@ class CpuDevice {
                     format.threshold, layout.Codes(message, block),
                     layout.Scales(message, block));
     };
-    // The blocks that are not skipped, which follow each other for ForBlocks().
+    // ForBlocks() numbers the blocks that are not skipped from 0 on.
     ForBlocks(context, bucket.blocks() - skipped.blocks(), kEncodeBlockCost,
               [&](int64_t first, int64_t last) {
                 bucket.ForEachShardRun(first, std::min(last, skipped.first),

@@ -17,7 +17,7 @@ struct Tally {
   bool warned = false;
 };
 
-// Plus and minus are the codes with the high one of their two bits set.
+// The codes for plus and minus have their high bit set, the others do not.
 static_assert((kCodePlus & kCodeMinus) == 0b10 &&
               ((kCodeZero | kCodeNotFinite) & 0b10) == 0);
 constexpr uint64_t kSent = 0xaaaaaaaaaaaaaaaau;
@@ -50,7 +50,8 @@ void DensityWatch::Observe(float threshold, int64_t elements,
   absl::MutexLock lock(mutex);
   Tally& tally = (*tallies)[threshold];
   if (step == 0) verdicts_before_ = tally.verdicts;
-  // The first kernel to be through judges for all that began with it.
+  // Of the kernels that began together, the first one that is through its steps
+  // judges for all.
   if (tally.verdicts != verdicts_before_) return;
   tally.elements += elements;
   tally.sent += sent;

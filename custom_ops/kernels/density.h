@@ -1,6 +1,6 @@
-// Tells a user whose fixed threshold is so large that next to nothing is sent.
-// On the CPU only: where messages are elsewhere, to read one would be to wait
-// for the device in each step.
+// Warns a user whose fixed threshold is so large that next to nothing is sent.
+// Only the CPU's kernels do this: to read a message in the memory of another
+// device, a kernel would have to wait for the device in each step.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_
@@ -12,10 +12,10 @@
 
 namespace tf_gc {
 
-// A kernel's part in counting what a threshold sends over the first kSteps
-// steps. All kernels of the process with that threshold count together: of the
-// model's buckets and of its replicas. If less than one element in kRarely was
-// sent, one warning names the density.
+// Counts what a kernel sends in the first kSteps steps. All kernels of the
+// process that have the same threshold, those of all buckets and replicas, add
+// up their counts. If they sent less than one element in kRarely, one warning
+// names the density.
 class DensityWatch {
  public:
   static constexpr int kSteps = 100;

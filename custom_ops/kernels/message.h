@@ -14,7 +14,7 @@ namespace tf_gc {
 
 struct MessageFormat {
   Codec codec;
-  // 0 for automatic codecs. Of counts: what a count of 1 stands for.
+  // 0 for automatic codecs. For counts, what a count of 1 stands for.
   float threshold;
 
   MessageLayout Layout(int64_t blocks) const { return LayoutOf(codec, blocks); }

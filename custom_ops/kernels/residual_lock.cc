@@ -25,7 +25,8 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
     ordered.push_back(variable.get());
     variables_.push_back(std::move(variable));
   }
-  // One order for everybody, so that two encodes cannot wait for each other.
+  // Every encode takes the locks in the same order, so that no two encodes wait
+  // for each other.
   std::sort(ordered.begin(), ordered.end());
   if (std::adjacent_find(ordered.begin(), ordered.end()) != ordered.end()) {
     return absl::InvalidArgumentError(

@@ -1,5 +1,5 @@
-// What the kernels of all devices share: TensorFlow's tensors as the library's
-// arrays.
+// How the kernels of all devices see TensorFlow's tensors: as arrays of the
+// library's types.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_TENSORS_H_
 #define TF_GC_CUSTOM_OPS_KERNELS_TENSORS_H_
@@ -38,8 +38,8 @@ inline Bucket BucketOf(const tensorflow::OpInputList& tensors) {
   return bucket;
 }
 
-// The output list `sums` in the shapes of the input list `like`, in its buffers
-// where nothing else needs them.
+// Makes the output list `sums` with the shapes of the input list `like`. An
+// output takes over its input's buffer if nothing else needs that buffer.
 template <typename T>
 absl::Status ForwardSums(tensorflow::OpKernelContext* context,
                          std::vector<LibType<T>*>* sums) {

@@ -63,9 +63,10 @@ TF_GC_HOST_DEVICE inline uint32_t MaskOf(bool condition) {
   return 0u - static_cast<uint32_t>(condition);
 }
 
-// The sum of kBlockSize values, which it overwrites: a pairwise tree over the
-// bits of the index, in the order 4, 5, 6, 3, 2, 1, 0. In registers of 16 lanes
-// that is the registers first, the lanes of the last one after them.
+// The sum of kBlockSize values. Overwrites the values. Each step adds pairs of
+// values whose indices differ in one bit, in the order of bits 4, 5, 6, 3, 2,
+// 1, 0. In registers of 16 lanes the first three steps add registers, and the
+// others add the lanes of the register that is left.
 TF_GC_HOST_DEVICE inline float TreeSum(float* values) {
   constexpr int kLanes = 16;
   for (int step = kLanes; step < kBlockSize; step *= 2) {
@@ -81,10 +82,10 @@ TF_GC_HOST_DEVICE inline float TreeSum(float* values) {
   return values[0];
 }
 
-// The codecs say what a block becomes for a team that shares it. Each member
-// has kElements of the elements, with zeros for those after the end of the
-// tensor, and calls every function together with the others. This is the CPU's
-// team, of one; the GPU's is in gpu_team.cuh.
+// A codec says what a block becomes when a team shares the block. Each member
+// of the team has kElements of its elements, and zeros in place of elements
+// after the end of the tensor. All members call each function together. The
+// CPU's team has this one member; the GPU's team is in cuda/team.cuh.
 struct Alone {
   static constexpr int kElements = kBlockSize;
 
@@ -99,7 +100,8 @@ struct Alone {
   TF_GC_HOST_DEVICE float Max(float value) const { return value; }
   // Whether it is true for all members.
   TF_GC_HOST_DEVICE bool All(bool condition) const { return condition; }
-  // The same, and for the teams that have to take the same path as this one.
+  // Whether it is true for all members of all teams that must take the same
+  // path through the code as this team.
   TF_GC_HOST_DEVICE bool AllTeams(bool condition) const { return condition; }
 };
 

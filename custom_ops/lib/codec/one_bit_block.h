@@ -29,9 +29,9 @@ TF_GC_HOST_DEVICE inline float SignValue(bool plus, float scale) {
   return plus ? scale : -scale;
 }
 
-// Encodes a member's elements: is_plus(p[i]) gives the signs, `scale` what they
-// are multiplied with if all elements of the block are finite. `kWhole`: as
-// IsWhole() says. Returns the scale that is sent.
+// Encodes a member's elements. Element i is sent as plus if is_plus(p[i]), else
+// as minus. Returns the scale that is sent: `scale` if all elements of the
+// block are finite, else kScaleNaN. `kWhole`: as IsWhole() says.
 template <bool kWhole, typename Team, typename IsPlus>
 TF_GC_HOST_DEVICE inline uint16_t EncodeSigns(const Team& team, const float* p,
                                               const float* residual,
@@ -59,8 +59,8 @@ TF_GC_HOST_DEVICE inline uint16_t EncodeOneBit(const Team& team, const float* p,
                                   kept);
 }
 
-// The sums of a block over the messages, whose codes[r] and scales[r] point at
-// their first block.
+// The sums of a block over the messages. codes[r] and scales[r] point at the
+// first block of message r.
 TF_GC_HOST_DEVICE inline void SumOneBitBlock(const uint8_t* const* codes,
                                              const uint16_t* const* scales,
                                              int64_t replicas, int64_t block,

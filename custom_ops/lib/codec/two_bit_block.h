@@ -34,8 +34,9 @@ struct Element {
 // Sends plus or minus `scale` of an element whose magnitude reaches `threshold`
 // > 0. `kFinite`: it is known to be finite.
 //
-// These are bit operations because what is sent cannot be predicted, and so
-// that compilers vectorize them. Subtracting +0 changes no value.
+// A branch would be slow, because a processor cannot predict which elements are
+// sent. Compilers vectorize these bit operations. Subtracting +0 changes no
+// value.
 template <bool kFinite>
 TF_GC_HOST_DEVICE inline Element EncodeElement(float p, float residual,
                                                float threshold, float scale) {
@@ -143,8 +144,8 @@ TF_GC_HOST_DEVICE inline void CountByte(const uint8_t* const* codes,
 
 // ---- The codecs -------------------------------------------------------------
 //
-// Encode() gives a member's codes, new residuals and the scale; the other
-// functions are what scalar.cc takes.
+// Encode() gives a member's codes, its new residuals and the scale. scalar.cc
+// calls the other functions.
 
 struct TwoBitFixed {
   static constexpr Codec kCodec = Codec::kTwoBitFixed;

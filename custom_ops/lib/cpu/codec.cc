@@ -72,7 +72,7 @@ Target BestTarget() {
 Target ActiveTarget() { return Active().load(std::memory_order_relaxed); }
 
 bool ForceTarget(Target target) {
-  // The targets are a chain: a processor that has one has those before it.
+  // A processor that has a target also has all targets before it.
   if (target < Target::kScalar || target > BestTarget()) return false;
   Active().store(target, std::memory_order_relaxed);
   return true;

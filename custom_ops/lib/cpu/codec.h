@@ -1,10 +1,11 @@
 // The codecs over ranges of blocks, on the CPU. No TensorFlow here: pointers
 // and counts.
 //
-// With p = gradient + residual, an element that is "finite" (|p| <
-// kMaxMagnitude) and is sent as s gets the residual p - s. In the two-bit
-// codecs one that is not gets the code kCodeNotFinite and keeps its residual;
-// in the one-bit codecs all of its block does, with the scale kScaleNaN.
+// With p = gradient + residual, an element is "finite" if |p| < kMaxMagnitude.
+// A finite element that is sent as s gets the residual p - s. In the two-bit
+// codecs an element that is not finite gets the code kCodeNotFinite and keeps
+// its residual. In the one-bit codecs a block with such an element gets the
+// scale kScaleNaN, and all of its elements keep their residuals.
 //
 // `threshold` is used by the fixed codecs: positive and finite for
 // kTwoBitFixed, finite for kOneBitFixed. `scales` is used where
@@ -63,9 +64,10 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
 // that of DecodeSum over `messages` >= 0 messages, in float32. An element that
 // is not finite in a message is not finite here. `codec` is automatic.
 //
-// What goes to codes_out[0] and scales_out[0] leaves a residual, which the next
-// of the `layers` >= 1 layers encodes, and so on: their sum is what is sent. An
-// element that is not finite in one layer is not finite in the next.
+// There are `layers` >= 1 layers. The first one, codes_out[0] and
+// scales_out[0], encodes p; each of the others encodes what the layer before it
+// left. What is sent is the sum of the layers. An element that is not finite in
+// one layer is not finite in the next.
 template <typename T>
 void Reencode(Codec codec, const uint8_t* const* codes,
               const uint16_t* const* scales, int64_t messages,

@@ -76,7 +76,7 @@ inline void Stream(const void* from, int bytes, void* to) {
   }
 }
 
-// Puts the one NaN in the place of every NaN.
+// Replaces every NaN by the one with the bits kNaNBits.
 inline __m256 WithOneNaN(__m256 v) {
   return _mm256_blendv_ps(v, Floats(_mm256_set1_epi32(kNaNBits)),
                           _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
@@ -150,7 +150,8 @@ inline Vec Select(Mask mask, Vec a, Vec b) {
           _mm256_blendv_ps(b.hi, a.hi, mask.hi)};
 }
 
-// v without what is sent of it: magnitude with the sign of v, where `mask`.
+// v minus what is sent of v: `magnitude` with the sign of v where the mask is
+// set, nothing elsewhere.
 // Subtracting +0 changes no value.
 inline __m256 Subtract(__m256 mask, __m256 v, __m256 magnitude) {
   const __m256 sign = _mm256_and_ps(v, _mm256_set1_ps(-0.0f));
@@ -177,8 +178,9 @@ inline __m256i Codes(__m256 sent, __m256 p) {
   return _mm256_and_si256(Bits(sent), code);
 }
 
-// The code bytes of 32 elements, one in each lane. The lower 128-bit part has
-// those of the lower halves of the four registers, the upper part the others.
+// The code bytes of 32 elements, one byte in each lane. The lower 128-bit part
+// has the bytes of the lower halves of the four registers, the upper part has
+// the bytes of the upper halves.
 inline __m256i CodeBytes(const Mask* sent, const Vec* p) {
   const __m256i words0 = _mm256_packs_epi32(Codes(sent[0].lo, p[0].lo),
                                             Codes(sent[0].hi, p[0].hi));
@@ -235,7 +237,7 @@ inline Vec WithSigns(Vec v, const uint8_t* codes) {
   uint16_t word;
   memcpy(&word, codes, sizeof(word));
   const __m256i words = _mm256_set1_epi32(word);
-  // What brings the bit of each lane to the top.
+  // Shifts that bring the bit of each lane to the top.
   const __m256i low = _mm256_setr_epi32(24, 25, 26, 27, 28, 29, 30, 31);
   const __m256i high = _mm256_setr_epi32(16, 17, 18, 19, 20, 21, 22, 23);
   return {FlipZeros(_mm256_sllv_epi32(words, low), v.lo),

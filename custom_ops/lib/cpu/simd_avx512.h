@@ -53,7 +53,7 @@ inline void Stream(const void* from, int bytes, void* to) {
   }
 }
 
-// Puts the one NaN in the place of every NaN.
+// Replaces every NaN by the one with the bits kNaNBits.
 inline Vec WithOneNaN(Vec v) {
   const Mask nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
   return Floats(_mm512_mask_set1_epi32(Bits(v), nan, kNaNBits));
@@ -101,7 +101,8 @@ inline Vec Select(Mask mask, Vec a, Vec b) {
   return _mm512_mask_blend_ps(mask, b, a);
 }
 
-// v without what is sent of it: magnitude with the sign of v, where `mask`.
+// v minus what is sent of v: `magnitude` with the sign of v where the mask is
+// set, nothing elsewhere.
 inline Vec Subtract(Mask mask, Vec v, Vec magnitude) {
   constexpr int kBitSelect = 0xca;  // first ? second : third
   const Vec sent = Floats(_mm512_ternarylogic_epi32(
@@ -125,8 +126,8 @@ inline __m512i Codes(Mask sent, Vec p) {
                                 _mm512_srai_epi32(Bits(p), 31));
 }
 
-// The code bytes of 64 elements, one in each lane: lane j of 128-bit part k has
-// that of part k of register j.
+// The code bytes of 64 elements, one byte in each lane. Lane j of 128-bit part
+// k has the byte of part k of register j.
 inline __m512i CodeBytes(const Mask* sent, const Vec* p) {
   const __m512i words0 =
       _mm512_packs_epi32(Codes(sent[0], p[0]), Codes(sent[1], p[1]));
@@ -179,7 +180,7 @@ inline Vec WithSigns(Vec v, const uint8_t* codes) {
   constexpr int kXorOfAndNot = 0xd2;  // first ^ (~second & third)
   uint16_t word;
   memcpy(&word, codes, sizeof(word));
-  // What brings the bit of each lane to the top.
+  // Shifts that bring the bit of each lane to the top.
   const __m512i shifts = _mm512_setr_epi32(24, 25, 26, 27, 28, 29, 30, 31, 16,
                                            17, 18, 19, 20, 21, 22, 23);
   return Floats(_mm512_ternarylogic_epi32(

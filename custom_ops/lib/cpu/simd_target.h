@@ -1,9 +1,10 @@
 // Compiles the functions between TF_GC_BEGIN_TARGET and TF_GC_END_TARGET for
 // another instruction set than the rest of the file.
 //
-// What is used in such a region and has external linkage (templates and inline
-// functions of other headers) must be included before the region: the linker
-// keeps one copy for the whole program, which must run on every processor.
+// Code in such a region may use templates and inline functions of other
+// headers, but the file must include those headers before the region. The
+// linker keeps one copy of such a function for the whole program, and that copy
+// must run on every processor.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_
 #define TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_

@@ -85,10 +85,10 @@ int Count(Codec codec, float threshold, const uint8_t* const* rows,
           int64_t replicas, int64_t blocks, uint8_t* message,
           CUstream_st* stream);
 
-// Decodes a bucket of which each of `shards` shards has `layers` rows that
-// follow each other, and are added up. `codec` is automatic or one of counts,
-// which have one layer; a count of 1 stands for `unit`, which is 0 for
-// automatic codecs.
+// Decodes a bucket of `shards` shards. Each shard has `layers` rows, which
+// follow each other and are added up. `codec` is automatic, and `unit` is 0; or
+// `codec` is one of counts, there is one layer, and a count of 1 stands for
+// `unit`.
 int DecodeShards(Codec codec, DType dtype, const uint8_t* const* rows,
                  int64_t shards, int64_t layers, const Sum* tensors,
                  int64_t count, float unit, CUstream_st* stream);

@@ -52,7 +52,7 @@ struct TwoBitFields {
     return ValuesPlusOne(loaded.codes);
   }
   static __device__ int ByteOf(int i) { return i / 4; }
-  // The fields whose elements are not finite, by their low bits.
+  // The low bit of a field is set if its element is not finite.
   static __device__ uint32_t NotFinite(const Loaded& loaded) {
     return NotFiniteCodes(loaded.codes);
   }
@@ -83,11 +83,12 @@ struct OneBitFields {
   }
 };
 
-// Adds fields up: in bytes, and those in ints before they overflow.
+// Adds fields up in bytes, and adds the bytes to ints before a byte overflows.
 template <typename Fields>
 struct Counter {
   static constexpr uint32_t kField = 0x01010101u * ((1 << Fields::kBits) - 1);
-  // The most messages whose fields, 2 at most, add up in a byte.
+  // A byte holds the sum of the fields of this many messages; a field is at
+  // most 2.
   static constexpr int kMessages = 127;
 
   __device__ void Add(const typename Fields::Loaded& loaded) {
@@ -118,7 +119,7 @@ struct Counter {
   int sums[kElements] = {};
 };
 
-// Stores the counts of a lane in words as large as they may be.
+// Stores the counts of a lane with as few stores as possible.
 template <int kBits>
 __device__ inline void StoreLaneCounts(const uint16_t* count, uint8_t* to) {
   constexpr int kBytes = kElements * kBits / 8;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kTeams = kThreads / Team::kLanes;  // of a thread block
 constexpr int kPerMultiprocessor = 5;            // thread blocks
-// For the compiler, which refuses what a multiprocessor of sm_75 cannot hold.
+// The compiler refuses more threads than a multiprocessor of sm_75 holds.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
 constexpr int kAtOnce = 1024 / kThreads;
 #else

@@ -26,8 +26,8 @@ struct EncodeParams {
   MessageLayout layout;
   MessageHeader header;
   float threshold;
-  // The messages of the shards from `first_shard` on, of which one is zeros;
-  // or, of one shard, those of its layers.
+  // The messages of `shards` shards from `first_shard` on, or the messages of
+  // one shard's layers. The message of the shard `skip` has zeros.
   uint8_t* messages;
   int first_shard;
   int shards;
@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
       LoadElements(copies, cursor.aligned, residual_in, residual);
       StoreElements(copies, cursor.aligned, residual, residual_out);
     }
-    // What is not sent is encoded as no element, which gives zeros.
+    // A block that is not sent is encoded as a block without elements, which
+    // gives zeros.
     const Team team = {lane, sends ? size : 0};
     LoadElements(team, cursor.aligned, gradient, p);
     LoadElements(team, cursor.aligned, residual_in, residual);

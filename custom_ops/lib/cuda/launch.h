@@ -17,8 +17,8 @@ namespace gpu {
 
 constexpr int kThreads = 256;  // of a thread block
 
-// Blocks are counted in ints, of which those from here on are left for the last
-// turn of a loop.
+// Kernels number blocks with ints. A bucket has fewer blocks than this, so that
+// a loop can add the size of the grid to the number of its last block.
 constexpr int64_t kEndOfBlocks = int64_t{1} << 30;
 
 inline bool IsAligned(const void* pointer) {
@@ -82,9 +82,10 @@ inline int FillRows(Codec codec, int64_t blocks, float threshold,
   return cudaSuccess;
 }
 
-// Launches as many thread blocks as `blocks` blocks need of which each thread
-// block takes `blocks_at_once`, at least one, and no more than the device runs
-// at once with `per_multiprocessor` on each multiprocessor.
+// Launches a kernel for `blocks` blocks. Each thread block takes
+// `blocks_at_once` of them at once. There is at least one thread block, and
+// there are no more than run at once with `per_multiprocessor` on each
+// multiprocessor.
 template <typename Params>
 int Launch(void (*kernel)(Params), const Params& params, int64_t blocks,
            int blocks_at_once, int per_multiprocessor, cudaStream_t stream) {

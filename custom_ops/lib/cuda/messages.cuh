@@ -1,4 +1,4 @@
-// Messages on a GPU: their frames, and what a lane's part of a block says.
+// Messages on a GPU: their frames, and how a lane decodes its part of a block.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_MESSAGES_CUH_
 #define TF_GC_CUSTOM_OPS_LIB_CUDA_MESSAGES_CUH_
@@ -53,8 +53,8 @@ __device__ inline int64_t ScaleOffset(const MessageLayout& layout,
 }
 
 // Calls load(row) for kRows rows that follow each other, from `row` on, and
-// then add(what it gave) for each, so that the loads do not wait for each
-// other.
+// then add() with each result. The loads come first so that none waits for
+// another.
 template <int kRows, typename Load, typename Add>
 __device__ inline const uint8_t* AddBatch(const uint8_t* row, int64_t size,
                                           Load load, Add add) {
@@ -66,7 +66,7 @@ __device__ inline const uint8_t* AddBatch(const uint8_t* row, int64_t size,
   return row;
 }
 
-// The same for all rows, in their order.
+// Calls load(row) and then add() with the result for all rows, in their order.
 template <typename Load, typename Add>
 __device__ inline void ForEachRow(const RowTable& rows, Load load, Add add) {
   const int64_t size = rows.layout.size;
@@ -217,8 +217,8 @@ struct CountsDecoder {
 
 // ---- Sums -------------------------------------------------------------------
 
-// What a sum starts with: NaN, or -0, which changes no number, not even another
-// -0.
+// The first value of a sum: NaN, or -0. Adding a number to -0 gives that
+// number, also if it is -0.
 __device__ inline float StartOfSum(bool not_a_number) {
   return not_a_number ? BitCast<float>(kNaNBits) : -0.0f;
 }

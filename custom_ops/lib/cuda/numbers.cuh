@@ -81,7 +81,7 @@ __device__ inline void StoreQuad(const float* values, float* to) {
       make_float4(values[0], values[1], values[2], values[3]);
 }
 
-// Rounds as RoundTo(); those of 16 bits must not be NaN.
+// Rounds as RoundTo() does. A value for a 16-bit type must not be NaN.
 __device__ inline void RoundQuad(const float* values, float* to) {
   float rounded[Team::kQuad];
   for (int i = 0; i < Team::kQuad; ++i) RoundTo(values[i], &rounded[i]);

@@ -1,5 +1,5 @@
-// What a kernel is told: the tensors of a bucket and the rows of messages, in
-// tables that are passed by value with the launch.
+// The tables that a launch passes to its kernel, by value: the tensors of a
+// bucket, and the rows of messages.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_TABLES_H_
 #define TF_GC_CUSTOM_OPS_LIB_CUDA_TABLES_H_
@@ -50,8 +50,8 @@ struct TensorTable {
   bool aligned[kMaxTensors];  // whether its arrays start at multiples of 16
 };
 
-// Finds the tensors of blocks. Searches only where a block is in another tensor
-// than the one before it.
+// Finds the tensor that a block is in. Searches only if that is another tensor
+// than the last block's.
 template <typename Tensor>
 struct TensorCursor {
   // Returns whether the table has the block.

@@ -35,9 +35,10 @@ struct Team {
   __device__ bool Inside(int i) const { return Index(lane, i) < size; }
 
   // TreeSum() adds over the bits of an element's index in the order 4, 5, 6, 3,
-  // 2, 1, 0. Bits 2 to 5 are those of the lane; bits 0, 1 and 6 choose one of
-  // its elements. In the first two steps a lane keeps half of its sums and
-  // hands the others to its partner, which takes 10 shuffles and not 32.
+  // 2, 1, 0. Bits 2 to 5 of the index are the lane's number; bits 0, 1 and 6
+  // choose one of the lane's elements. In each of the first two steps a lane
+  // keeps half of its sums and hands the other half to its partner. So the sum
+  // takes 10 shuffles instead of 32.
   __device__ float Sum(const float* values) const {
     const bool bit4 = lane & 4;
     float four[4];  // bit 4 is done; bit 1 is the lane's bit 4
@@ -84,9 +85,9 @@ struct Team {
   }
 };
 
-// The codes of a lane's quads, packed, which are kBits * 4 bits each, go to a
-// block's codes: the lanes join them so that each store has those of 16
-// elements.
+// Packs the codes of a lane's quads, kBits * 4 bits for each quad, and stores
+// them in a block's codes. Neighbouring lanes join their codes first, so that
+// each store has the codes of 16 elements.
 template <int kBits>
 __device__ inline void StoreCodes(int lane, const uint8_t* code,
                                   uint8_t* codes) {

@@ -53,8 +53,8 @@ int ForType(DType dtype, int unknown, Call call) {
   return unknown;
 }
 
-// The one NaN that is ever written: processors differ in the payloads and signs
-// of the NaN that their arithmetic makes.
+// The only NaN that the library writes. Processors differ in the payload and
+// the sign of a NaN that their arithmetic makes.
 constexpr uint32_t kNaNBits = 0x7fc00000;
 
 template <typename To, typename From>

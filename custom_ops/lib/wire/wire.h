@@ -42,14 +42,14 @@ constexpr int64_t kBlockSize = 128;        // elements
 constexpr int64_t kScaleBytes = 2;         // bfloat16
 constexpr int64_t kMessageAlignment = 16;  // bytes
 
-// How the elements of a message are coded. In C++ a Codec can have other values
-// than these, as one does that was read from somewhere: functions of a Codec
-// that cannot report an error trap at those.
+// How the elements of a message are coded. A number from elsewhere may be none
+// of these. A function that takes a Codec and cannot report an error traps
+// then.
 enum class Codec : uint8_t {
   kTwoBitFixed = 1,  // sends +threshold, -threshold or 0
   kTwoBitAuto = 2,   // sends +scale, -scale or 0, a scale for each block
-  // The sum of the messages of a fixed codec over replicas, in units of what it
-  // sends: a count of this many bits for each element.
+  // The sum of all replicas' messages of a fixed codec. Each element has a
+  // count of 4, 8 or 16 bits: its sum, divided by CountUnit().
   kCounts4 = 3,
   kCounts8 = 4,
   kCounts16 = 5,
@@ -78,12 +78,13 @@ inline bool FindCodec(std::string_view name, bool automatic, Codec* codec) {
   return false;
 }
 
-// Whether what is sent follows from the parameters alone: sums are counts.
+// Whether the parameters alone say which values are sent. Sums are counts then.
 TF_GC_HOST_DEVICE constexpr bool IsFixed(Codec codec) {
   return codec == Codec::kTwoBitFixed || codec == Codec::kOneBitFixed;
 }
 
-// Whether what is sent is found from each block: sums are encoded again.
+// Whether the encoder chooses the values that are sent for each block. Sums are
+// encoded again then.
 TF_GC_HOST_DEVICE constexpr bool IsAuto(Codec codec) {
   return codec == Codec::kTwoBitAuto || codec == Codec::kOneBitAuto;
 }
@@ -100,13 +101,13 @@ TF_GC_HOST_DEVICE constexpr bool IsCounts(Codec codec) {
          codec == Codec::kCounts16;
 }
 
-// Whether each block has a scale. That of kOneBitFixed is 1, or NaN.
+// Whether each block has a scale. With kOneBitFixed the scale is 1, or NaN.
 TF_GC_HOST_DEVICE constexpr bool HasScales(Codec codec) {
   return IsAuto(codec) || codec == Codec::kOneBitFixed;
 }
 
-// The most layers of a sum with automatic scales: messages of which each
-// encodes what those before it left.
+// With automatic scales a sum is sent in up to this many layers. A layer is a
+// message. It encodes what the layers before it left of the sum.
 constexpr int64_t kMaxLayers = 2;
 
 // The most replicas whose sum is sent as counts.
@@ -176,8 +177,9 @@ TF_GC_HOST_DEVICE constexpr int64_t BlockBytes(Codec codec) {
   return CodeBytes(codec) + (HasScales(codec) ? kScaleBytes : 0);
 }
 
-// The two bits of an element. One bit has no code to spare: it is 1 for plus,
-// 0 for minus, and a block with an element that is not finite has kScaleNaN.
+// The codes of the two-bit codecs. The one-bit codecs have 1 for plus and 0 for
+// minus, and no code for "not finite": a block with an element that is not
+// finite has the scale kScaleNaN.
 constexpr uint8_t kCodeZero = 0b00;
 constexpr uint8_t kCodeNotFinite = 0b01;
 constexpr uint8_t kCodeMinus = 0b10;
