@@ -31,23 +31,16 @@ from tf_gc_cuda import CudaError, Toolkit, toolkit, warnings  # noqa: E402
 PATTERNS: dict[str, list[str]] = runpy.run_path(str(ROOT / "sources.bzl"))
 
 
-def files_of(*lists: str) -> list[str]:
-    """Returns the files that lists of sources.bzl name, those for nvcc only if asked for."""
-
-    def matches(names: tuple[str, ...]) -> set[str]:
-        patterns = [pattern for name in names for pattern in PATTERNS[name]]
-        files = [file for pattern in patterns for file in ROOT.glob(pattern)]
-        return {file.relative_to(ROOT).as_posix() for file in files}
-
-    cuda = ("CUDA_SOURCES", "CUDA_HEADERS")
-    others = tuple(name for name in cuda if name not in lists)
-    return sorted(matches(lists) - matches(others))
+def files(*lists: str) -> set[str]:
+    """Returns the files that match the patterns of these lists."""
+    found = [file for name in lists for pattern in PATTERNS[name] for file in ROOT.glob(pattern)]
+    return {file.relative_to(ROOT).as_posix() for file in found}
 
 
 # The op library's sources, and those of the CUDA kernels, of which g++ compiles .cc and nvcc .cu.
-SOURCES = files_of("LIB_SOURCES", "OPS_SOURCES")
-CUDA_SOURCES = files_of("CUDA_SOURCES")
-HEADERS = files_of("LIB_HEADERS", "OPS_HEADERS", "CUDA_HEADERS")
+CUDA_SOURCES = sorted(files("CUDA_SOURCES"))
+SOURCES = sorted(files("LIB_SOURCES", "OPS_SOURCES") - {*CUDA_SOURCES})
+HEADERS = sorted(files("LIB_HEADERS", "OPS_HEADERS", "CUDA_HEADERS"))
 
 CXXFLAGS = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra"]
 
