@@ -50,7 +50,7 @@ def bazel() -> dict[str, dict[str, Any]]:
 
 
 def matches(patterns: Sequence[str]) -> set[str]:
-    """The files under the root that patterns match; of folders that the build makes, none."""
+    """The files that patterns match, which start at the root."""
     files = [file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file()]
     return {file.relative_to(ROOT).as_posix() for file in files}
 

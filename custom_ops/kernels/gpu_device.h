@@ -16,8 +16,9 @@
 
 namespace tf_gc {
 
-// Nothing here waits for the device, so headers of messages are not compared
-// here but by the library's kernels, which make NaN of a wrong one.
+// Nothing here waits for the device. So it is the library's kernels that
+// compare the headers of messages; from a message with a wrong header they make
+// NaN.
 class GpuDevice {
  public:
   static constexpr bool kMessagesOnHost = false;
