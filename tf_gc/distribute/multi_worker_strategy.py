@@ -1,6 +1,6 @@
 """CompressedMultiWorkerMirroredStrategy: several hosts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -8,7 +8,8 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.distribute.agreement import check_agreement
 from tf_gc.distribute.cluster import joining, limit_registration
-from tf_gc.distribute.collectives import CollectiveOps, new_key_base
+from tf_gc.distribute.cluster_network import ClusterNetwork
+from tf_gc.distribute.collectives import new_key_base
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.compressed_strategy import (
     CompressedStrategy,
@@ -20,7 +21,7 @@ from tf_gc.distribute.layer_state import RunsReplicas
 from tf_gc.keras.flavour import is_variable
 from tf_gc.keras.private_files import PathT, private_path
 from tf_gc.params import CompressionParams, from_params
-from tf_gc.reduction.group import Group, LocalNetwork, Network
+from tf_gc.reduction.group import LocalNetwork, Network
 from tf_gc.workers import Workers
 
 
@@ -84,7 +85,7 @@ class CompressedMultiWorkerMirroredStrategy(
         distributed = super().experimental_distribute_dataset(dataset, options)
         policy = dataset.options().experimental_distribute.auto_shard_policy
         off = policy == tf.data.experimental.AutoShardPolicy.OFF
-        distributed.unsharded = self.extended.several_hosts and off
+        distributed.unsharded = self.workers.count > 1 and off
         return distributed
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
@@ -138,17 +139,19 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         options: Any,
     ) -> None:
         super().__init__(strategy, cluster_resolver, options)
-        self.several_hosts = self._num_workers > 1
-        self._writes_files = not self.several_hosts or _is_chief(self._cluster_resolver)
-        self._collectives_of: dict[tuple[str, ...], CollectiveOps] = {}
-        self._ordering_tokens: dict[str, Any] = {}
-        self._host_cross_device_ops = self._collectives((self._worker_device,))
-
-    @property
-    def workers(self) -> Workers:
-        # Made anew each time: as an attribute, it would keep this object alive until Python looks
-        # for cycles, and the residuals with it.
-        return Workers(self._num_workers, self._writes_files, self._gather_from_hosts)
+        self._network = ClusterNetwork(
+            self._num_workers,
+            self.worker_devices,
+            self._worker_device,
+            self._communication_options,
+            self._collective_keys,
+        )
+        self._host_cross_device_ops = self._network.collectives([self._worker_device])
+        self.workers = Workers(
+            self._num_workers,
+            is_chief=self._num_workers == 1 or _is_chief(self._cluster_resolver),
+            all_gather=self._network.gather_from_hosts,
+        )
 
     def compress(self, params: CompressionParams) -> None:
         """Puts CompressedAllReduce in front of the cross-device ops; all workers have to.
@@ -158,28 +161,14 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             or wire version differ, or the plan asked for is of no use for this cluster.
         """
         network: Network = LocalNetwork(self.worker_devices)
-        if self.several_hosts:
-            devices = tuple(self.worker_devices)
-            network = _ClusterNetwork(self._num_workers, devices, self._collectives)
+        if self.workers.count > 1:
+            network = self._network
             check_devices(params, network)
             check_agreement(params, self.layer_state is not None, self.workers)
-        stock = self._collectives(tuple(self.worker_devices))
+        stock = self._network.collectives(self.worker_devices)
         self.compressed_all_reduce = CompressedAllReduce(params, stock)
         self.compressed_all_reduce.connect(network)
         self._cross_device_ops = self.compressed_all_reduce
-
-    def _collectives(self, devices: tuple[str, ...]) -> CollectiveOps:
-        """Returns the collectives of these devices and their like on the other workers."""
-        if devices not in self._collectives_of:
-            members = self._num_workers * len(devices)
-            self._collectives_of[devices] = CollectiveOps(
-                devices,
-                members,
-                self._communication_options,
-                self._collective_keys,
-                self._ordering_tokens,
-            )
-        return self._collectives_of[devices]
 
     def _initialize_multi_worker(self, cluster_resolver: Any) -> None:
         # Another worker may have made its next strategy already, and asked this worker to join its
@@ -210,12 +199,6 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(count))
         return devices, kind
 
-    def _gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
-        """Returns the int64 messages [1, words] of all hosts as [hosts, words]."""
-        channel = self._host_cross_device_ops.open(0, self._communication_options)
-        ((gathered,),) = channel.all_gather([message])
-        return gathered
-
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         # Keras reduces whole batches, tuples among them; the base class takes one value.
         def reduce_one(component: Any) -> Any:
@@ -224,23 +207,6 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             )
 
         return tf.nest.map_structure(reduce_one, value)
-
-
-class _ClusterNetwork:
-    """The replicas of all hosts, which reach each other by collectives."""
-
-    def __init__(
-        self,
-        hosts: int,
-        devices: tuple[str, ...],
-        collectives: Callable[[tuple[str, ...]], CollectiveOps],
-    ) -> None:
-        self.hosts = hosts
-        self.devices = devices
-        self._collectives = collectives
-
-    def group(self, devices: Sequence[str]) -> Group:
-        return self._collectives(tuple(devices)).group()
 
 
 def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
