@@ -29,11 +29,12 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build test lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
+.PHONY: help demo build test test-stock lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
 	@echo "make test     lint, then run all tests"
+	@echo "make test-stock  ask the stock strategies what tests/conformance asks ours"
 	@echo "make lint     check format, style and types"
 	@echo "make format   format the sources"
 	@echo "make bench    measure the codec"
@@ -53,6 +54,11 @@ demo: build
 test: lint build cuda-report
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 	$(MAKE) sanitize
+
+# Whether the stock strategies keep the promises that ours are asked for: after a change to a promise,
+# or for another TensorFlow.
+test-stock: build
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m stock tests/conformance $(PYTEST_ARGS)
 
 lint: $(INSTALLED) lint-bazel
 	$(BIN)/ruff format --check .

@@ -13,7 +13,13 @@ from tests.conformance.promise import Promise, promises
 @pytest.mark.parametrize(
     ("name", "promise"),
     [
-        pytest.param(name, promise, id=f"{promise.name}-{name}")
+        pytest.param(
+            name,
+            promise,
+            id=f"{promise.name}-{name}",
+            # That the stock strategy keeps it shows that it is a promise.
+            marks=[pytest.mark.stock] if name == strategies.STOCK else [],
+        )
         for name in strategies.NAMES
         for promise in promises(stock=name == strategies.STOCK, workers=False)
     ],

@@ -21,7 +21,8 @@ LIMIT = 400  # seconds; two minutes where nothing else runs
 @pytest.mark.parametrize(
     ("names", "devices"),
     [
-        pytest.param((strategies.STOCK,), 1, id="stock"),  # which takes one CPU of each worker
+        # The stock strategy takes one CPU of each worker.
+        pytest.param((strategies.STOCK,), 1, id="stock", marks=pytest.mark.stock),
         pytest.param(("compressed",), 1, id="ours"),
         pytest.param(("compressed",), 2, id="ours with two devices each"),
     ],
