@@ -13,7 +13,7 @@ PACKAGE = ROOT / "tf_gc"
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
     *("distribute", "keras", "schedule", "params", "reduction", "residuals", "warm_up"),
-    *("codecs", "ops", "workers", "_compat"),
+    *("codecs", "ops", "workers", "gradients", "_compat"),
 ]
 
 # The rooms of the native code, from the top. A file includes files of its own room and of those

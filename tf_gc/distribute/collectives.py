@@ -154,10 +154,12 @@ class _CollectiveChannel(Channel):
         self._lane = lane
         self._options = options
 
-    def _all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(messages[0], messages[0].shape[0] * (self.size - 1))
         return self._lane.launch(_Launcher.all_gather_rows, messages, self._options)
 
-    def _all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(rows[0], self.size - 1)
         return self._lane.launch(_Launcher.all_to_all_rows, rows, self._options)
 
 

@@ -157,31 +157,28 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         schedule = make_schedule(
             self.compression_params, gradients, self._plans, options.bytes_per_pack
         )
-        sums = self._sum_buckets(schedule, pairs, options)
-        bypassed = self._stock_sums([pairs[i] for i in schedule.bypass], options)
-        if (
-            not schedule.buckets
-            and self.compression_params.treatments()
-            and any(isinstance(pair[1], _compat.DistributedVariable) for pair in pairs)
+        results: list[Any] = [None] * len(pairs)
+        if schedule.buckets:
+            sums = self._sum_buckets(schedule, pairs, options)
+            for i, components in zip(schedule.compressed, sums, strict=True):
+                results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
+        elif self.compression_params.treatments() and any(
+            isinstance(variable, _compat.DistributedVariable) for _, variable in pairs
         ):
             self._note(schedule, pairs, [])
             self._accounting.say_that_nothing_is_compressed(gradients)
-        results: list[Any] = [None] * len(pairs)
-        for i, components in zip(schedule.compressed, sums, strict=True):
-            results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
+        bypassed = self._stock_sums([pairs[i] for i in schedule.bypass], options)
         for i, value in zip(schedule.bypass, bypassed, strict=True):
             results[i] = value
         return results
 
     def _sum_buckets(self, schedule: Schedule, pairs: Pairs, options: Any) -> list[list[tf.Tensor]]:
         """Returns the sums of all gradients in buckets, each on the local devices."""
-        if not schedule.buckets:
-            return []
 
         def compressed_step() -> list[list[tf.Tensor]]:
             reductions = [
-                self._reduce_bucket(number, bucket, pairs, options)
-                for number, bucket in enumerate(schedule.buckets)
+                bucket.plan.reduce(bucket.codec, i, self._replicas_of(bucket, pairs), options)
+                for i, bucket in enumerate(schedule.buckets)
             ]
             self._note(schedule, pairs, reductions)
             return [
@@ -201,11 +198,12 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             compressed_step,
         )
 
-    def _reduce_bucket(self, number: int, bucket: Bucket, pairs: Pairs, options: Any) -> Reduction:
+    def _replicas_of(self, bucket: Bucket, pairs: Pairs) -> list[Replica]:
+        """Returns what each replica of this host contributes to a bucket."""
         assert self._network is not None
         of_bucket = [pairs[i] for i in bucket.indices]
         residuals = [self.compression_state.residuals_of(variable) for _, variable in of_bucket]
-        replicas = [
+        return [
             Replica(
                 device,
                 [_shaped(value.values[r], variable) for value, variable in of_bucket],
@@ -213,7 +211,6 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             )
             for r, device in enumerate(self._network.devices)
         ]
-        return bucket.plan.reduce(bucket.codec, number, replicas, options)
 
     def _stock_sums(self, pairs: Pairs, options: Any) -> list[Any]:
         """Returns each pair's sum by the stock ops."""

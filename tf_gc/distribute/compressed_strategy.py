@@ -1,10 +1,8 @@
 """What the compressed strategies have in common."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from tf_gc._compat import require_attributes
-from tf_gc.distribute.all_reduce_gradients import Gradient, all_reduce_gradients
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.layer_state import LayerState
 from tf_gc.keras.flavour import install
@@ -63,10 +61,6 @@ class CompressedStrategy(KerasStrategy):
     def workers(self) -> Workers:
         """The workers of the job, and what they can tell each other."""
         return self.extended.workers
-
-    def sum_gradients(self, grads_and_vars: Sequence[tuple[Gradient, Any]]) -> list[Gradient]:
-        """Sums gradients for a hook into Keras; see `tf_gc.all_reduce_gradients`."""
-        return all_reduce_gradients(grads_and_vars)
 
     def keep_layer_state(self, weight: Any) -> None:
         if self.extended.layer_state is not None:

@@ -1,7 +1,6 @@
 """What the hooks into Keras ask of a strategy."""
 
 import abc
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,14 +19,6 @@ class KerasStrategy(abc.ABC):
     @abc.abstractmethod
     def workers(self) -> Workers:
         """The workers of the job; one if this process trains alone."""
-
-    @abc.abstractmethod
-    def sum_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Returns the sums of gradients over all replicas; called in a replica context.
-
-        Args:
-          grads_and_vars: this replica's gradients, which may be `None`, and their variables.
-        """
 
     @abc.abstractmethod
     def keep_layer_state(self, weight: Any) -> None:

@@ -53,6 +53,7 @@ class Channel(abc.ABC):
         self.size = size
         self.sent_bytes: Bytes = 0
 
+    @abc.abstractmethod
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
         """Gives each member of this host the messages of all members.
 
@@ -60,32 +61,37 @@ class Channel(abc.ABC):
           messages: what each member of this host sends, in the order of its members. All members
             send tensors of one shape.
         """
-        self.sent_bytes += (self.size - 1) * _size(messages[0])
-        return self._all_gather(messages)
 
+    @abc.abstractmethod
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
         """Gives each member of this host the row of every member that has the member's rank.
 
         Args:
           rows: what each member of this host sends: [size, words], a row for each member.
         """
-        self.sent_bytes += (self.size - 1) * (_size(rows[0]) // self.size)
-        return self._all_to_all(rows)
 
-    @abc.abstractmethod
-    def _all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]: ...
+    def count(self, messages: tf.Tensor, rows: int) -> None:
+        """Counts what a member sends; every way of sending calls it.
 
-    @abc.abstractmethod
-    def _all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]: ...
+        Args:
+          messages: what a member sends, int64 [n, words].
+          rows: how many rows it sends in all, one that goes to two members counted twice.
+        """
+        elements = messages.shape.num_elements()
+        if elements is None:
+            elements = tf.size(messages, tf.int64)
+        self.sent_bytes += elements * messages.dtype.size // messages.shape[0] * rows
 
 
 class LocalChannel(Channel):
     """The channel if all members are on this host: TensorFlow copies a tensor to its users."""
 
-    def _all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(messages[0], messages[0].shape[0] * (self.size - 1))
         return [messages] * len(messages)
 
-    def _all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(rows[0], self.size - 1)
         return [[_row(sent, i) for sent in rows] for i in range(len(rows))]
 
 
@@ -172,11 +178,3 @@ def _row(messages: tf.Tensor, i: int) -> tf.Tensor:
     # Without this, TensorFlow would slice on the first GPU, and all messages would go there.
     with tf.device(messages.device):
         return messages[i : i + 1]
-
-
-def _size(message: tf.Tensor) -> Bytes:
-    """Returns the size in bytes of a tensor of messages."""
-    elements = message.shape.num_elements()
-    if elements is None:
-        elements = tf.size(message, tf.int64)
-    return elements * message.dtype.size

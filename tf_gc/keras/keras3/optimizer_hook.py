@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_gc.gradients import sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
 from tf_gc.keras.strategy import strategy_of_replica
@@ -33,11 +34,10 @@ def install() -> None:
 
     @functools.wraps(keras_sum)
     def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> GradsAndVars:
-        strategy = strategy_of_replica()
-        if strategy is None:
+        if strategy_of_replica() is None:
             return keras_sum(self, grads_and_vars)
         pairs = list(grads_and_vars)
-        sums = strategy.sum_gradients(pairs)
+        sums = sum_gradients([(gradient, _tf_variable(variable)) for gradient, variable in pairs])
         return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
 
     @functools.wraps(keras_apply)
@@ -52,6 +52,11 @@ def install() -> None:
     for name, hook in zip(private.STEPS, hooks, strict=True):
         setattr(optimizer_class, name, hook)
     _install_agreement_on_finite_gradients()
+
+
+def _tf_variable(variable: Any) -> Any:
+    # Keras may have taken the `tf.Variable` out already.
+    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def _install_agreement_on_finite_gradients() -> None:

@@ -1,0 +1,60 @@
+"""How the gradients of a replica get to the strategy that sums them."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tf_gc import _compat
+
+Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
+
+
+def sum_gradients(grads_and_vars: Sequence[tuple[Gradient, Any]]) -> list[Gradient]:
+    """Returns the sums of gradients over all replicas; see `tf_gc.all_reduce_gradients`.
+
+    Args:
+      grads_and_vars: this replica's gradients, and their variables, each a `tf.Variable`.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        raise RuntimeError(
+            "tf_gc.all_reduce_gradients must be called in a replica context, that is in the "
+            "function given to strategy.run"
+        )
+    present = [pair for pair in grads_and_vars if pair[0] is not None]
+    if not present:
+        return [None] * len(grads_and_vars)
+    if _compat.in_xla_context(tf.compat.v1.get_default_graph()):
+        raise ValueError(
+            "tf_gc cannot sum gradients inside a function compiled by XLA: pass "
+            "jit_compile=False to model.compile() or tf.function()"
+        )
+    gradients, variables = zip(*present, strict=True)
+    sums = iter(context.merge_call(_batch_reduce, args=(gradients, variables)))
+    return [None if gradient is None else next(sums) for gradient, _ in grads_and_vars]
+
+
+def _batch_reduce(
+    strategy: tf.distribute.Strategy, gradients: tuple[Any, ...], variables: tuple[Any, ...]
+) -> list[Any]:
+    state = getattr(strategy, "compression_state", None)
+    if state is not None and strategy.num_replicas_in_sync == 1:
+        gradients = tuple(map(state.add_restored, gradients, variables))
+        state.say_what_was_restored()
+    # TensorFlow hands on one tensor as it is where all local replicas have the same.
+    several = strategy.num_replicas_in_sync > 1 and len(strategy.extended.worker_devices) > 1
+    to_reduce = [
+        i
+        for i, gradient in enumerate(gradients)
+        if not several or isinstance(gradient, tf.distribute.DistributedValues)
+    ]
+    results = list(gradients)
+    if to_reduce:
+        # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
+        sums = strategy.extended.batch_reduce_to(
+            tf.distribute.ReduceOp.SUM, [(gradients[i], variables[i]) for i in to_reduce]
+        )
+        for i, total in zip(to_reduce, sums, strict=True):
+            results[i] = total
+    return results
