@@ -100,15 +100,23 @@ def _label(argument: Any) -> str:
     return str(getattr(argument, "__name__", None) or getattr(argument, "name", argument))
 
 
-def promises(stock: bool, workers: bool) -> list[Promise]:
-    """Returns what the stock strategy or ours promises, on one host or on several workers."""
+def promises(stock: bool, workers: bool, but: Sequence[str] = ()) -> list[Promise]:
+    """Returns what the stock strategy or ours promises, on one host or on several workers.
+
+    Args:
+      stock: whether the stock strategy is asked.
+      workers: whether there are several workers.
+      but: modules whose promises are left out.
+    """
     for module in MODULES:
         importlib.import_module(f"tests.conformance.{module}")
     broken = ("both", "workers" if workers else "one host")
     return [
         each
         for each in _made.values()
-        if not (workers and each.one_host) and not (stock and each.broken_by_stock in broken)
+        if not (workers and each.one_host)
+        and not (stock and each.broken_by_stock in broken)
+        and each.name.split(".")[0] not in but
     ]
 
 

@@ -18,7 +18,9 @@ from tests.conformance.promise import promises
 _NO_MORE = ("Collective ops is aborted", "collective operation")
 
 
-def keep_promises(names: Sequence[str], folder: str) -> dict[str, dict[str, str]]:
+def keep_promises(
+    names: Sequence[str], folder: str, but: Sequence[str]
+) -> dict[str, dict[str, str]]:
     """Returns, by strategy and promise, how each was broken: "" if it was kept."""
     tuning.turn_off(pytest.MonkeyPatch())
     results: dict[str, dict[str, str]] = {}
@@ -26,7 +28,7 @@ def keep_promises(names: Sequence[str], folder: str) -> dict[str, dict[str, str]
     for name in names:
         strategy = strategies.of_workers(name)
         results[name] = {}
-        for promise in promises(stock=name == strategies.STOCK, workers=True):
+        for promise in promises(stock=name == strategies.STOCK, workers=True, but=but):
             path = Path(folder, str(next(paths)))
             path.mkdir(parents=True, exist_ok=True)
             start, broken = time.monotonic(), ""

@@ -12,12 +12,18 @@ import tensorflow as tf
 import tf_gc
 
 
-def digests(all_params: list[Any], op_determinism: bool) -> list[str]:
-    """Trains a model from a seed under each codec; returns digests of weights and residuals."""
-    keras.utils.set_random_seed(3)
-    if op_determinism:
-        tf.config.experimental.enable_op_determinism()
-    return [_digest(params) for params in all_params]
+def digests(all_params: list[Any]) -> dict[str, list[str]]:
+    """Trains a model from a seed under each codec; returns digests of weights and residuals.
+
+    This is done twice, the second time with `enable_op_determinism`, which cannot be turned off.
+    """
+    results = {}
+    for name in ("default", "op_determinism"):
+        if name == "op_determinism":
+            tf.config.experimental.enable_op_determinism()
+        keras.utils.set_random_seed(3)
+        results[name] = [_digest(params) for params in all_params]
+    return results
 
 
 def _digest(params: Any) -> str:

@@ -15,23 +15,24 @@ CODECS = [
 ]
 
 
-@pytest.mark.parametrize("op_determinism", [False, True])
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("workers", "devices", "plans"),
     [(3, 1, ["all_gather", "scatter_gather"]), (2, 2, ["hierarchical"])],
 )
 def test_two_runs_end_with_the_same_weights_and_residuals(
-    workers: int, devices: int, plans: list[str], op_determinism: bool
+    workers: int, devices: int, plans: list[str]
 ) -> None:
     params = [{**codec, "plan": plan} for plan in plans for codec in CODECS]
     # Forks and new processes: with other addresses and another seed of hash().
     first, second = (
         cluster.values(
-            *("determinism_scenarios:digests", params, op_determinism),
-            **{"workers": workers, "devices": devices, "limit": 200, "new": new},
+            *("determinism_scenarios:digests", params),
+            **{"workers": workers, "devices": devices, "limit": 250, "new": new},
         )
         for new in (False, True)
     )
     assert first == second
     assert first == first[:1] * workers
-    assert len(set(first[0])) == len(params)  # that codecs and plans differ: it is no constant
+    for digests in first[0].values():
+        assert len(set(digests)) == len(params)  # that codecs and plans differ: it is no constant
