@@ -159,7 +159,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         )
         results: list[Any] = [None] * len(pairs)
         if schedule.buckets:
-            sums = self._sum_buckets(schedule, pairs, options)
+            if schedule.warm_up:
+                sums = self._warm_up_or_compressed_step(schedule, pairs, options)
+            else:
+                sums = self._compressed_step(schedule, pairs, options)
             for i, components in zip(schedule.compressed, sums, strict=True):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
         elif self.compression_params.treatments() and any(
@@ -172,30 +175,31 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             results[i] = value
         return results
 
-    def _sum_buckets(self, schedule: Schedule, pairs: Pairs, options: Any) -> list[list[tf.Tensor]]:
+    def _compressed_step(
+        self, schedule: Schedule, pairs: Pairs, options: Any
+    ) -> list[list[tf.Tensor]]:
         """Returns the sums of all gradients in buckets, each on the local devices."""
+        reductions = [
+            bucket.plan.reduce(bucket.codec, i, self._replicas_of(bucket, pairs), options)
+            for i, bucket in enumerate(schedule.buckets)
+        ]
+        self._note(schedule, pairs, reductions)
+        return [
+            list(components)
+            for reduction in reductions
+            for components in zip(*reduction.sums, strict=True)
+        ]
 
-        def compressed_step() -> list[list[tf.Tensor]]:
-            reductions = [
-                bucket.plan.reduce(bucket.codec, i, self._replicas_of(bucket, pairs), options)
-                for i, bucket in enumerate(schedule.buckets)
-            ]
-            self._note(schedule, pairs, reductions)
-            return [
-                list(components)
-                for reduction in reductions
-                for components in zip(*reduction.sums, strict=True)
-            ]
-
-        if not schedule.warm_up:
-            return compressed_step()
+    def _warm_up_or_compressed_step(
+        self, schedule: Schedule, pairs: Pairs, options: Any
+    ) -> list[list[tf.Tensor]]:
         state = self.compression_state.warm_up_of(pairs[schedule.compressed[0]][1])
         # One branch for all buckets: TensorFlow would run one after the other those that
         # share what is stateful, such as the order of the collectives.
         return tf.cond(
             warm_up.is_on(state.values[0].read_value()),
             lambda: self._warm_up_step(state, pairs, schedule, options),
-            compressed_step,
+            lambda: self._compressed_step(schedule, pairs, options),
         )
 
     def _replicas_of(self, bucket: Bucket, pairs: Pairs) -> list[Replica]:
