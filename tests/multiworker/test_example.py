@@ -16,8 +16,8 @@ pytestmark = pytest.mark.multiworker
 
 ROOT = Path(__file__).resolve().parents[2]
 # A shell lets what it starts in the background ignore Ctrl-C, and so would the example.
-COMMAND = ["env", "--default-signal=INT", sys.executable]
-COMMAND += [str(ROOT / "examples" / "multi_worker.py"), "--workers", "2"]
+PYTHON = ["env", "--default-signal=INT", sys.executable]
+COMMAND = [*PYTHON, str(ROOT / "examples" / "multi_worker.py"), "--workers", "2"]
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
