@@ -47,7 +47,7 @@ def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
 ) -> None:
     folder = str(tmp_path / "backup")
     # All at once: a signal that comes when `fit` has returned ends the process, as it should.
-    signals = {worker: (20, 0.0, signal.SIGTERM) for worker in told}
+    signals = dict.fromkeys(told, (20, 0.0, signal.SIGTERM))
     stopped = cluster.values("backup_scenarios:train", folder, 100_000, signals, 0.002, False)
     for report in stopped:
         assert report["preempted"]
