@@ -127,7 +127,10 @@ def count_case(family: Family, rng: Rng) -> Case:
     attributes, wrong = hostile(attributes, rng)
     shape = tensors[0].shape
     blocks = next((n for n in range(40) if shape[1:] == (message.words(n),)), -1)
-    problems = [SHAPE] if blocks < 0 else problems_of(tensors, message, blocks, replicas)
+    if blocks >= 0:
+        problems = problems_of(tensors, message, blocks, replicas)
+    else:  # a tensor without rows may be as wide as a message of very many blocks
+        problems = [SHAPE, ROWS] if 0 in shape else [SHAPE]
 
     def check(result: Any) -> None:
         counts = family.counts(replicas)
