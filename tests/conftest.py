@@ -1,9 +1,10 @@
-"""Four logical CPU devices for every test process."""
+"""Four logical CPU devices for every test process, and datasets that nobody tunes."""
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import pytest
 import tensorflow as tf
 
 REPLICAS = 4
@@ -15,3 +16,10 @@ def pytest_configure() -> None:
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * REPLICAS,
     )
+
+
+@pytest.fixture(autouse=True)
+def _untuned_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests import tuning
+
+    tuning.turn_off(monkeypatch)

@@ -24,10 +24,7 @@ WEIGHTS = _random.random(48).astype(np.float32)
 
 
 def batches(rows: int = len(X)) -> tf.data.Dataset:
-    options = tf.data.Options()
-    options.autotune.enabled = False  # its thread outlives an iterator that is not at its end
-    dataset = tf.data.Dataset.from_tensor_slices((X[:rows], Y[:rows])).batch(BATCH)
-    return dataset.with_options(options)
+    return tf.data.Dataset.from_tensor_slices((X[:rows], Y[:rows])).batch(BATCH)
 
 
 class Batches(keras.utils.PyDataset):

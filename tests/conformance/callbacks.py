@@ -35,7 +35,7 @@ def rates_and_stops(strategy: Strategy, folder: Path) -> Any:
     results = {}
     for name, callback in {"stop": stop, "plateau": plateau, "schedule": schedule}.items():
         keras.utils.set_random_seed(1)
-        results[name] = fit(model, epochs=4, validation_data=VALIDATION, callbacks=[callback])
+        results[name] = fit(model, epochs=3, validation_data=VALIDATION, callbacks=[callback])
         results[name]["rate"] = model.optimizer.learning_rate.numpy()
     results["stopped"] = stop.stopped_epoch
     return results

@@ -13,9 +13,18 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 
-# What the number of a worker's devices does not bear on: who writes which files.
-FILES = ("saving", "callbacks")
-LIMIT = 400  # seconds; two minutes where nothing else runs
+# What does not depend on how many devices a worker has: who writes which files, and what Keras does
+# with losses, metrics and steps on top of what the other promises are about.
+ANY_DEVICES = (
+    "saving",
+    "callbacks",
+    "training.steps",
+    *(
+        f"training.training_is_as_without_a_strategy[{name}"
+        for name in ("weighted", "dicts", "no targets", "own", "one batch")
+    ),
+)
+LIMIT = 400  # seconds; one minute where nothing else runs
 
 
 # To start processes takes longer than to keep a promise, so that those of a cluster keep all.
@@ -26,7 +35,7 @@ LIMIT = 400  # seconds; two minutes where nothing else runs
         # The stock strategy takes one CPU of each worker.
         pytest.param((strategies.STOCK,), 1, (), id="stock", marks=pytest.mark.stock),
         pytest.param(("compressed",), 1, (), id="ours"),
-        pytest.param(("compressed",), 2, FILES, id="ours with two devices each"),
+        pytest.param(("compressed",), 2, ANY_DEVICES, id="ours with two devices each"),
     ],
 )
 def test_workers_keep_their_promises(

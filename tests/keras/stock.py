@@ -100,7 +100,7 @@ def fit(
     strategy: tf.distribute.Strategy,
     build: Build = mlp,
     optimizer: MakeOptimizer = sgd,
-    epochs: int = 3,
+    epochs: int = 2,
     training_data: tuple[Array, Array] | None = None,
     **arguments: Any,
 ) -> Run:

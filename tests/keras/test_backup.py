@@ -27,8 +27,6 @@ from tests.keras.stock import (
 
 FAIL_IN, EPOCHS = 2, 4
 
-pytestmark = pytest.mark.usefixtures("unfinished_epochs")
-
 
 class Recorder(keras.callbacks.Callback):
     """Notes what there is when an epoch begins, and calls a function after a batch."""
@@ -134,9 +132,20 @@ def default_sigterm() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
-@pytest.mark.parametrize("threshold", ["auto", 0.05])
-@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (4, 1), (2, 2)])
+# Jobs of two and of four replicas, each with all plans and kinds of threshold.
+@pytest.mark.parametrize(
+    ("before", "after", "threshold", "plan"),
+    [
+        (2, 4, "auto", "all_gather"),
+        (2, 4, 0.05, "scatter_gather"),
+        (4, 2, "auto", "scatter_gather"),
+        (4, 2, 0.05, "all_gather"),
+        (4, 1, "auto", "all_gather"),
+        (4, 1, 0.05, "scatter_gather"),
+        (2, 2, "auto", "scatter_gather"),
+        (2, 2, 0.05, "all_gather"),
+    ],
+)
 def test_a_job_of_another_size_goes_on_with_all_that_was_not_sent(
     tmp_path: Path, before: int, after: int, threshold: Any, plan: str
 ) -> None:

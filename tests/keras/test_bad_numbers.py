@@ -54,7 +54,6 @@ def linear() -> keras.Model:
     return keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(CLASSES)])
 
 
-@pytest.mark.usefixtures("unfinished_epochs")
 @pytest.mark.parametrize("codec", CODECS, ids=str)
 @pytest.mark.parametrize("replica", [0, 1])
 def test_terminate_on_nan_stops_after_the_step(codec: Any, replica: int) -> None:

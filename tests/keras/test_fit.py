@@ -20,7 +20,7 @@ from tests.keras.stock import (
 )
 
 FitWay = Callable[[keras.Model], keras.callbacks.History]
-EPOCHS = 4
+EPOCHS = 2
 
 
 def _numpy(model: keras.Model) -> keras.callbacks.History:
@@ -69,7 +69,7 @@ def test_run_eagerly_trains_as_a_graph_does() -> None:
     for strategy, run_eagerly in zip(strategies, [True, False], strict=True):
         model = compiled(strategy, run_eagerly=run_eagerly)
         x, y = data(2 * BATCH)
-        history = model.fit(x, y, batch_size=BATCH, epochs=3, shuffle=False, verbose=0)
+        history = model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
         runs.append(Run(model, history.history))
     eager, graph = runs
     np.testing.assert_allclose(eager.losses, graph.losses, rtol=1e-4)

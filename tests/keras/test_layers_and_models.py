@@ -18,6 +18,7 @@ from tests.keras.stock import (
     BATCH,
     CLASSES,
     FEATURES,
+    SAMPLES,
     Array,
     Build,
     assert_same_bits,
@@ -100,14 +101,14 @@ BUILDS: dict[str, Build] = {
 
 
 def _data_for(name: str) -> tuple[Array, Array]:
-    x, y = data()
+    x, y = data(3 * SAMPLES)
     return (np.abs(x * 6).astype(np.int32), y) if name == "embedding" else (x, y)
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.parametrize("name", BUILDS)
 def test_models_train_as_under_the_stock_strategy(name: str) -> None:
-    train = functools.partial(fit, build=BUILDS[name], epochs=6, training_data=_data_for(name))
+    train = functools.partial(fit, build=BUILDS[name], training_data=_data_for(name))
     expected = train(stock_strategy())
     assert_same_run(train(compressed_strategy(params=NONE)), expected)
     strategy = compressed_strategy()
@@ -137,7 +138,7 @@ def _freeze(model: keras.Model, layer: int, frozen: bool) -> None:
 
 
 def _fit(model: keras.Model) -> list[float]:
-    return model.fit(*data(), batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history["loss"]
+    return model.fit(*data(), batch_size=BATCH, shuffle=False, verbose=0).history["loss"]
 
 
 def test_residuals_stay_with_their_variables_while_a_layer_is_frozen() -> None:

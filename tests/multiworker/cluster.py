@@ -101,7 +101,10 @@ def _read_value(folder: str, index: int) -> Any:
 
 def work(folder: str, index: str) -> None:
     """Is a worker: runs its scenario."""
+    import pytest
     import tensorflow as tf
+
+    from tests import tuning
 
     task = pickle.loads(Path(folder, f"task{index}").read_bytes())
     if task["devices"] > 1:
@@ -110,6 +113,7 @@ def work(folder: str, index: str) -> None:
             [tf.config.LogicalDeviceConfiguration()] * task["devices"],
         )
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    tuning.turn_off(pytest.MonkeyPatch())
     module, function = task["scenario"].split(":")
     scenario = getattr(importlib.import_module(f"tests.multiworker.{module}"), function)
     value = scenario(*task["arguments"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import strategies, tuning
+from tests.conformance import strategies
 from tests.conformance.promise import promises
 
 # After an error of a collective this process can run no other.
@@ -22,7 +22,6 @@ def keep_promises(
     names: Sequence[str], folder: str, but: Sequence[str]
 ) -> dict[str, dict[str, str]]:
     """Returns, by strategy and promise, how each was broken: "" if it was kept."""
-    tuning.turn_off(pytest.MonkeyPatch())
     results: dict[str, dict[str, str]] = {}
     paths = itertools.count()  # names of promises have brackets, which are patterns in paths
     for name in names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -54,12 +54,13 @@ def batches(size: int) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X[:size], Y[:size])).batch(BATCH)
 
 
-def fits(name: str, rows: int) -> Results:
+def fits(name: str, rows: int, only: Sequence[str] = ()) -> Results:
     """Trains, evaluates and predicts in all the ways that must not depend on the workers.
 
     Args:
       name: of the strategy.
       rows: of the training data; what is left for the last batch has to divide among workers.
+      only: which ways, if not all.
     """
     strategy = strategy_named(name)
     arrays = {"x": X[:rows], "y": Y[:rows], "batch_size": BATCH, "shuffle": False}
@@ -98,7 +99,7 @@ def fits(name: str, rows: int) -> Results:
         "predict_81": lambda: make_model(strategy).predict(X[:81], batch_size=BATCH, verbose=0),
         "predict_dataset": lambda: make_model(strategy).predict(batches(81), verbose=0),
     }
-    return {case: run() for case, run in cases.items()}
+    return {case: run() for case, run in cases.items() if not only or case in only}
 
 
 def sizes_that_differ(name: str) -> Results:

@@ -27,18 +27,26 @@ def assert_same(mine: Any, theirs: Any, path: str = "", **tolerance: float) -> N
         np.testing.assert_allclose(mine, theirs, err_msg=path, **tolerance)
 
 
+# Ways in which the number of workers shows: parts of batches, and replicas without any.
+OF_MANY_WORKERS = ("arrays", "validation", "steps_per_execution", "evaluate", "predict_81")
+
+
 @functools.cache
-def fits_of_one_process(rows: int) -> dict[str, Any]:
-    (results,) = cluster.values("fit_scenarios:fits", "single", rows, workers=1, limit=240)
+def fits_of_one_process(rows: int, only: tuple[str, ...] = ()) -> dict[str, Any]:
+    (results,) = cluster.values("fit_scenarios:fits", "single", rows, only, workers=1, limit=240)
     return results
 
 
 # The rows leave 10 or 16 for the last batch. Rows that do not divide among workers weigh more in
 # the smaller parts, as under every strategy of TensorFlow, and training differs.
-@pytest.mark.parametrize(("workers", "rows"), [(2, 90), (4, 96)])
-def test_workers_train_as_one_process_does(workers: int, rows: int) -> None:
-    alone = fits_of_one_process(rows)
-    together = cluster.values("fit_scenarios:fits", "none", rows, workers=workers, limit=240)
+@pytest.mark.parametrize(
+    ("workers", "rows", "only"),
+    [(2, 90, ()), (4, 96, OF_MANY_WORKERS)],
+    ids=["2 workers", "4 workers"],
+)
+def test_workers_train_as_one_process_does(workers: int, rows: int, only: tuple[str, ...]) -> None:
+    alone = fits_of_one_process(rows, only)
+    together = cluster.values("fit_scenarios:fits", "none", rows, only, workers=workers, limit=240)
     for other in together[1:]:
         assert_same(together[0], other, rtol=0, atol=0)
     assert_same(together[0], alone, rtol=1e-4, atol=1e-5)
@@ -48,7 +56,8 @@ def test_workers_train_as_one_process_does(workers: int, rows: int) -> None:
 
 
 def test_compressed_workers_hold_the_same_weights() -> None:
-    first, second = cluster.values("fit_scenarios:fits", "auto", 90, workers=2, limit=240)
+    ways = ("arrays", "both", "dataset", "evaluate", "predict")
+    first, second = cluster.values("fit_scenarios:fits", "auto", 90, ways, workers=2)
     assert_same(first, second, rtol=0, atol=0)
     alone = fits_of_one_process(90)
     assert_same(first["predict"], alone["predict"], rtol=1e-4, atol=1e-5)

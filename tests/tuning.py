@@ -8,8 +8,9 @@ from tensorflow.python.data.ops import dataset_ops
 def turn_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets no iterator have a tuning thread, from now on.
 
-    Keras leaves iterators over validation data unfinished. When TensorFlow (2.21) destroys such a
-    one, it may wait for its tuning thread, for up to a minute.
+    When TensorFlow (2.21) destroys an iterator that is not at its end, it may wait for that thread,
+    for up to a minute; Keras leaves those over validation data so. Short epochs take half as long
+    again with tuning.
     """
     stock = dataset_ops.DatasetV2._apply_debug_options
 
