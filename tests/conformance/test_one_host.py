@@ -9,9 +9,7 @@ import pytest
 from tests.conformance import strategies
 from tests.conformance.promise import Promise, promises
 
-
-# Without compression, training and callbacks are compared with the stock strategy in tests/keras, to
-# the bit.
+# Without compression, tests/keras compares these with the stock strategy, to the bit.
 AS_STOCK = ("training", "callbacks")
 
 
