@@ -69,7 +69,8 @@ class EmulatedWarp {
     body_ = &body;
     first_ = first;
     for (Lane& lane : lanes_) {
-      if (lane.stack.empty()) lane.stack.resize(256 << 10);
+      // AddressSanitizer clears its notes on all of it with each switch.
+      if (lane.stack.empty()) lane.stack.resize(32 << 10);
       lane.meetings = 0;
       lane.done = false;
       getcontext(&lane.context);
