@@ -3,8 +3,9 @@
 To import TensorFlow takes longer than most of what tests do with it. The process that forks has
 one thread, has started nothing of TensorFlow's runtime and keeps nothing of what its forks do, so
 that each of them begins like a new process: with its own environment, devices, random numbers and
-log, and it ends like one. They share the addresses of what was imported and the seed of `hash()`;
-what may depend on them asks for `new` processes.
+log, and it ends like one. Not even tf_gc is imported, which takes little time, so that a test can
+say what happens without it. They share the addresses of what was imported and the seed of
+`hash()`; what may depend on them asks for `new` processes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,9 +52,14 @@ class Task:
 
 
 class Nursery:
-    """Starts tasks in processes that end with this one."""
+    """Starts tasks in processes that end with this one.
 
-    def __init__(self) -> None:
+    Args:
+      modules: what these processes have imported.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = list(modules)
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
 
@@ -75,6 +82,34 @@ class Nursery:
             self.close()
             raise
 
+    def output(
+        self,
+        function: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        status: int = 0,
+        limit: float = 240,
+    ) -> str:
+        """Runs one task, and returns what it writes to stdout and stderr.
+
+        Args:
+          function: what it calls, "module:function".
+          arguments: with which ones.
+          environment: all of its environment variables; by default those of this process.
+          status: the exit code that it should end with.
+          limit: seconds.
+
+        Raises:
+          AssertionError: with what it wrote, if it ends otherwise.
+        """
+        environment = dict(os.environ if environment is None else environment)
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder, "log")
+            (code,), _ = self.run([Task(function, arguments, environment, str(log))], limit)
+            written = log.read_text(errors="replace")
+        assert code == status, f"{function} ended with {code}:\n{written}"
+        return written
+
     def close(self) -> None:
         """Ends the process that forks, and with it its forks."""
         if self._process is not None:
@@ -85,7 +120,7 @@ class Nursery:
 
     def _start(self) -> None:
         self._connection, theirs = multiprocessing.connection.Pipe()
-        command = f"from {__name__} import serve; serve({theirs.fileno()})"
+        command = f"from {__name__} import serve; serve({theirs.fileno()}, {self._modules})"
         # Threads do not survive a fork, and so OpenBLAS must not have any.
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
@@ -98,9 +133,9 @@ class Nursery:
         theirs.close()
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: int, modules: Sequence[str]) -> None:
     """Runs tasks that come through a pipe, until it is closed; in a task, runs that one."""
-    for module in ("tensorflow", "keras", "tf_gc"):
+    for module in modules:
         importlib.import_module(module)
     # Collecting what was imported would copy all of it to each fork, at its end at the latest.
     gc.collect()
@@ -173,4 +208,4 @@ def _end_with_parent() -> None:
         raise OSError("cannot end with the parent process")
 
 
-NURSERY = Nursery()
+NURSERY = Nursery(["tensorflow", "keras"])

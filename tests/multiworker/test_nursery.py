@@ -12,17 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.multiworker.nursery import Nursery, Task
+from tests.multiworker.nursery import NURSERY, Nursery, Task
 
 pytestmark = pytest.mark.multiworker
 
-NURSERY = Nursery()
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _nursery() -> Iterator[None]:
-    yield
-    NURSERY.close()
+@pytest.fixture
+def bare_nursery() -> Iterator[Nursery]:
+    """One whose processes have imported nothing."""
+    yield (nursery := Nursery([]))
+    nursery.close()
 
 
 @pytest.fixture
@@ -37,16 +36,28 @@ def task(tmp_path: Path) -> Callable[..., Task]:
 
 def say(number: str) -> None:
     """Says what should differ between processes, and ends with an error."""
+    said = f"{number} {os.environ['TF_GC_TEST']} {np.random.random()}\n"
+    os.write(1, said.encode())  # at once: two processes write to one log
+    sys.exit(int(number))
+
+
+def say_devices(number: str) -> None:
+    """Starts TensorFlow, which is imported, with so many devices; then the same."""
+    assert "tensorflow" in sys.modules
+    assert "tf_gc" not in sys.modules
     import tensorflow as tf
 
     tf.config.set_logical_device_configuration(  # an error once TensorFlow has started
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * int(number),
     )
-    devices = len(tf.config.list_logical_devices("CPU"))
-    said = f"{devices} {os.environ['TF_GC_TEST']} {np.random.random()}\n"
-    os.write(1, said.encode())  # at once: two processes write to one log
-    sys.exit(devices)
+    say(str(len(tf.config.list_logical_devices("CPU"))))
+
+
+def say_as_new(number: str) -> None:
+    """The same, in a process that has not imported TensorFlow."""
+    assert "tensorflow" not in sys.modules
+    say(number)
 
 
 def sleep(path: str) -> None:
@@ -63,11 +74,13 @@ def runs(process: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("new", [False, True], ids=["fork", "new"])
+@pytest.mark.parametrize(
+    ("function", "new"), [(say_devices, False), (say_as_new, True)], ids=["fork", "new"]
+)
 def test_each_process_has_its_own_state_log_and_end(
-    task: Callable[..., Task], tmp_path: Path, new: bool
+    task: Callable[..., Task], tmp_path: Path, function: Callable[[str], None], new: bool
 ) -> None:
-    codes, late = NURSERY.run([task(say, str(n), new=new) for n in (1, 3)], limit=120)
+    codes, late = NURSERY.run([task(function, str(n), new=new) for n in (1, 3)], limit=120)
     assert codes == [1, 3]
     assert not late
     said = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
@@ -80,22 +93,24 @@ def test_a_process_that_is_late_is_killed(task: Callable[..., Task], tmp_path: P
     assert NURSERY.run([task(sleep, str(tmp_path / "pid"))], limit=1) == ([-9], True)
 
 
-def test_processes_end_with_the_one_that_forks(task: Callable[..., Task], tmp_path: Path) -> None:
+def test_processes_end_with_the_one_that_forks(
+    bare_nursery: Nursery, task: Callable[..., Task], tmp_path: Path
+) -> None:
     path = tmp_path / "pid"
     tasks = [task(sleep, str(path))]
 
     def kill() -> None:
         while not path.exists():
             time.sleep(0.1)
-        NURSERY._process.kill()
+        bare_nursery._process.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises((EOFError, ConnectionResetError)):
-        NURSERY.run(tasks, limit=120)
+        bare_nursery.run(tasks, limit=120)
     killer.join()
     deadline = time.monotonic() + 60
     while runs(path.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert NURSERY.run([task(say, "2")], limit=120) == ([2], False)
+    assert bare_nursery.run([task(say, "2")], limit=120) == ([2], False)
