@@ -1,4 +1,4 @@
-"""Loads what test_saving saved, in a process of its own: python -m ... DIRECTORY."""
+"""Loads what test_saving saved, in a process of its own."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,9 @@ import tensorflow as tf
 from tests.keras.stock import mlp
 
 
-def main(directory: Path) -> None:
+def main(folder: str) -> None:
+    """Writes what the models in a directory predict to a file in it."""
+    directory = Path(folder)
     x = np.load(directory / "x.npy")
     with_weights = mlp()
     with_weights.load_weights(directory / "model.weights.h5")
@@ -22,7 +24,3 @@ def main(directory: Path) -> None:
     }
     assert "tf_gc" not in sys.modules
     np.savez(directory / "loaded.npz", **{k: v.numpy() for k, v in predictions.items()})
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,28 +1,47 @@
 """A directory of backups has its last complete one whenever the process that writes is killed."""
 
-import subprocess
-import sys
+import os
+import random
+import signal
+import time
 from pathlib import Path
 
+from tests.multiworker.nursery import NURSERY
 from tf_gc.keras.backup_files import BackupFiles
 
-ROOT = Path(__file__).resolve().parents[2]
-
-# Forks a writer for each kill: no thread of TensorFlow runs yet.
-KILLED_WRITERS = """
-import os, random, signal, sys, time
-import tensorflow as tf
-from tf_gc.keras.backup_files import BackupFiles
-
-directory, keep, kills = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 PARTS = ("a", "b", "c")
 
-def number(folder):
-    texts = [open(os.path.join(folder, part)).read() for part in PARTS]
-    assert len(set(texts)) == 1 and texts[0].endswith("."), texts
-    return int(texts[0].rstrip(".")[-9:])
 
-def write_for_ever(first):
+def kill_writers(directory: str, keep: str, kills: str) -> None:
+    """Kills writers one after the other, and looks at what each leaves; prints what is left.
+
+    They are forks: no thread of TensorFlow runs yet.
+    """
+    last = 0
+    numbers = random.Random(1)
+    for _ in range(int(kills)):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            write_for_ever(directory, int(keep), last + 1, writer)
+        os.read(reader, 4)  # it has written one
+        time.sleep(numbers.uniform(0, 0.01))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(writer)
+        said = [last + 1]
+        while word := os.read(reader, 4):
+            said.append(int.from_bytes(word, "big"))
+        os.close(reader)
+        complete = [number(folder) for folder in BackupFiles(directory).complete()]
+        assert complete[0] in (said[-1], said[-1] + 1), (complete, said)
+        assert complete == list(range(complete[0], max(complete[0] - int(keep), 0), -1)), complete
+        last = complete[0]
+    print(last, len(os.listdir(directory)))
+
+
+def write_for_ever(directory: str, keep: int, first: int, pipe: int) -> None:
+    """Commits one backup after the other, and says the number of each through a pipe."""
     while True:
         files = BackupFiles(directory)
         folder = files.begin()
@@ -32,45 +51,23 @@ def write_for_ever(first):
                 file.flush()
                 file.write(".")
         files.commit(folder, keep)
-        os.write(pipe[1], first.to_bytes(4, "big"))
+        os.write(pipe, first.to_bytes(4, "big"))
         first += 1
 
-last = 0
-numbers = random.Random(1)
-for _ in range(kills):
-    pipe = os.pipe()
-    child = os.fork()
-    if child == 0:
-        write_for_ever(last + 1)
-    os.read(pipe[0], 4)  # it has written one
-    time.sleep(numbers.uniform(0, 0.01))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(pipe[1])
-    said = [last + 1]
-    while word := os.read(pipe[0], 4):
-        said.append(int.from_bytes(word, "big"))
-    os.close(pipe[0])
-    complete = [number(folder) for folder in BackupFiles(directory).complete()]
-    assert complete[0] in (said[-1], said[-1] + 1), (complete, said)
-    assert complete == list(range(complete[0], max(complete[0] - keep, 0), -1)), complete
-    last = complete[0]
-print(last, len(os.listdir(directory)))
-"""
+
+def number(folder: str) -> int:
+    """The number of a backup, all parts of which must be whole."""
+    texts = [Path(folder, part).read_text() for part in PARTS]
+    assert len(set(texts)) == 1, texts
+    assert texts[0].endswith("."), texts
+    return int(texts[0].rstrip(".")[-9:])
 
 
 def test_writers_that_are_killed_leave_the_last_complete_backup(tmp_path: Path) -> None:
     for keep in (1, 2):
         arguments = [str(tmp_path / str(keep)), str(keep), "60"]
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED_WRITERS, *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        last, entries = map(int, done.stdout.split())
+        output = NURSERY.output(f"{__name__}:kill_writers", *arguments, limit=120)
+        last, entries = map(int, output.splitlines()[-1].split())
         assert last >= 60
         assert entries <= keep + 4  # what was kept, one to remove, one begun, the list, a new one
 

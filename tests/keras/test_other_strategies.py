@@ -1,7 +1,5 @@
 """A compressed strategy in the process changes nothing for those that are not."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +7,12 @@ import numpy as np
 from tests.keras import train_without_tf_gc
 from tests.keras.compressed import compressed_strategy
 from tests.keras.stock import assert_same_bits, fit
+from tests.multiworker.nursery import NURSERY
 
 
 def test_other_training_is_that_of_a_process_without_tf_gc(tmp_path: Path) -> None:
     path = tmp_path / "expected.npz"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.keras.train_without_tf_gc", str(path)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    NURSERY.output("tests.keras.train_without_tf_gc:main", str(path))
     strategy = compressed_strategy()
     own = fit(strategy, epochs=1).model
     results = train_without_tf_gc.results()

@@ -1,7 +1,5 @@
 """Models trained with tf_gc are saved as any other and loaded without tf_gc."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -10,6 +8,7 @@ import pytest
 
 from tests.keras.compressed import AUTO, compressed_strategy
 from tests.keras.stock import Array, assert_same_weights, data, fit
+from tests.multiworker.nursery import NURSERY
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +24,7 @@ def loaded(trained: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> di
     trained.save_weights(directory / "model.weights.h5")
     trained.export(directory / "exported", verbose=False)
     np.save(directory / "x.npy", data()[0])
-    command = [sys.executable, "-m", "tests.keras.load_without_tf_gc", str(directory)]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    NURSERY.output("tests.keras.load_without_tf_gc:main", str(directory))
     with np.load(directory / "loaded.npz") as arrays:
         return dict(arrays)
 

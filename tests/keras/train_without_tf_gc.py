@@ -1,4 +1,4 @@
-"""Trains under a stock strategy and under none, in a process of its own: python -m ... FILE."""
+"""Trains under a stock strategy and under none, in a process of its own."""
 
 import sys
 
@@ -31,6 +31,7 @@ def _arrays(run: Run) -> dict[str, Array]:
 
 
 def main(path: str) -> None:
+    """Writes the results to a file."""
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * len(devices(4)),
@@ -38,7 +39,3 @@ def main(path: str) -> None:
     arrays = results()
     assert "tf_gc" not in sys.modules
     np.savez(path, **arrays)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
