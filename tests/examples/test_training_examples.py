@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples"
+from examples import local_workers
+from tests import programs
+from tests.multiworker import cluster
+from tests.multiworker.nursery import NURSERY, Task
+
+EXAMPLES = programs.ROOT / "examples"
 
 
-def run(example: str, *arguments: str, status: int = 0) -> str:
+def run(example: str, *arguments: str, new: bool = False, status: int = 0) -> str:
     """Returns what the example prints."""
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    environment |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / example), *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == status, done.stdout
-    return done.stdout
+    return programs.output_of(EXAMPLES / example, *arguments, new=new, status=status)
 
 
 def number(name: str, output: str) -> float:
@@ -56,9 +46,10 @@ def language(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_digits_are_learned_and_files_written(tmp_path: Path) -> None:
     plot, log = tmp_path / "curves.png", tmp_path / "log"
-    output = run("train_mnist.py", "--epochs=6", f"--plot={plot}", f"--tensorboard={log}")
+    arguments = ["--epochs=3", f"--plot={plot}", f"--tensorboard={log}"]
+    output = run("train_mnist.py", *arguments, new=True)
     assert "scikit-learn's digits: 1,347 training and 450 test images" in output
-    assert "Epoch 6/6" in output
+    assert "Epoch 3/3" in output
     assert number("test accuracy", output) > 0.85
     assert ratio(output) > 10
     assert plot.read_bytes().startswith(b"\x89PNG")
@@ -66,26 +57,25 @@ def test_digits_are_learned_and_files_written(tmp_path: Path) -> None:
     assert list(log.glob("validation/events*"))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_cnn_without_compression(optimizer: str) -> None:
-    output = run(
-        "train_mnist.py",
-        *("--network=cnn", "--compression=none", f"--optimizer={optimizer}", "--epochs=4"),
-    )
+def test_a_cnn_with_sgd_and_without_compression() -> None:
+    arguments = ["--network=cnn", "--compression=none", "--optimizer=sgd", "--epochs=4"]
+    output = run("train_mnist.py", *arguments)
     assert number("test accuracy", output) > 0.6
     assert "bytes per step and replica  not compressed" in output
 
 
-def test_one_bit_is_an_option() -> None:
-    output = run("train_mnist.py", "--compression=1bit", "--epochs=6")
+def test_one_bit_and_adam_are_options() -> None:
+    output = run("train_mnist.py", "--compression=1bit", "--optimizer=adam", "--epochs=2")
     assert "2 replicas, OneBit(threshold='auto'" in output
     assert number("test accuracy", output) > 0.85
     assert ratio(output) > 17
 
 
 def test_a_fixed_threshold_reaches_the_codec() -> None:
-    output = run("train_mnist.py", "--threshold=0.25", "--replicas=4", "--epochs=1")
-    assert "4 replicas, TwoBit(threshold=0.25" in output
+    output = run(
+        "train_mnist.py", "--threshold=0.25", "--replicas=3", "--epochs=1", "--batch-size=128"
+    )
+    assert "3 replicas, TwoBit(threshold=0.25" in output
 
 
 @pytest.mark.multiworker
@@ -112,7 +102,7 @@ def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
     text.write_text("Every good boy does fine, and all cows eat grass.\n" * 200)
     output = run(
         "word_language_model.py",
-        *(f"--text={text}", "--hidden=48", "--epochs=6", "--window=8", "--dropout=0"),
+        *(f"--text={text}", "--hidden=48", "--epochs=4", "--window=8", "--dropout=0"),
         *("--start=every good", "--words=10"),
     )
     # A word that says which one comes next: a perplexity of 1 is all there is to learn.
@@ -122,12 +112,21 @@ def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.multiworker
-def test_the_language_model_on_two_workers() -> None:
-    output = run(
-        "word_language_model.py",
-        *("--strategy=multi_worker", "--hidden=16", "--epochs=1", "--batch-size=256"),
+def test_the_language_model_on_two_workers(tmp_path: Path) -> None:
+    arguments = [
+        *("--strategy=multi_worker", "--hidden=16", "--epochs=1", "--batch-size=1024"),
         *("--words=5", "--vocabulary=100"),
-    )
+    ]
+    command = [str(EXAMPLES / "word_language_model.py"), *arguments]
+    logs = [tmp_path / "log0", tmp_path / "log1"]
+    tasks = [
+        Task(programs.SCRIPT, command, local_workers.environment(config), str(log))
+        for config, log in zip(cluster.tf_configs(2), logs, strict=True)
+    ]
+    codes, _ = NURSERY.run(tasks, limit=240)
+    output, other_output = (log.read_text() for log in logs)
+    assert codes == [0, 0], output + other_output
+    assert not re.search("perplexity|the value of", other_output), "two that show results"
     assert re.search(r"Python's documentation topics: [\d,]+ words and signs, 99 in", output)
     assert 1 < number("test perplexity", output) < 101
     assert "the value of" in output.splitlines()[-1]

@@ -1,11 +1,10 @@
 """A native library that does not fit TensorFlow gives one readable ImportError.
 
 Each test makes a real misfit in a copy of the package and imports that copy in a
-fresh interpreter.
+process that has imported TensorFlow only.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tests import programs
 from tf_gc.ops import _library
 
 PACKAGE = _library.library_path().parents[1]
@@ -27,24 +27,18 @@ def package(tmp_path: Path) -> Path:
     return shutil.copytree(PACKAGE, tmp_path / "site" / "tf_gc")
 
 
-def import_copy(package: Path) -> subprocess.CompletedProcess[str]:
-    """Imports the copied package in a fresh interpreter."""
-    return subprocess.run(
-        [sys.executable, "-c", "import tf_gc; print(tf_gc.__file__)"],
-        cwd=package.parent,
-        env={**os.environ, "PYTHONPATH": str(package.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def import_copy(package: Path, status: int = 0) -> str:
+    """What a program next to the copied package prints that imports it."""
+    program = package.parent / "program.py"
+    program.write_text("import tf_gc\nprint(tf_gc.__file__)\n")
+    return programs.output_of(program, status=status)
 
 
 def import_error(package: Path) -> str:
     """The message of the ImportError that importing the copied package raises."""
-    run = import_copy(package)
-    assert run.returncode == 1, run.stderr
-    before, found, message = run.stderr.rpartition("\nImportError: ")
-    assert found, run.stderr
+    output = import_copy(package, status=1)
+    before, found, message = output.rpartition("\nImportError: ")
+    assert found, output
     assert "During handling" not in before
     assert "direct cause" not in before
     return message
@@ -68,9 +62,7 @@ def test_load_returns_the_generated_ops() -> None:
 
 
 def test_an_intact_copy_imports(package: Path) -> None:
-    run = import_copy(package)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == str(package / "__init__.py")
+    assert import_copy(package).splitlines()[-1] == str(package / "__init__.py")
 
 
 def test_built_for_another_minor_version(package: Path) -> None:

@@ -1,0 +1,46 @@
+"""Runs programs such as the examples, most of them without importing TensorFlow anew."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.multiworker.nursery import NURSERY
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = f"{__name__}:script"  # the function of a nursery's task
+
+
+def output_of(path: Path, *arguments: str, new: bool = False, status: int = 0) -> str:
+    """Returns what a program writes to stdout and stderr.
+
+    Args:
+      path: the program.
+      arguments: its own ones.
+      new: whether a new Python runs it, instead of a fork of one that has imported TensorFlow.
+      status: the exit code that it should end with.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    environment |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    if not new:
+        return NURSERY.output(SCRIPT, str(path), *arguments, environment=environment, status=status)
+    done = subprocess.run(
+        [sys.executable, str(path), *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def script(path: str, *arguments: str) -> None:
+    """Does what `python path arguments` does, with the repository in PYTHONPATH."""
+    sys.argv = [path, *arguments]
+    sys.path[:1] = [os.path.dirname(path), str(ROOT)]
+    runpy.run_path(path, run_name="__main__")
