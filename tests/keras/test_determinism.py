@@ -12,23 +12,22 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import functools
 import hashlib
-import itertools
-import sys
 
 import keras
 import numpy as np
 import tensorflow as tf
 import tf_gc
 
-plans = sys.argv[1:]
+plans = ["all_gather", "scatter_gather"]
 codecs = [tf_gc.TwoBit, functools.partial(tf_gc.TwoBit, 0.01), tf_gc.OneBit]
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
 )
 random = np.random.default_rng(0)
 x, y = random.normal(size=(600, 40)), random.integers(5, size=600)
-def train():
-    for plan, codec in itertools.product(plans, codecs):
+def train(first_plan):
+    for i, codec in enumerate(codecs):
+        plan = plans[(first_plan + i) % 2]
         strategy = tf_gc.CompressedMirroredStrategy(
             ["CPU:0", "CPU:1", "CPU:2"], codec(warm_up=False, bypass_size=0, plan=plan)
         )
@@ -37,23 +36,24 @@ def train():
             model = keras.Sequential([keras.Input((40,)), *layers, keras.layers.Dense(5)])
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(keras.optimizers.Adam(0.01), loss)
-        model.fit(x, y, 30, epochs=2, verbose=0)
+        model.fit(x, y, 50, epochs=1, verbose=0)
         state = [*model.get_weights(), *(v.numpy() for v in strategy.compression_state.variables)]
         assert all(np.isfinite(value).all() for value in state)
         print("digest", hashlib.sha256(b"".join(value.tobytes() for value in state)).hexdigest())
 
 
+# Each codec under one plan, and with op determinism under the other one.
 keras.utils.set_random_seed(3)
-train()
+train(first_plan=0)
 tf.config.experimental.enable_op_determinism()
 keras.utils.set_random_seed(3)
-train()
+train(first_plan=1)
 """
 
 
-def digests(*arguments: object) -> list[str]:
+def digests() -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -65,8 +65,6 @@ def digests(*arguments: object) -> list[str]:
 
 
 def test_two_runs_end_with_the_same_weights_and_residuals() -> None:
-    plans = ["all_gather", "scatter_gather"]
-    first = digests(*plans)
-    assert first == digests(*plans)
-    default, with_op_determinism = first[: len(first) // 2], first[len(first) // 2 :]
-    assert len(set(default)) == len(set(with_op_determinism)) == 3 * len(plans)
+    first = digests()
+    assert first == digests()
+    assert len(set(first)) == 6  # that codecs differ: it is no constant
