@@ -58,7 +58,7 @@ def test_digits_are_learned_and_files_written(tmp_path: Path) -> None:
 
 
 def test_a_cnn_with_sgd_and_without_compression() -> None:
-    arguments = ["--network=cnn", "--compression=none", "--optimizer=sgd", "--epochs=4"]
+    arguments = ["--network=cnn", "--compression=none", "--optimizer=sgd", "--epochs=5"]
     output = run("train_mnist.py", *arguments)
     assert number("test accuracy", output) > 0.6
     assert "bytes per step and replica  not compressed" in output
@@ -102,7 +102,7 @@ def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
     text.write_text("Every good boy does fine, and all cows eat grass.\n" * 200)
     output = run(
         "word_language_model.py",
-        *(f"--text={text}", "--hidden=48", "--epochs=4", "--window=8", "--dropout=0"),
+        *(f"--text={text}", "--hidden=48", "--epochs=5", "--window=8", "--dropout=0"),
         *("--start=every good", "--words=10"),
     )
     # A word that says which one comes next: a perplexity of 1 is all there is to learn.
