@@ -51,14 +51,16 @@ help:
 demo: build
 	$(BIN)/python examples/digits.py
 
+# For two cores: one process more, since some tests wait for time-outs.
+PYTEST_PROCESSES ?= 3
 test: lint build cuda-report
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 	$(MAKE) sanitize
 
 # Whether the stock strategies keep the promises that ours are asked for: after a change to a promise,
 # or for another TensorFlow.
 test-stock: build
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m stock tests/conformance $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m stock tests/conformance $(PYTEST_ARGS)
 
 lint: $(INSTALLED) lint-bazel
 	$(BIN)/ruff format --check .

@@ -67,17 +67,17 @@ def fits(name: str, rows: int, only: Sequence[str] = ()) -> Results:
     validation = {"validation_data": (X[:50], Y[:50])}
     weights = {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}
 
-    def fit(model: keras.Model, **data: Any) -> Results:
-        history = model.fit(epochs=2, verbose=0, **data).history
+    def fit(model: keras.Model, epochs: int = 1, **data: Any) -> Results:
+        history = model.fit(epochs=epochs, verbose=0, **data).history
         return {"history": history, "weights": model.get_weights()}
 
     cases: dict[str, Callable[[], Any]] = {
-        "arrays": lambda: fit(make_model(strategy), **arrays),
+        "arrays": lambda: fit(make_model(strategy), epochs=2, **arrays),
         "validation": lambda: fit(make_model(strategy), **arrays, **validation),
         "class_weight": lambda: fit(make_model(strategy), **arrays, **weights),
         "dataset": lambda: fit(make_model(strategy), x=batches(rows)),
         "steps_per_epoch": lambda: fit(
-            make_model(strategy), x=batches(rows).repeat(), steps_per_epoch=4
+            make_model(strategy), epochs=2, x=batches(rows).repeat(), steps_per_epoch=4
         ),
         "steps_per_execution": lambda: fit(
             make_model(strategy, steps_per_execution=2), **arrays, **validation

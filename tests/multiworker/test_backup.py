@@ -12,11 +12,11 @@ from tests.multiworker.backup_scenarios import kills
 
 pytestmark = pytest.mark.multiworker
 
-EPOCHS, STEPS_PER_EPOCH = 24, 16
+EPOCHS, STEPS_PER_EPOCH = 16, 16
 ROUNDING = 1e-4  # of a gradient of up to 3, for each step
 
 
-@pytest.mark.timeout(600)  # eight jobs, two of them of 384 steps with 24 backups
+@pytest.mark.timeout(600)  # eight jobs, two of them of 256 steps with 16 backups
 def test_two_kills_in_each_of_six_rounds_cost_no_accuracy(tmp_path: Path) -> None:
     folder = str(tmp_path / "backup")
     begun = []
