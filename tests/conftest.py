@@ -19,6 +19,13 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _graphs_as_they_are(request: pytest.FixtureRequest) -> None:
+    # Most graphs run a few times. To optimize them takes a quarter of all the time.
+    as_they_are = request.node.get_closest_marker("optimized_graphs") is None
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": as_they_are})
+
+
+@pytest.fixture(autouse=True)
 def _untuned_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests import tuning
 

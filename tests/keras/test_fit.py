@@ -19,6 +19,8 @@ from tests.keras.stock import (
     stock_strategy,
 )
 
+pytestmark = pytest.mark.optimized_graphs
+
 FitWay = Callable[[keras.Model], keras.callbacks.History]
 EPOCHS = 2
 

@@ -8,6 +8,8 @@ import tensorflow as tf
 from tests.keras.compressed import compressed_strategy
 from tests.keras.stock import assert_same_run, devices, fit, normalized_mlp, stock_strategy
 
+pytestmark = pytest.mark.optimized_graphs
+
 
 @pytest.mark.parametrize(("replicas", "synchronized"), [(2, False), (4, True)])
 def test_training_equals_the_stock_strategy_to_the_bit(replicas: int, synchronized: bool) -> None:

@@ -23,6 +23,8 @@ from tests.keras.stock import (
 )
 from tf_gc.params import CompressionParams, TwoBit
 
+pytestmark = pytest.mark.optimized_graphs
+
 # The biases are bypassed, the kernels are compressed.
 MIXED = TwoBit(warm_up=False, bypass_size=20)
 each_params = pytest.mark.parametrize("params", [NONE, AUTO, MIXED], ids=["none", "auto", "mixed"])

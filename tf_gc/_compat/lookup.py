@@ -6,6 +6,7 @@ Whatever moved or vanished in a release gives one readable `ImportError` instead
 
 import dataclasses
 import dis
+import functools
 import importlib
 import importlib.metadata
 import inspect
@@ -84,10 +85,14 @@ def _assigns(owner: type, name: str) -> bool:
 
 
 def _stores(code: types.CodeType, name: str) -> bool:
-    return (
-        name in code.co_names
-        and any(
-            instruction.opname == "STORE_ATTR" and instruction.argval == name
-            for instruction in dis.get_instructions(code)
-        )
-    ) or any(_stores(inner, name) for inner in code.co_consts if isinstance(inner, types.CodeType))
+    return (name in code.co_names and _has_store(code, name)) or any(
+        _stores(inner, name) for inner in code.co_consts if isinstance(inner, types.CodeType)
+    )
+
+
+@functools.cache  # each strategy asks for the same ones
+def _has_store(code: types.CodeType, name: str) -> bool:
+    return any(
+        instruction.opname == "STORE_ATTR" and instruction.argval == name
+        for instruction in dis.get_instructions(code)
+    )
