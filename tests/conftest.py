@@ -18,6 +18,11 @@ def pytest_configure() -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Those that wait come first: then one process has them, beside others that compute.
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+
+
 @pytest.fixture(autouse=True)
 def _graphs_as_they_are(request: pytest.FixtureRequest) -> None:
     # Most graphs run a few times. To optimize them takes a quarter of all the time.

@@ -23,11 +23,9 @@ CODECS = [
 def test_two_runs_end_with_the_same_weights_and_residuals(
     workers: int, devices: int, plans: list[str]
 ) -> None:
-    # Where there are two plans: each codec under one, and with op determinism under the other.
-    default, op_determinism = (
-        [{**codec, "plan": plans[(i + first) % len(plans)]} for i, codec in enumerate(CODECS)]
-        for first in (0, 1)
-    )
+    # Each codec under one of the plans; with op determinism, each plan with another codec.
+    default = [{**codec, "plan": plans[i % len(plans)]} for i, codec in enumerate(CODECS)]
+    op_determinism = [{**CODECS[i - 1], "plan": plan} for i, plan in enumerate(plans)]
     # Forks and new processes: with other addresses and another seed of hash().
     first, second = (
         cluster.values(
@@ -39,4 +37,4 @@ def test_two_runs_end_with_the_same_weights_and_residuals(
     assert first == second
     assert first == first[:1] * workers
     for digests in first[0].values():
-        assert len(set(digests)) == len(CODECS)  # that codecs differ: it is no constant
+        assert len(set(digests)) == len(digests) > 0  # that codecs differ: it is no constant

@@ -13,7 +13,7 @@ import pytest
 from tests.multiworker import cluster
 from tests.multiworker.failure_scenarios import Ending
 
-pytestmark = pytest.mark.multiworker
+pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
 # A dead worker is noticed at once if its connection breaks, and else by its heartbeat, after
 # 10 seconds.

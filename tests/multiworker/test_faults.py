@@ -9,7 +9,7 @@ import pytest
 from tests.multiworker import cluster, proxy
 from tests.multiworker.fault_scenarios import QUIET, Report
 
-pytestmark = pytest.mark.multiworker
+pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
 AUTO = {"type": "2bit", "warm_up": False}
 FIXED = {"type": "2bit", "threshold": 0.1}

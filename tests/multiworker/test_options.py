@@ -5,7 +5,7 @@ import pytest
 from examples import local_workers
 from tests.multiworker import cluster
 
-pytestmark = pytest.mark.multiworker
+pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
 
 def test_resolver_and_communication_options_are_honoured() -> None:
