@@ -23,8 +23,7 @@ def keep_promises(
     names: Sequence[str], folder: str, but: Sequence[str]
 ) -> dict[str, dict[str, str]]:
     """Returns, by strategy and promise, how each was broken: "" if it was kept."""
-    # Most graphs run once or twice: to optimize them takes a quarter of all the time. Those of
-    # test_one_host.py are optimized.
+    # Most graphs run once or twice: to optimize them takes a quarter of all the time.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     results: dict[str, dict[str, str]] = {}
     paths = itertools.count()  # names of promises have brackets, which are patterns in paths
