@@ -1,0 +1,246 @@
+"""How well training ends with compressed gradients, on many models, optimizers and seeds.
+
+Each cell is a model with an optimizer (quality_cells.py). For a seed all variants start with the
+same weights and see the same batches. The learning rates are chosen for uncompressed training,
+once, by `--tune`.
+
+Appends each run to results/quality_runs.jsonl and makes those that are missing: it may be stopped
+at any time, and several processes may share the work by `--part`.
+
+    python benchmarks/quality.py --tune
+    python benchmarks/quality.py --quick
+    python benchmarks/quality.py --part 1/2 & python benchmarks/quality.py --part 2/2
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import quality_report
+import report
+import simulated_codec
+import tensorflow as tf
+from quality_cells import CELLS, OPTIMIZERS, QUICK, Cell
+from quality_tasks import TASKS
+from simulated_codec import Simulated
+
+import tf_gc
+from tf_gc.params import CompressionParams, from_params
+
+MOST_REPLICAS = 16
+BASELINE = "none"
+VARIANTS: dict[str, Any] = {
+    BASELINE: {"type": "none"},
+    "all-gather": {"type": "2bit", "plan": "all_gather"},
+    "scatter-gather": {"type": "2bit", "plan": "scatter_gather"},
+}
+TUNING_SEEDS = (1001, 1002)  # not those that are measured
+
+
+class Trainer:
+    """A model with its optimizer under a strategy; traced once, and trained for each seed."""
+
+    def __init__(self, cell: Cell, params: CompressionParams, rate: float) -> None:
+        self.cell, self.task = cell, TASKS[cell.task]
+        self.strategy = tf_gc.CompressedMirroredStrategy(
+            [f"CPU:{i}" for i in range(cell.replicas)], params
+        )
+        self.train_data, test_data = self.task.load()
+        self.steps_per_epoch = len(self.train_data[0]) // self.task.batch_size
+        make, _ = OPTIMIZERS[cell.optimizer]
+        with self.strategy.scope():
+            self.model = self.task.make_model()
+            self.optimizer = make(rate, self.steps_per_epoch * self.task.epochs)
+            self.optimizer.build(self.model.trainable_variables)
+        self.initial_state = [variable.numpy() for variable in self.optimizer.variables]
+        x_test, y_test = (tf.constant(part) for part in test_data)
+
+        @tf.function
+        def step(x: tf.Tensor, y: tf.Tensor) -> None:
+            self.strategy.run(self.replica_step, (x, y))
+
+        @tf.function
+        def evaluate() -> tf.Tensor:
+            return self.task.metric.of(y_test, self.model(x_test, training=False))
+
+        self.step, self.evaluate = step, evaluate
+
+    def replica_step(self, x: tf.Tensor, y: tf.Tensor) -> None:
+        """One replica's part of a step; x and y have a row for each replica."""
+        rank = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with tf.GradientTape() as tape:
+            # Gradients are summed over replicas: so they add up to those of the mean loss.
+            loss = self.task.loss(y[rank], self.model(x[rank], training=True))
+            loss /= self.cell.replicas
+        variables = self.model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+    def run(self, seed: int) -> list[float]:
+        """Trains from the start; returns the quality before, every few steps, and at the end."""
+        keras.utils.set_random_seed(seed)
+        self.model.set_weights(self.task.make_model().get_weights())
+        for variable, value in zip(self.optimizer.variables, self.initial_state, strict=True):
+            variable.assign(value)
+        if self.optimizer.use_ema:
+            averages = self.optimizer._model_variables_moving_average
+            for average, variable in zip(averages, self.model.trainable_variables, strict=True):
+                average.assign(variable)
+        self.strategy.compression_state.reset()
+
+        random = np.random.default_rng(seed)
+        x, y = self.train_data
+        curve = [self.quality()]
+        done = 0
+        for _ in range(self.task.epochs):
+            order = random.permutation(len(x))[: self.steps_per_epoch * self.task.batch_size]
+            for chosen in order.reshape(self.steps_per_epoch, self.cell.replicas, -1):
+                self.step(tf.constant(x[chosen]), tf.constant(y[chosen]))
+                done += 1
+                if done % self.task.evaluate_every == 0:
+                    curve.append(self.quality())
+        self.optimizer.finalize_variable_values(self.model.trainable_variables)
+        return [*curve, self.quality()]
+
+    def quality(self) -> float:
+        return float(f"{float(self.evaluate()):.5g}")
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cells", nargs="+", default=[], help="beginnings of names; all of them")
+    parser.add_argument("--quick", action="store_true", help="four cells and two seeds")
+    parser.add_argument("--chosen-by", action="store_true", help="without the cells set aside")
+    parser.add_argument("--variants", nargs="*", default=list(VARIANTS), help=", ".join(VARIANTS))
+    parser.add_argument(
+        "--simulate", nargs="+", default=[], metavar="ARGUMENTS", help="of Simulated, as JSON"
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
+    parser.add_argument("--tune", action="store_true", help="choose the learning rates")
+    parser.add_argument("--directory", type=Path, default=report.RESULTS, help="of the results")
+    options = parser.parse_args()
+    if options.quick:
+        options.cells, options.seeds = [*options.cells, *QUICK], min(options.seeds, 2)
+    return options
+
+
+def cells(options: argparse.Namespace) -> list[Cell]:
+    """Returns the cells that were asked for."""
+    asked = tuple(options.cells) or ("",)
+    chosen = [
+        cell
+        for cell in CELLS
+        if cell.name.startswith(asked) and not (options.chosen_by and cell.set_aside)
+    ]
+    part, parts = map(int, options.part.split("/"))
+    return chosen[part - 1 :: parts]
+
+
+def tune(options: argparse.Namespace, path: Path) -> None:
+    """Trains uncompressed with each learning rate of the grids, and appends the results.
+
+    Where the best rate is the first or the last of a grid, the grid goes on.
+    """
+    for cell in cells(options):
+        known = {line["rate"] for line in quality_report.lines(path) if line["cell"] == cell.name}
+        to_try = [rate for rate in OPTIMIZERS[cell.optimizer][1] if rate not in known]
+        while True:
+            for rate in to_try:
+                start = time.perf_counter()
+                trainer = Trainer(cell, from_params({"type": "none"}), rate)
+                final = [trainer.run(seed)[-1] for seed in TUNING_SEEDS]
+                seconds = time.perf_counter() - start
+                print(cell.name, rate, final, f"({seconds:.1f} s)", flush=True)
+                quality_report.append(path, {"cell": cell.name, "rate": rate, "final": final})
+            known |= set(to_try)
+            best = best_rates(path)[cell.name]
+            to_try = {min(known): [best / 2], max(known): [best * 2]}.get(best, [])
+            if not to_try:
+                break
+
+
+def best_rates(path: Path) -> dict[str, float]:
+    """Returns the best learning rate of each cell, by what `tune` wrote."""
+    best: dict[str, tuple[float, float]] = {}
+    for line in quality_report.lines(path):
+        # One that diverged is worse than any.
+        mean = float(np.mean(line["final"]))
+        candidate = (mean if np.isfinite(mean) else float("inf"), line["rate"])
+        best[line["cell"]] = min(best.get(line["cell"], candidate), candidate)
+    return {name: rate for name, (_, rate) in best.items()}
+
+
+def variants(options: argparse.Namespace) -> Iterator[tuple[str, CompressionParams]]:
+    """Returns what is compared, the baseline first."""
+    for name in options.variants:
+        yield name, from_params(VARIANTS[name])
+    for text in options.simulate:
+        arguments = json.loads(text)
+        lists = {key: tuple(v) for key, v in arguments.items() if isinstance(v, list)}
+        yield text, Simulated(**{**arguments, **lists})
+
+
+def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) -> list[Any]:
+    """Makes the runs that are missing, and returns those that were asked for."""
+    wanted = []
+    for cell in cells(options):
+        task, rate = TASKS[cell.task], rates[cell.name]
+        settings = {"epochs": task.epochs, "rate": rate, "replicas": cell.replicas}
+        for variant, params in variants(options):
+            trainer = None
+            for seed in range(1, options.seeds + 1):
+                key = {"cell": cell.name, "variant": variant, "seed": seed, **settings}
+                run = quality_report.find(path, key)
+                if run is None:
+                    start = time.perf_counter()
+                    trainer = trainer or Trainer(cell, params, rate)
+                    simulated_codec.entropy().reset()
+                    curve = trainer.run(seed)
+                    run = {**key, "curve": curve, "every": task.evaluate_every}
+                    run["warm_up_steps"] = trainer.strategy.compression_state.warm_up_steps
+                    if isinstance(params, Simulated):
+                        run["entropy"] = round(simulated_codec.entropy().mean(), 4)
+                    quality_report.append(path, run)
+                    seconds = time.perf_counter() - start
+                    print(cell.name, variant, seed, curve[-1], f"({seconds:.1f} s)", flush=True)
+                wanted.append(run)
+    return wanted
+
+
+def set_devices() -> None:
+    """Makes logical devices, with no more threads than steps this small can use."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * MOST_REPLICAS,
+    )
+
+
+def main() -> None:
+    options = parse_options()
+    set_devices()
+    rates_path = options.directory / "quality_rates.jsonl"
+    if options.tune:
+        tune(options, rates_path)
+        return
+    rates = best_rates(rates_path)
+    missing = [cell.name for cell in cells(options) if cell.name not in rates]
+    if missing:
+        sys.exit(f"no learning rates for {missing}: run with --tune first")
+    runs = measure(options, options.directory / "quality_runs.jsonl", rates)
+    quality_report.show(quality_report.summarize(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The results of benchmarks/quality.py: lines of JSON, and a table."""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from quality_cells import CELLS
+from quality_tasks import TASKS, Metric
+
+Run = dict[str, Any]
+BASELINE = "none"
+STEPS_BAR = 1.05  # times the baseline's steps to 95% of its final quality
+
+
+def lines(path: Path) -> Iterator[Run]:
+    """Yields what `append` wrote to a file, nothing if there is no file."""
+    if path.exists():
+        yield from map(json.loads, path.read_text().splitlines())
+
+
+def append(path: Path, run: Run) -> None:
+    """Adds a line; several processes may do so at once."""
+    with path.open("a") as file:
+        file.write(json.dumps(run) + "\n")
+
+
+def find(path: Path, key: Run) -> Run | None:
+    """Returns the run that has all of the key's values."""
+    return next((run for run in lines(path) if key.items() <= run.items()), None)
+
+
+def steps_to(goal: float, curve: list[float], every: int) -> float | None:
+    """Returns when the curve first falls to `goal`, between evaluations by interpolation."""
+    for i, value in enumerate(curve[:-1]):  # the last one may be that of averaged weights
+        if value <= goal:
+            if i == 0:
+                return 0.0
+            return (i - 1 + (goal - curve[i - 1]) / (value - curve[i - 1])) * every
+    return None
+
+
+def summarize(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Returns a row for each cell and variant, compared with the baseline's seeds."""
+    by_cell: dict[str, dict[str, dict[int, Run]]] = {}
+    for run in runs:
+        by_cell.setdefault(run["cell"], {}).setdefault(run["variant"], {})[run["seed"]] = run
+    rows = []
+    for cell in CELLS:
+        variants = by_cell.get(cell.name, {})
+        base = variants.get(BASELINE, {})
+        for variant, by_seed in variants.items():
+            # The same seed means the same initial weights and the same batches.
+            pairs = [(by_seed[seed], base[seed]) for seed in sorted(by_seed.keys() & base.keys())]
+            if pairs:
+                compared = _compare(pairs, TASKS[cell.task].metric)
+                about = {"cell": cell.name, "set_aside": cell.set_aside, "variant": variant}
+                rows.append({**about, "seeds": len(pairs), **compared})
+    return rows
+
+
+def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
+    """Returns mean and spread of the final quality, and both against the baseline.
+
+    What is worse is compared with the bar, or with two standard errors of the difference between
+    runs of the same seed, if those are more.
+    """
+    final, base_final = ([pair[i]["curve"][-1] for pair in pairs] for i in (0, 1))
+    base = statistics.mean(base_final)
+    mean = statistics.mean(final)
+    worse = metric.worse(mean, base)
+    unit = base if metric.relative else 1.0
+    spread = base_spread = error = 0.0
+    if len(pairs) > 1:
+        spread, base_spread = statistics.stdev(final), statistics.stdev(base_final)
+        error = math.hypot(spread, base_spread) / len(pairs) ** 0.5 / unit
+    goal, every = metric.nearly(base), pairs[0][0]["every"]
+    steps, base_steps = (
+        steps_to(goal, [statistics.mean(values) for values in zip(*curves, strict=True)], every)
+        for curves in ([pair[i]["curve"] for pair in pairs] for i in (0, 1))
+    )
+    ratio = steps / base_steps if steps is not None and base_steps else None
+    entropies = [run["entropy"] for run, _ in pairs if "entropy" in run]
+    return {
+        "mean": mean,
+        "spread": spread,
+        "base_spread": base_spread,
+        "worse": worse,
+        "error": error,
+        "steps_ratio": ratio,
+        "entropy": statistics.mean(entropies) if entropies else None,
+        "within": worse <= max(metric.bar, 2 * error),
+        "fast": ratio is not None and ratio <= STEPS_BAR,
+        "bars": worse / metric.bar,
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Prints the table, and a line for each variant: how many cells are within the bars."""
+    cell = ""
+    for row in rows:
+        metric = next(TASKS[each.task].metric for each in CELLS if each.name == row["cell"])
+        if cell != (cell := row["cell"]):
+            aside = ", set aside" if row["set_aside"] else ""
+            print(f"\n{cell} ({metric.name}, {row['seeds']} seeds{aside})")
+        steps = "never" if row["steps_ratio"] is None else f"{row['steps_ratio']:.2f} x"
+        bits = "" if row["entropy"] is None else f"  {row['entropy']:.2f} bits"
+        missed = "" if row["within"] else "  WORSE"
+        missed += "" if row["fast"] else "  SLOW"
+        print(
+            f"  {row['mean']:.5g} ± {row['spread']:.2g}  {100 * row['worse']:+.2f}"
+            f" ± {100 * row['error']:.2f}  ({row['bars']:+.2f} of the bar)  {steps}{bits}{missed}"
+            f"  {row['variant']}"
+        )
+    print()
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        mine = [row for row in rows if row["variant"] == variant]
+        entropies = [row["entropy"] for row in mine if row["entropy"] is not None]
+        bits = f", {statistics.mean(entropies):.2f} bits" if entropies else ""
+        print(
+            f"{sum(row['within'] for row in mine)} of {len(mine)} cells end within the bars, "
+            f"{sum(row['fast'] for row in mine)} are as fast; worse by "
+            f"{statistics.mean(row['bars'] for row in mine):+.2f} bars on average{bits}: {variant}"
+        )
