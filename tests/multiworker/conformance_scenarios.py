@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
 from tests.conformance import strategies
 from tests.conformance.promise import promises
@@ -23,8 +22,6 @@ def keep_promises(
     names: Sequence[str], folder: str, but: Sequence[str]
 ) -> dict[str, dict[str, str]]:
     """Returns, by strategy and promise, how each was broken: "" if it was kept."""
-    # Most graphs run once or twice: to optimize them takes a quarter of all the time.
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     results: dict[str, dict[str, str]] = {}
     paths = itertools.count()  # names of promises have brackets, which are patterns in paths
     for name in names:

@@ -56,7 +56,7 @@ def test_workers_train_as_one_process_does(workers: int, rows: int, only: tuple[
 
 
 def test_compressed_workers_hold_the_same_weights() -> None:
-    ways = ("arrays", "both", "dataset", "evaluate", "predict")
+    ways = ("arrays", "both", "predict")
     first, second = cluster.values("fit_scenarios:fits", "auto", 90, ways, workers=2)
     assert_same(first, second, rtol=0, atol=0)
     alone = fits_of_one_process(90)
