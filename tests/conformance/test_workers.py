@@ -16,7 +16,7 @@ pytestmark = pytest.mark.multiworker
 # Beginnings of the names of promises that are left out. What does not depend on how many devices a
 # worker has: who writes which files, and what Keras does with losses, metrics and steps on top of
 # what the other promises are about.
-WITH_TWO_DEVICES = (
+NOT_WITH_TWO_DEVICES = (
     "saving",
     "callbacks",
     "training.steps",
@@ -25,8 +25,8 @@ WITH_TWO_DEVICES = (
         for name in ("weighted", "dicts", "no targets", "own", "one batch")
     ),
 )
-# tests/multiworker/test_fit.py asks more of these, of workers with a device each.
-WITH_ONE_DEVICE = tuple(
+# tests/multiworker/test_fit.py asks more of these, of workers with one device each.
+NOT_WITH_ONE_DEVICE = tuple(
     f"training.training_is_as_without_a_strategy[{name}"
     for name in ("sources", "evaluate", "predict")
 )
@@ -40,8 +40,8 @@ LIMIT = 400  # seconds; one minute where nothing else runs
     [
         # The stock strategy takes one CPU of each worker.
         pytest.param((strategies.STOCK,), 1, (), id="stock", marks=pytest.mark.stock),
-        pytest.param(("compressed",), 1, WITH_ONE_DEVICE, id="ours"),
-        pytest.param(("compressed",), 2, WITH_TWO_DEVICES, id="ours with two devices each"),
+        pytest.param(("compressed",), 1, NOT_WITH_ONE_DEVICE, id="ours"),
+        pytest.param(("compressed",), 2, NOT_WITH_TWO_DEVICES, id="ours with two devices each"),
     ],
 )
 def test_workers_keep_their_promises(

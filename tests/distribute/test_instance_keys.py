@@ -13,6 +13,8 @@ import tf_gc
 from tests.distribute.helpers import cpus
 from tf_gc.distribute.instance_keys import KeySource, in_iteration
 
+pytestmark = pytest.mark.optimized_graphs
+
 LIMIT = 70_000  # iterations in all, of two nested loops
 COLLECTIVES = 4096
 

@@ -15,6 +15,8 @@ import tf_gc
 from tests.distribute.helpers import cpus, reducer, variables_of
 from tf_gc import warm_up
 
+pytestmark = pytest.mark.optimized_graphs
+
 SHAPES = [(40, 60), (3,), (2400,)]
 WARM = tf_gc.TwoBit()
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
 
+pytestmark = pytest.mark.optimized_graphs
+
 SMALL_MOMENTUM = 0.5
 
 
