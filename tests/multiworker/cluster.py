@@ -18,10 +18,6 @@ from typing import Any
 from examples import local_workers
 from tests.multiworker.nursery import NURSERY, Task
 
-# In workers of other scenarios graphs are not optimized, which takes a quarter of the time that
-# Keras' training takes there.
-OPTIMIZED = ("determinism_scenarios", "fit_scenarios", "program_scenarios")
-
 
 @dataclasses.dataclass
 class Outcome:
@@ -45,7 +41,8 @@ def run(
     configs: Sequence[str] | None = None,
     limit: float = 120,
     may_fail: bool = False,
-    new: bool = False,
+    new: int = 0,
+    optimized: bool = False,
 ) -> list[Outcome]:
     """Runs a scenario in a cluster and waits for all its workers.
 
@@ -59,8 +56,10 @@ def run(
       configs: TF_CONFIG of each worker; by default those of a local cluster.
       limit: seconds after which a worker that still runs is a failure.
       may_fail: whether workers may end with an error.
-      new: whether each worker is a new Python, instead of a fork of one that has imported
-        TensorFlow; see `nursery`.
+      new: how many workers, the first ones, are a new Python instead of a fork of one that has
+        imported TensorFlow; see `nursery`.
+      optimized: whether TensorFlow optimizes graphs, as it does for users. That takes a quarter of
+        the time that Keras' training takes here.
 
     Raises:
       AssertionError: with all workers' logs, if one runs too long or fails.
@@ -69,11 +68,16 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         tasks = []
         for i, config in enumerate(configs):
-            task = {"scenario": scenario, "arguments": arguments, "devices": devices}
+            task = {
+                "scenario": scenario,
+                "arguments": arguments,
+                "devices": devices,
+                "optimized": optimized,
+            }
             Path(folder, f"task{i}").write_bytes(pickle.dumps(task))
             environment = {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "1"}
             log = str(Path(folder, f"log{i}"))
-            tasks.append(Task(f"{__name__}:work", [folder, str(i)], environment, log, new))
+            tasks.append(Task(f"{__name__}:work", [folder, str(i)], environment, log, i < new))
         returncodes, late = NURSERY.run(tasks, limit)
         outcomes = [
             Outcome(returncode, _read_log(folder, i), _read_value(folder, i))
@@ -119,7 +123,7 @@ def work(folder: str, index: str) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tuning.turn_off(pytest.MonkeyPatch())
     module, function = task["scenario"].split(":")
-    if module not in OPTIMIZED:
+    if not task["optimized"]:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     scenario = getattr(importlib.import_module(f"tests.multiworker.{module}"), function)
     value = scenario(*task["arguments"])
