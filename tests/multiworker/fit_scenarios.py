@@ -67,17 +67,25 @@ def fits(name: str, rows: int, only: Sequence[str] = ()) -> Results:
     validation = {"validation_data": (X[:50], Y[:50])}
     weights = {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}
 
+    plain = make_model(strategy)
+    start = plain.get_weights()
+
+    def anew() -> keras.Model:
+        """The plain model as it was made; another one would be traced again."""
+        plain.set_weights(start)
+        return plain
+
     def fit(model: keras.Model, epochs: int = 1, **data: Any) -> Results:
         history = model.fit(epochs=epochs, verbose=0, **data).history
         return {"history": history, "weights": model.get_weights()}
 
     cases: dict[str, Callable[[], Any]] = {
-        "arrays": lambda: fit(make_model(strategy), epochs=2, **arrays),
-        "validation": lambda: fit(make_model(strategy), **arrays, **validation),
-        "class_weight": lambda: fit(make_model(strategy), **arrays, **weights),
-        "dataset": lambda: fit(make_model(strategy), x=batches(rows)),
+        "arrays": lambda: fit(anew(), epochs=2, **arrays),
+        "validation": lambda: fit(anew(), **arrays, **validation),
+        "class_weight": lambda: fit(anew(), **arrays, **weights),
+        "dataset": lambda: fit(anew(), x=batches(rows)),
         "steps_per_epoch": lambda: fit(
-            make_model(strategy), epochs=2, x=batches(rows).repeat(), steps_per_epoch=4
+            anew(), epochs=2, x=batches(rows).repeat(), steps_per_epoch=4
         ),
         "steps_per_execution": lambda: fit(
             make_model(strategy, steps_per_execution=2), **arrays, **validation
@@ -92,12 +100,10 @@ def fits(name: str, rows: int, only: Sequence[str] = ()) -> Results:
             **arrays,
         ),
         # The last batch of these has 10 rows or one, so that some replicas have less or none.
-        "evaluate": lambda: make_model(strategy).evaluate(
-            X[:90], Y[:90], batch_size=BATCH, verbose=0
-        ),
-        "predict": lambda: make_model(strategy).predict(X[:90], batch_size=BATCH, verbose=0),
-        "predict_81": lambda: make_model(strategy).predict(X[:81], batch_size=BATCH, verbose=0),
-        "predict_dataset": lambda: make_model(strategy).predict(batches(81), verbose=0),
+        "evaluate": lambda: anew().evaluate(X[:90], Y[:90], batch_size=BATCH, verbose=0),
+        "predict": lambda: anew().predict(X[:90], batch_size=BATCH, verbose=0),
+        "predict_81": lambda: anew().predict(X[:81], batch_size=BATCH, verbose=0),
+        "predict_dataset": lambda: anew().predict(batches(81), verbose=0),
     }
     return {case: run() for case, run in cases.items() if not only or case in only}
 
@@ -120,14 +126,28 @@ def sizes_that_differ(name: str) -> Results:
     return results
 
 
-def custom_loop(name: str, by_hand: bool) -> list[np.ndarray]:
+def custom_loops(*names: str) -> Results:
+    """Trains by strategy.run under each strategy, in both ways."""
+    results = {}
+    for name in names:
+        strategy = strategy_named(name)
+        ways = {"optimizer": False, "by hand": True}
+        results[name] = {way: loop(strategy, name, by_hand) for way, by_hand in ways.items()}
+    return results
+
+
+def custom_loop(name: str) -> list[np.ndarray]:
+    return loop(strategy_named(name), name, by_hand=False)
+
+
+def loop(strategy: tf.distribute.Strategy, name: str, by_hand: bool) -> list[np.ndarray]:
     """Trains by strategy.run and returns the weights.
 
     Args:
+      strategy: under which one.
       name: of the strategy.
       by_hand: whether to apply the gradients without a Keras optimizer.
     """
-    strategy = strategy_named(name)
     keras.utils.set_random_seed(1)
     with strategy.scope():
         kernel = tf.Variable(tf.random.stateless_normal((8, 3), seed=[1, 2]))
