@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -28,6 +27,23 @@ def local_components(weights: list[keras.Variable]) -> list[Weights]:
 
 def batch_normalization(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """Trains a model with BatchNormalization and looks at it in every way."""
+    model = normalized(strategy)
+    x, y = fit_scenarios.X, fit_scenarios.Y
+    folder = tempfile.mkdtemp()
+    path = strategy.write_path(os.path.join(folder, "model.keras"))
+    model.save(path)
+    return {
+        "replicas": local_components(model.weights),
+        "weights": model.get_weights(),
+        "own output": model(x, training=False).numpy(),
+        "predicted": model.predict(x, batch_size=fit_scenarios.BATCH, verbose=0),
+        "loss": model.evaluate(x, y, batch_size=fit_scenarios.BATCH, verbose=0),
+        "saved": keras.saving.load_model(path).get_weights() if strategy.is_chief else None,
+    }
+
+
+def normalized(strategy: tf.distribute.Strategy) -> keras.Model:
+    """A trained model with BatchNormalization."""
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = keras.Sequential(
@@ -43,17 +59,7 @@ def batch_normalization(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     x, y = fit_scenarios.X, fit_scenarios.Y  # of which each worker sees another part
     # A share of 9 is 5 and 4 for two replicas.
     model.fit(x[:90], y[:90], batch_size=18, epochs=2, verbose=0)
-    folder = tempfile.mkdtemp()
-    path = strategy.write_path(os.path.join(folder, "model.keras"))
-    model.save(path)
-    return {
-        "replicas": local_components(model.weights),
-        "weights": model.get_weights(),
-        "own output": model(x, training=False).numpy(),
-        "predicted": model.predict(x, batch_size=fit_scenarios.BATCH, verbose=0),
-        "loss": model.evaluate(x, y, batch_size=fit_scenarios.BATCH, verbose=0),
-        "saved": keras.saving.load_model(path).get_weights() if strategy.is_chief else None,
-    }
+    return model
 
 
 def eager_statistics(strategy: tf.distribute.Strategy) -> list[Weights]:
@@ -116,14 +122,26 @@ def reduced_gradient(strategy: tf.distribute.Strategy) -> Weights:
     return [summed.numpy(), apart.numpy()]
 
 
-def programs(params: dict[str, Any] | None) -> dict[str, Any]:
-    """Runs all programs of this module, and returns their results by name."""
-    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
-    cases: dict[str, Callable[[], Any]] = {
-        "batch_normalization": lambda: batch_normalization(strategy),
-        "eager_statistics": lambda: eager_statistics(strategy),
-        "embedding, one step a time": lambda: embedding(strategy, 1),
-        "embedding, several steps": lambda: embedding(strategy, 4),
-        "reduced_gradient": lambda: reduced_gradient(strategy),
+def embeddings(strategy: tf.distribute.Strategy) -> dict[str, Weights]:
+    return {
+        "embedding, one step a time": embedding(strategy, 1),
+        "embedding, several steps": embedding(strategy, 4),
     }
-    return {name: run() for name, run in cases.items()}
+
+
+def programs() -> dict[str, Any]:
+    """Runs all programs of this module with the default codec; returns their results by name."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    return {
+        "batch_normalization": batch_normalization(strategy),
+        "eager_statistics": eager_statistics(strategy),
+        "reduced_gradient": reduced_gradient(strategy),
+        **embeddings(strategy),
+    }
+
+
+def programs_without_compression() -> dict[str, Any]:
+    """Runs those that are something else without compression."""
+    params = {"type": "none"}
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    return {"normalized": normalized(strategy).get_weights(), **embeddings(strategy)}
