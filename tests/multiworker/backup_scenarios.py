@@ -51,7 +51,7 @@ def make_model(strategy: tf.distribute.Strategy) -> keras.Model:
             ]
         )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(RATE), loss, metrics=["accuracy"])
+        model.compile(keras.optimizers.SGD(RATE), loss)
     return model
 
 
@@ -133,8 +133,9 @@ def train(
     settings = {"batch_size": 32, "shuffle": False, "verbose": 0}
     began = time.monotonic()
     model.fit(*data(512, 1), epochs=epochs, callbacks=callbacks, **settings)
+    x, y = data(2000, 2)
     return {
-        "accuracy": model.evaluate(*data(2000, 2), verbose=0, return_dict=True)["accuracy"],
+        "accuracy": float(np.mean(np.argmax(model(x), axis=1) == y)),  # `evaluate` would be traced
         "epoch": start.epoch,
         "start": start.steps,
         "steps": int(model.optimizer.iterations.numpy()),
