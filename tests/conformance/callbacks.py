@@ -33,9 +33,9 @@ def rates_and_stops(strategy: Strategy, folder: Path) -> Any:
     schedule = callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
     model = compiled(strategy)
     results = {}
-    for name, callback in {"stop": stop, "plateau": plateau, "schedule": schedule}.items():
+    for name, own in {"stops": [schedule, stop], "rates": [plateau]}.items():
         keras.utils.set_random_seed(1)
-        results[name] = fit(model, epochs=3, validation_data=VALIDATION, callbacks=[callback])
+        results[name] = fit(model, epochs=3, validation_data=VALIDATION, callbacks=own)
         results[name]["rate"] = model.optimizer.learning_rate.numpy()
     results["stopped"] = stop.stopped_epoch
     return results
@@ -60,7 +60,7 @@ class Events(callbacks.Callback):
 def events(strategy: Strategy) -> list[str]:
     own, epochs, model = Events(), [], compiled(strategy)
     counted = callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(epoch))
-    fit(model, validation_data=VALIDATION, callbacks=[own, counted])
+    fit(model, epochs=2, validation_data=VALIDATION, callbacks=[own, counted])
     model.evaluate(*VALIDATION, batch_size=BATCH, verbose=0, callbacks=[own])
     model.predict(X, batch_size=BATCH, verbose=0, callbacks=[own])
     assert epochs == [0, 1]
@@ -78,7 +78,7 @@ def moving_average(strategy: Strategy, folder: Path) -> Any:
 
     model = compiled(strategy, optimizer=optimizer)
     swap = callbacks.SwapEMAWeights(swap_on_epoch=True)
-    return fit(model, validation_data=VALIDATION, callbacks=[swap])
+    return fit(model, epochs=2, validation_data=VALIDATION, callbacks=[swap])
 
 
 TRAININGS: dict[str, Training] = {
@@ -100,7 +100,7 @@ def training_stops_at_a_bad_number(strategy: Strategy) -> None:
     seen: list[int] = []
     notes = callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))
     linear = compiled(strategy, lambda: keras.Sequential([keras.layers.Dense(CLASSES)]))
-    fit(linear, x, callbacks=[callbacks.TerminateOnNaN(), notes])
+    fit(linear, x, epochs=2, callbacks=[callbacks.TerminateOnNaN(), notes])
     assert seen == [0, 1]
 
 
@@ -110,6 +110,7 @@ def callbacks_write_files_once(strategy: Strategy, folder: Path) -> None:
     model = compiled(strategy)
     history = fit(
         model,
+        epochs=2,
         validation_data=VALIDATION,
         callbacks=[
             callbacks.CSVLogger(str(folder / "log.csv")),

@@ -25,10 +25,17 @@ NOT_WITH_TWO_DEVICES = (
         for name in ("weighted", "dicts", "no targets", "own", "one batch")
     ),
 )
-# tests/multiworker/test_fit.py asks more of these, of workers with one device each.
-NOT_WITH_ONE_DEVICE = tuple(
-    f"training.training_is_as_without_a_strategy[{name}"
-    for name in ("sources", "evaluate", "predict")
+# In tests/multiworker, test_fit.py, test_files.py and test_programs.py ask workers with one device
+# each for more of these.
+NOT_WITH_ONE_DEVICE = (
+    "training.steps",
+    "training.all_variables_are_the_same",
+    "callbacks.callbacks_write_files",
+    "callbacks.a_backup_goes_on",
+    *(
+        f"training.training_is_as_without_a_strategy[{name}"
+        for name in ("sources", "evaluate", "predict")
+    ),
 )
 LIMIT = 400  # seconds; one minute where nothing else runs
 
