@@ -35,7 +35,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.custom_ops import native  # noqa: E402
-from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target  # noqa: E402
+from tests.custom_ops.native import (  # noqa: E402
+    CODE_BITS,
+    AnyCodec,
+    Codec,
+    Levels,
+    Library,
+    OneBit,
+    Target,
+)
 
 Array = npt.NDArray[Any]
 
@@ -64,7 +72,8 @@ def aligned(size: int, dtype: npt.DTypeLike) -> Array:
 
 
 def name_of(codec: AnyCodec) -> str:
-    return f"{'1' if isinstance(codec, OneBit) else '2'}-bit {codec.name.lower()}"
+    variant = "" if isinstance(codec, Levels) else f" {codec.name.lower()}"
+    return f"{CODE_BITS[codec]}-bit{variant}"
 
 
 class Messages:
@@ -112,7 +121,7 @@ class Cases:
         return [copy] + [
             case
             for target in library.supported_targets()
-            for codec in [*Codec, *OneBit]
+            for codec in [*Codec, *OneBit, *Levels]
             for case in self.of(codec, target)
         ]
 
@@ -156,7 +165,7 @@ class Cases:
     ) -> list[Case]:
         library, residual, result = self.library, self.residual, self.result
         codes, scales, name = received.codes, received.scales, name_of(codec)
-        if codec.name == "AUTO":
+        if codec.name != "FIXED":
             others = self.replicas - 1  # the own part is added in full precision
 
             def reencode() -> None:

@@ -11,7 +11,8 @@ talk over loopback, which is not shaped.
     sudo python benchmarks/network.py --model lstm --workers 2 3 4 --rates 100mbit 1gbit none
 
 Modes: `stock`; `alone`, which computes the same step on every worker and sends nothing; `none`,
-`fixed` and `auto` are tf_gc's codecs. `auto:all_gather` forces a plan.
+`default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one.
+`default:all_gather` forces a plan.
 """
 
 import argparse
@@ -35,6 +36,8 @@ MODES: dict[str, dict[str, Any] | None] = {
     "none": {"type": "none"},
     "fixed": {"type": "2bit", "threshold": 0.01},
     "auto": {"type": "2bit"},
+    "default": {"type": "quantized"},
+    "4 bits": {"type": "quantized", "bits": 4},
 }
 # The keys of models.MODELS, which would bring TensorFlow into this process.
 MODELS = ["mlp", "lstm", "vgg", "resnet", "small"]
@@ -45,14 +48,16 @@ Network = network_links.Links | network_links.Loopback
 
 
 def compression_params(mode: str) -> dict[str, Any] | None:
-    """Returns the parameters of a mode such as "auto" or "auto:all_gather".
+    """Returns the parameters of a mode such as "default" or "default:all_gather".
 
     Raises:
       ValueError: if there is no such mode.
     """
     name, _, plan = mode.partition(":")
     if name not in MODES or (plan and MODES[name] is None):
-        raise ValueError(f"a mode is one of {list(MODES)} or like 'auto:all_gather', got {mode!r}")
+        raise ValueError(
+            f"a mode is one of {list(MODES)} or like 'default:all_gather', got {mode!r}"
+        )
     params = MODES[name]
     return {**params, "plan": plan} if params and plan else params
 
@@ -166,7 +171,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--rates", nargs="+", default=["100mbit", "1gbit", "10gbit"], help="none: not shaped"
     )
-    parser.add_argument("--modes", nargs="+", default=["stock", "none", "fixed", "auto", "alone"])
+    parser.add_argument(
+        "--modes", nargs="+", default=["stock", "none", "fixed", "auto", "default", "alone"]
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10, help="timed steps in a round")
     parser.add_argument("--threads", type=int, default=1, help="of each worker")

@@ -91,16 +91,18 @@ def _step_time_panel(axes: Any, title: str, result: Any) -> None:
     places = [RATES[rate][0] for rate in rates]
     milliseconds = {
         mode: [1e3 * rates[rate]["modes"][mode]["seconds"] for rate in rates]
-        for mode in ("stock", "auto", "alone")
+        for mode in ("stock", "default", "alone")
     }
-    axes.fill_between(places, milliseconds["auto"], milliseconds["stock"], color=ORANGE, alpha=0.1)
+    axes.fill_between(
+        places, milliseconds["default"], milliseconds["stock"], color=ORANGE, alpha=0.1
+    )
     axes.plot(places, milliseconds["alone"], color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
     axes.plot(places, milliseconds["stock"], "o-", color=INK, linewidth=1.8, markersize=5)
-    axes.plot(places, milliseconds["auto"], "o-", color=ORANGE, linewidth=2.2, markersize=5)
+    axes.plot(places, milliseconds["default"], "o-", color=ORANGE, linewidth=2.2, markersize=5)
     for place, rate, stock, mine in zip(
-        places, rates, milliseconds["stock"], milliseconds["auto"], strict=True
+        places, rates, milliseconds["stock"], milliseconds["default"], strict=True
     ):
-        faster = 1 / rates[rate]["modes"]["auto"]["of_stock"]
+        faster = 1 / rates[rate]["modes"]["default"]["of_stock"]
         # In the middle of the gap or, where that is too narrow for text, above it.
         narrow = faster < 2
         axes.text(

@@ -25,6 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import quality_plot
 import quality_report
 import report
 import simulated_codec
@@ -38,12 +39,19 @@ from tf_gc.params import CompressionParams, from_params
 
 MOST_REPLICAS = 16
 BASELINE = "none"
+# The default under both plans of one host, and what other numbers of bits cost and gain.
 VARIANTS: dict[str, Any] = {
     BASELINE: {"type": "none"},
-    "all-gather": {"type": "2bit", "plan": "all_gather"},
-    "scatter-gather": {"type": "2bit", "plan": "scatter_gather"},
+    "all-gather": {"type": "quantized", "plan": "all_gather"},
+    "scatter-gather": {"type": "quantized", "plan": "scatter_gather"},
+    "1 bit": {"type": "quantized", "bits": 1, "plan": "all_gather"},
+    "2 bits": {"type": "quantized", "bits": 2, "plan": "all_gather"},
+    "4 bits": {"type": "quantized", "bits": 4, "plan": "all_gather"},
 }
-TUNING_SEEDS = (1001, 1002)  # not those that are measured
+# Bits of an element in a message, scales included.
+BITS = {"1 bit": 1.125, "2 bits": 2.125, "all-gather": 3.125, "4 bits": 4.125}
+MAIN_VARIANTS = [BASELINE, "all-gather", "scatter-gather"]
+TUNING_SEEDS = (1001,)  # not one of those that are measured
 
 
 class Trainer:
@@ -120,13 +128,17 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--cells", nargs="+", default=[], help="beginnings of names; all of them")
     parser.add_argument("--quick", action="store_true", help="four cells and two seeds")
     parser.add_argument("--chosen-by", action="store_true", help="without the cells set aside")
-    parser.add_argument("--variants", nargs="*", default=list(VARIANTS), help=", ".join(VARIANTS))
+    parser.add_argument("--variants", nargs="*", default=MAIN_VARIANTS, help=", ".join(VARIANTS))
+    parser.add_argument(
+        "--params", nargs="+", default=[], metavar="JSON", help="compression_params to try as well"
+    )
     parser.add_argument(
         "--simulate", nargs="+", default=[], metavar="ARGUMENTS", help="of Simulated, as JSON"
     )
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
     parser.add_argument("--tune", action="store_true", help="choose the learning rates")
+    parser.add_argument("--draw", action="store_true", help="write the table and the pictures")
     parser.add_argument("--directory", type=Path, default=report.RESULTS, help="of the results")
     options = parser.parse_args()
     if options.quick:
@@ -184,6 +196,8 @@ def variants(options: argparse.Namespace) -> Iterator[tuple[str, CompressionPara
     """Returns what is compared, the baseline first."""
     for name in options.variants:
         yield name, from_params(VARIANTS[name])
+    for text in options.params:
+        yield text, from_params(json.loads(text))
     for text in options.simulate:
         arguments = json.loads(text)
         lists = {key: tuple(v) for key, v in arguments.items() if isinstance(v, list)}
@@ -239,7 +253,12 @@ def main() -> None:
     if missing:
         sys.exit(f"no learning rates for {missing}: run with --tune first")
     runs = measure(options, options.directory / "quality_runs.jsonl", rates)
-    quality_report.show(quality_report.summarize(runs))
+    rows = quality_report.summarize(runs)
+    quality_report.show(rows)
+    if options.draw:
+        quality_report.write_table(rows, options.directory / "quality.md")
+        quality_plot.draw_cells(runs, options.directory / "quality.png")
+        quality_plot.draw_precision(rows, BITS, options.directory / "quality_precision.png")
 
 
 if __name__ == "__main__":

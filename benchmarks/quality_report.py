@@ -76,7 +76,9 @@ def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
     if len(pairs) > 1:
         spread, base_spread = statistics.stdev(final), statistics.stdev(base_final)
         error = math.hypot(spread, base_spread) / len(pairs) ** 0.5 / unit
-    goal, every = metric.nearly(base), pairs[0][0]["every"]
+    # Curves are of the weights themselves, and the final values may be of averaged ones.
+    last = statistics.mean(base_run["curve"][-2] for _, base_run in pairs)
+    goal, every = metric.nearly(max(base, last)), pairs[0][0]["every"]
     steps, base_steps = (
         steps_to(goal, [statistics.mean(values) for values in zip(*curves, strict=True)], every)
         for curves in ([pair[i]["curve"] for pair in pairs] for i in (0, 1))
@@ -97,11 +99,42 @@ def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
     }
 
 
+def write_table(rows: list[dict[str, Any]], path: Path) -> None:
+    """Writes the rows as a table in Markdown."""
+    text = [
+        "| cell | seeds | variant | mean ± spread | worse by | bar, or twice the standard error | "
+        "steps to 95% |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        metric = metric_of(row["cell"])
+        name = row["cell"] + (" *" if row["set_aside"] else "")
+        value = f"{row['mean']:.4g} ± {row['spread']:.2g}"
+        if row["variant"] == BASELINE:
+            text.append(f"| **{name}** ({metric.name}) | {row['seeds']} | none | {value} | | | |")
+            continue
+        unit = "%" if metric.relative else " points"
+        allowed = max(metric.bar, 2 * row["error"])
+        steps = "never" if row["steps_ratio"] is None else f"{row['steps_ratio']:.2f} ×"
+        worse = f"{100 * row['worse']:+.2f}{unit}"
+        text.append(
+            f"| | {row['seeds']} | {row['variant']} | {value} | "
+            f"{worse if row['within'] else f'**{worse}**'} | {100 * allowed:.2f}{unit} | "
+            f"{steps if row['fast'] else f'**{steps}**'} |"
+        )
+    path.write_text("\n".join(text) + "\n")
+
+
+def metric_of(cell: str) -> Metric:
+    """Returns the metric of the cell with a name."""
+    return next(TASKS[each.task].metric for each in CELLS if each.name == cell)
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     """Prints the table, and a line for each variant: how many cells are within the bars."""
     cell = ""
     for row in rows:
-        metric = next(TASKS[each.task].metric for each in CELLS if each.name == row["cell"])
+        metric = metric_of(row["cell"])
         if cell != (cell := row["cell"]):
             aside = ", set aside" if row["set_aside"] else ""
             print(f"\n{cell} ({metric.name}, {row['seeds']} seeds{aside})")

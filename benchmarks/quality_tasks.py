@@ -226,7 +226,7 @@ TASKS = {
     "autoencoder": Task(
         load_pixels, make_autoencoder, base.squared_error, SQUARED_ERROR, epochs=30
     ),
-    "mixer": _of_digits(make_mixer, 24),
+    "mixer": _of_digits(make_mixer, 12),
     "GRU": Task(load_characters, make_gru, base.cross_entropy, PERPLEXITY, 5, evaluate_every=22),
     "LSTM": _of_words(make_lstm, 4),
     "transformer": _of_words(base.make_transformer, 4),

@@ -26,6 +26,7 @@ class Simulated(CompressionParams):
       scale: what a block's scale is: "max", its largest magnitude, or a multiple of the root of
         its mean square, such as "4 rms".
       rounding: "nearest" or "stochastic".
+      zero: magnitudes below this part of the smallest level are sent as zero.
       log_boundaries: whether the boundaries between magnitudes are geometric means, not
         arithmetic ones.
       sum_layers: in how many rounds a sum is encoded.
@@ -39,6 +40,7 @@ class Simulated(CompressionParams):
     block: int = 128
     scale: str = "max"
     rounding: str = "nearest"
+    zero: float = 0.5
     log_boundaries: bool = False
     sum_layers: int = 1
     sum_levels: tuple[float, ...] | None = None
@@ -158,6 +160,7 @@ class _SimulatedCodec(Codec):
                 (low * high) ** 0.5 if low and self.params.log_boundaries else (low + high) / 2
                 for low, high in zip(points, levels, strict=False)
             ]
+            boundaries[0] = self.params.zero * levels[0]
             codes = tf.add_n([tf.cast(magnitudes >= bound, tf.int32) for bound in boundaries])
         signs = tf.sign(values)
         if count:

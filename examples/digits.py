@@ -140,13 +140,16 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12, help="at least 2 (default %(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="of all replicas together")
     parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--threshold", default="auto", help='"auto" or a number')
+    parser.add_argument("--bits", type=int, choices=range(1, 5), default=3, help="of an element")
+    parser.add_argument("--threshold", type=float, help="MXNet's two bits, instead of --bits")
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
     if options.epochs < 2:
         parser.error("--epochs must be at least 2: the first is not timed")
-    threshold = "auto" if options.threshold == "auto" else float(options.threshold)
+    params: tf_gc.Quantized | tf_gc.TwoBit = tf_gc.Quantized(options.bits)
+    if options.threshold is not None:
+        params = tf_gc.TwoBit(options.threshold)
 
     devices = replica_devices(options.replicas)
     data = load_digits(seed=1)
@@ -154,7 +157,7 @@ def main() -> None:
     print(f"\nstock MirroredStrategy, {options.replicas} replicas, {options.epochs} epochs")
     stock = train(tf.distribute.MirroredStrategy(devices), data, options)
     print(f"\nCompressedMirroredStrategy, {options.replicas} replicas, {options.epochs} epochs")
-    compressed_strategy = tf_gc.CompressedMirroredStrategy(devices, tf_gc.TwoBit(threshold))
+    compressed_strategy = tf_gc.CompressedMirroredStrategy(devices, params)
     compressed = train(compressed_strategy, data, options)
 
     traffic = compressed_strategy.traffic

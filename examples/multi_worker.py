@@ -29,8 +29,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, default=2, help="how many to start, without TF_CONFIG"
     )
-    parser.add_argument("--compression", choices=["none", "2bit"], default="2bit")
-    parser.add_argument("--threshold", default="auto", help='"auto" or a number')
+    parser.add_argument("--compression", choices=["none", "quantized", "2bit"], default="quantized")
+    parser.add_argument("--threshold", type=float, help="of 2bit: a number, instead of automatic")
     parser.add_argument("--epochs", type=int, default=20, help="at least 2 (default %(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="of all workers together")
     parser.add_argument("--seed", type=int, default=1)
@@ -53,9 +53,9 @@ def train(options: argparse.Namespace) -> None:
 
     import tf_gc
 
-    compression: tf_gc.TwoBit | tf_gc.NoCompression = tf_gc.NoCompression()
-    if options.compression == "2bit":
-        compression = tf_gc.TwoBit(training.threshold(options.threshold))
+    compression = {"type": options.compression}
+    if options.threshold is not None:
+        compression["threshold"] = options.threshold
     # Before anything that runs on TensorFlow. It waits until all workers are there.
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=compression)
 

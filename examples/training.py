@@ -18,7 +18,7 @@ Strategy = tf_gc.CompressedMirroredStrategy | tf_gc.CompressedMultiWorkerMirrore
 Split = tuple[np.ndarray, np.ndarray]
 Optimizers = dict[str, Callable[[], keras.optimizers.Optimizer]]
 
-COMPRESSIONS = ["none", "2bit", "1bit"]
+COMPRESSIONS = ["none", "quantized", "2bit", "1bit"]
 
 
 def threshold(text: str) -> float | str:
@@ -37,9 +37,12 @@ def make_parser(description: str, optimizers: list[str]) -> argparse.ArgumentPar
     """Returns a parser with the common options; the first optimizer is the default."""
     parser = argparse.ArgumentParser(description=description)
     compression = parser.add_argument_group("compression")
-    compression.add_argument("--compression", choices=COMPRESSIONS, default="2bit")
+    compression.add_argument("--compression", choices=COMPRESSIONS, default="quantized")
     compression.add_argument(
-        "--threshold", type=threshold, help='"auto" or a number (default: what the type takes)'
+        "--bits", type=int, choices=range(1, 5), help="of quantized (default: 3)"
+    )
+    compression.add_argument(
+        "--threshold", type=threshold, help='of 2bit and 1bit: "auto" (the default) or a number'
     )
     where = parser.add_argument_group("replicas")
     where.add_argument("--strategy", choices=["mirrored", "multi_worker"], default="mirrored")
@@ -64,8 +67,10 @@ def make_parser(description: str, optimizers: list[str]) -> argparse.ArgumentPar
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Returns the options, checked against each other."""
     options = parser.parse_args()
-    if options.compression == "none" and options.threshold is not None:
+    if options.threshold is not None and options.compression not in ("2bit", "1bit"):
         parser.error("--threshold is for --compression 2bit or 1bit")
+    if options.bits is not None and options.compression != "quantized":
+        parser.error("--bits is for --compression quantized")
     return options
 
 
@@ -86,9 +91,10 @@ def starts_workers(options: argparse.Namespace) -> bool:
 
 
 def compression_params(options: argparse.Namespace) -> dict[str, float | str]:
-    """Returns `compression_params` for --compression and --threshold."""
-    params = {"type": options.compression}
-    return params if options.threshold is None else {**params, "threshold": options.threshold}
+    """Returns `compression_params` for --compression, --bits and --threshold."""
+    given = {"bits": options.bits, "threshold": options.threshold}
+    known = {name: value for name, value in given.items() if value is not None}
+    return {"type": options.compression, **known}
 
 
 def make_strategy(options: argparse.Namespace) -> Strategy:

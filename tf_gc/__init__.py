@@ -7,7 +7,7 @@ from tf_gc.distribute import (
     CompressedMultiWorkerMirroredStrategy,
     all_reduce_gradients,
 )
-from tf_gc.params import NoCompression, OneBit, TwoBit
+from tf_gc.params import NoCompression, OneBit, Quantized, TwoBit
 
 __all__ = [
     "CompressedAllReduce",
@@ -15,6 +15,7 @@ __all__ = [
     "CompressedMultiWorkerMirroredStrategy",
     "NoCompression",
     "OneBit",
+    "Quantized",
     "TwoBit",
     "all_reduce_gradients",
     "keras",

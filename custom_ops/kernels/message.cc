@@ -60,6 +60,8 @@ absl::Status ReadThreshold(tensorflow::OpKernelConstruction* context,
       break;
     case Codec::kTwoBitAuto:
     case Codec::kOneBitAuto:
+    case Codec::kThreeBit:
+    case Codec::kFourBit:
       allowed = zero;
       range = "0 where scales are automatic";
       break;

@@ -27,6 +27,11 @@ absl::Status ReadCodec(Context* context, bool automatic, Codec* codec) {
   std::string name;
   TF_RETURN_IF_ERROR(context->GetAttr("codec", &name));
   if (FindCodec(name, automatic, codec)) return absl::OkStatus();
+  if (FindCodec(name, !automatic, codec)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the codec \"", name,
+                     "\" has automatic scales only, and no fixed threshold"));
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "codec must be one of ", CodecNames("\""), ", got \"", name, "\""));
 }

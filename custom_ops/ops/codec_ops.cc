@@ -36,9 +36,11 @@ gradients: The bucket's tensors, of any shapes.
 residuals: Handles of initialized float32 variables, each of its gradient's shape.
 message: [shards, words], a message for each shard in the layout of
   custom_ops/lib/wire/wire.h.
-codec: two_bit sends plus, minus or nothing for an element, one_bit plus or minus.
+codec: two_bit sends plus, minus or nothing for an element, one_bit plus or minus,
+  three_bit and four_bit plus or minus one of 3 or 7 levels, or nothing.
 automatic: Whether each block of 128 elements has its own scale, which is what
-  plus and minus stand for. If not, `threshold` decides what is sent.
+  plus and minus stand for. If not, `threshold` decides what is sent. three_bit
+  and four_bit are always automatic.
 threshold: 0 where `automatic`. Else, in two_bit: the value that is sent for an
   element whose magnitude reaches it. In one_bit: +1 is sent for an element that
   exceeds it, -1 for others.

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests import oracle, oracle_one_bit
+from tests import oracle, oracle_levels, oracle_one_bit
 from tests.custom_ops import native
-from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target
+from tests.custom_ops.native import CODE_BITS, AnyCodec, Codec, Levels, Library, OneBit, Target
 
 Array = npt.NDArray[Any]
 
@@ -21,9 +21,16 @@ DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16]
 THRESHOLD = 0.5
 GUARD = 64  # elements before and after an output
 
-CODECS = [*Codec, *OneBit]
+CODECS = [*Codec, *OneBit, *Levels]
 each_codec = pytest.mark.parametrize(
-    "codec", CODECS, ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto"]
+    "codec",
+    CODECS,
+    ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto", "three_bit", "four_bit"],
+)
+each_auto = pytest.mark.parametrize(
+    "codec",
+    [Codec.AUTO, OneBit.AUTO, *Levels],
+    ids=["two_bit", "one_bit", "three_bit", "four_bit"],
 )
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 each_target = pytest.mark.parametrize(
@@ -106,10 +113,19 @@ def oracle_encode(
         return Message(codes, np.zeros(0, np.uint16), new)
     if codec == OneBit.FIXED:
         return Message(*oracle_one_bit.encode_fixed(gradient, residual, threshold))
+    return oracle_encode_auto(codec, gradient, residual)
+
+
+def oracle_encode_auto(
+    codec: AnyCodec, gradient: Array, residual: Array, *addends: Array
+) -> Message:
+    """Encodes gradient + residual + addends with a codec with automatic scales."""
+    if isinstance(codec, Levels):
+        encoded = oracle_levels.encode(gradient, residual, *addends, bits=CODE_BITS[codec])
+        return Message(*encoded)
     if codec == OneBit.AUTO:
-        return Message(*oracle_one_bit.encode_auto(gradient, residual))
-    codes, scales, new = oracle.encode_auto(gradient, residual)
-    return Message(codes, scales, new)
+        return Message(*oracle_one_bit.encode_auto(gradient, residual, *addends))
+    return Message(*oracle.encode_auto(gradient, residual, *addends))
 
 
 def decode_sum(
@@ -141,6 +157,8 @@ def oracle_decode_sum(
     scales = [message.scales for message in messages]
     if isinstance(codec, OneBit):
         return oracle_one_bit.decode_sum(codes, scales, size, dtype)
+    if isinstance(codec, Levels):
+        return oracle_levels.decode_sum(codes, scales, size, dtype, CODE_BITS[codec])
     return oracle.decode_sum_auto(codes, scales, size, dtype)
 
 
@@ -205,13 +223,12 @@ def oracle_reencode(
     total = np.zeros(gradient.size, np.float32)
     if messages:
         total = oracle_decode_sum(codec, messages, gradient.size, float32)
-    encode_auto = oracle_one_bit.encode_auto if codec == OneBit.AUTO else oracle.encode_auto
-    sent = [Message(*encode_auto(gradient, residual, total))]
+    sent = [oracle_encode_auto(codec, gradient, residual, total)]
     while len(sent) < layers:
         # What was not finite stays so; adding -0 changes no residual.
         values = oracle_decode_sum(codec, sent[-1:], gradient.size, float32)
         rest = np.where(np.isnan(values), np.float32(np.nan), np.float32(-0.0))
-        sent.append(Message(*encode_auto(rest, sent[-1].residual)))
+        sent.append(oracle_encode_auto(codec, rest, sent[-1].residual))
     return Message(
         np.concatenate([message.codes for message in sent]),
         np.concatenate([message.scales for message in sent]),

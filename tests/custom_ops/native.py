@@ -23,7 +23,6 @@ FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibi
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 BLOCK_SIZE = 128
-BLOCK_CODE_BYTES = 32
 DTYPES = {
     np.dtype(np.float32): 0,
     np.dtype(np.float16): 1,
@@ -45,7 +44,24 @@ class OneBit(enum.IntEnum):
     AUTO = 7
 
 
-AnyCodec = Codec | OneBit
+class Levels(enum.IntEnum):
+    """The codecs with several levels."""
+
+    THREE_BIT = 8
+    FOUR_BIT = 9
+
+
+AnyCodec = Codec | OneBit | Levels
+
+# The bits of an element's code.
+CODE_BITS: dict[AnyCodec, int] = {
+    Codec.FIXED: 2,
+    Codec.AUTO: 2,
+    OneBit.FIXED: 1,
+    OneBit.AUTO: 1,
+    Levels.THREE_BIT: 3,
+    Levels.FOUR_BIT: 4,
+}
 
 
 class Target(enum.IntEnum):
@@ -67,7 +83,7 @@ def build(directory: Path) -> Path:
 
 def code_bytes(codec: AnyCodec) -> int:
     """The bytes of a block's codes."""
-    return 16 if isinstance(codec, OneBit) else BLOCK_CODE_BYTES
+    return BLOCK_SIZE * CODE_BITS[codec] // 8
 
 
 def has_scales(codec: AnyCodec) -> bool:

@@ -20,6 +20,7 @@ from tests.custom_ops.cases import (
     Message,
     assert_same_bits,
     decode_sum,
+    each_auto,
     each_codec,
     each_dtype,
     each_target,
@@ -30,7 +31,7 @@ from tests.custom_ops.cases import (
     random_gradient,
     random_residual,
 )
-from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target
+from tests.custom_ops.native import AnyCodec, Codec, Levels, Library, OneBit, Target
 
 Targets = Callable[[], Iterator[Library]]
 SIZES = [0, 1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 509, 1021, 7919, 65_537]
@@ -240,7 +241,7 @@ def test_every_16_bit_gradient_encodes_as_the_oracle_says(
 
 
 @each_dtype
-@pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.AUTO], ids=["two_bit", "one_bit"])
+@each_auto
 def test_sums_of_every_scale_are_rounded_as_the_oracle_says(
     on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
@@ -304,9 +305,10 @@ def test_sent_plus_residual_is_what_was_given(forced: Library, codec: AnyCodec) 
 
 
 @each_target
-def test_zeros_send_zeros(forced: Library) -> None:
+@pytest.mark.parametrize("codec", [Codec.AUTO, *Levels], ids=["two_bit", "three_bit", "four_bit"])
+def test_zeros_send_zeros(forced: Library, codec: AnyCodec) -> None:
     gradient = np.zeros(300, np.float32)
-    message = encode(forced, Codec.AUTO, gradient, gradient.copy())
+    message = encode(forced, codec, gradient, gradient.copy())
     assert not message.codes.any()
     assert not message.scales.any()
     assert not message.residual.any()

@@ -22,6 +22,7 @@ from tests.custom_ops.cases import (
     assert_same_bits,
     count,
     decode_sum,
+    each_auto,
     each_dtype,
     each_target,
     encode,
@@ -34,7 +35,7 @@ from tests.custom_ops.cases import (
     random_residual,
     reencode,
 )
-from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit, Target
+from tests.custom_ops.native import AnyCodec, Codec, Levels, Library, OneBit, Target
 
 Targets = Callable[[], Iterator[Library]]
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_bit_shards_golden.npz"
@@ -42,7 +43,6 @@ SIZES = [0, 1, 127, 128, 129, 16 * 128, 16 * 128 + 1, 7919]
 # Around the ends of the widths, and around 127 messages, of which a byte holds the sum.
 REPLICAS = [1, 2, 3, 7, 8, 9, 127, 128, 130, 255]
 
-each_auto = pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.AUTO], ids=["two_bit", "one_bit"])
 each_fixed = pytest.mark.parametrize(
     "codec", [Codec.FIXED, OneBit.FIXED], ids=["two_bit", "one_bit"]
 )
@@ -271,6 +271,8 @@ def test_the_bytes_of_a_block_are_the_codes_and_the_scale_or_the_counts(library:
     assert fixed == [0, 0, 18, 64, 64, 128, 128, 256, 256, 0]
     auto = [library.block_bytes(OneBit.AUTO, n) for n in replicas]
     assert auto == [0, 0] + [18] * 8
+    for codec, size in ((Levels.THREE_BIT, 50), (Levels.FOUR_BIT, 66)):
+        assert [library.block_bytes(codec, n) for n in replicas] == [0, 0] + [size] * 8
     assert library.block_bytes(3, 1) == 0
 
 

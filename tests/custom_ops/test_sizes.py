@@ -16,11 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.custom_ops import native
-from tests.custom_ops.native import AnyCodec, Array, Codec, OneBit
+from tests.custom_ops.native import AnyCodec, Array, Codec, Levels, OneBit
 from tf_gc.ops import count, encode, reencode, two_bit_encode
 
 MAX_BLOCKS = 2**54
-BLOCK_BYTES = {Codec.FIXED: 32, Codec.AUTO: 34, OneBit.FIXED: 18, OneBit.AUTO: 18}
+BLOCK_BYTES: dict[AnyCodec, int] = {
+    Codec.FIXED: 32,
+    Codec.AUTO: 34,
+    OneBit.FIXED: 18,
+    OneBit.AUTO: 18,
+    Levels.THREE_BIT: 50,
+    Levels.FOUR_BIT: 66,
+}
 # Of mmap(2), which Python does not name.
 MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000
 HUGE = [2**31 - 1, 2**31, 2**31 + 5, 2**32 + 129, 2**40, 2**61 - 1]
@@ -134,7 +141,7 @@ class Repeated:
         os.close(self._file)
 
 
-@pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.FIXED])
+@pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.FIXED, Levels.THREE_BIT])
 def test_two_to_the_31_elements_and_more(library: native.Library, codec: AnyCodec) -> None:
     """Each period of a repeated gradient and residual is the next step of a small one."""
     period, size = 2**22, 2**31 + 129

@@ -10,12 +10,12 @@ import pytest
 
 from tests import compiled
 from tests.custom_ops import native
-from tests.custom_ops.native import Codec, Library, OneBit
+from tests.custom_ops.native import Codec, Levels, Library, OneBit
 
 # Counts are codecs of messages, but gradients are not encoded with them.
 COUNTS = [3, 4, 5]
 # The last ones become known codecs if they are cut to 8 bits.
-UNKNOWN = [-1, 0, 8, 99, 255, 256 + Codec.FIXED, 2**16 + OneBit.AUTO, -256 + Codec.AUTO]
+UNKNOWN = [-1, 0, 10, 99, 255, 256 + Codec.FIXED, 2**16 + OneBit.AUTO, -256 + Codec.AUTO]
 SOURCE = Path(__file__).with_name("unknown_codecs.cc")
 
 
@@ -26,7 +26,7 @@ def test_the_c_interface_returns_an_error(library: Library, codec: int) -> None:
     assert results == {name: -1 if name in timed else 0 for name in results}
 
 
-@pytest.mark.parametrize("codec", [Codec.FIXED, Codec.AUTO, OneBit.FIXED, OneBit.AUTO])
+@pytest.mark.parametrize("codec", [*Codec, *OneBit, *Levels])
 def test_the_c_interface_takes_the_codecs_of_gradients(library: Library, codec: int) -> None:
     results = library.results_for(codec)
     fixed = codec in (Codec.FIXED, OneBit.FIXED)
@@ -36,13 +36,16 @@ def test_the_c_interface_takes_the_codecs_of_gradients(library: Library, codec: 
 
 
 def test_names_of_codecs(library: Library) -> None:
-    assert library.codec_names() == ["two_bit", "one_bit"]
+    assert library.codec_names() == ["two_bit", "one_bit", "three_bit", "four_bit"]
     numbers = {
         name: (library.codec(name, False), library.codec(name, True))
-        for name in ["two_bit", "one_bit", "", "two_bi", "two_bit ", "TWO_BIT"]
+        for name in [*library.codec_names(), "", "two_bi", "two_bit ", "TWO_BIT"]
     }
     assert numbers.pop("two_bit") == (Codec.FIXED, Codec.AUTO)
     assert numbers.pop("one_bit") == (OneBit.FIXED, OneBit.AUTO)
+    # These have automatic scales only.
+    assert numbers.pop("three_bit") == (0, Levels.THREE_BIT)
+    assert numbers.pop("four_bit") == (0, Levels.FOUR_BIT)
     assert set(numbers.values()) == {(0, 0)}
 
 
@@ -61,7 +64,7 @@ def program() -> Path:
 
 
 @pytest.mark.parametrize("case", range(7))
-@pytest.mark.parametrize("codec", [0, 8, 255])
+@pytest.mark.parametrize("codec", [0, 10, 255])
 def test_functions_that_cannot_report_an_error_trap(program: Path, case: int, codec: int) -> None:
     done = subprocess.run([program, str(case), str(codec)], capture_output=True, check=False)
     assert done.returncode in (-signal.SIGILL, -signal.SIGTRAP, -signal.SIGABRT), done.stdout

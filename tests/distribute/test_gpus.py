@@ -14,7 +14,13 @@ from tf_gc.params import CompressionParams
 from tf_gc.reduction.group import LocalNetwork, Network, Replica
 from tf_gc.reduction.plans import Plans
 
-CODECS = [tf_gc.TwoBit(), tf_gc.TwoBit(0.5), tf_gc.OneBit(), tf_gc.OneBit(0.5)]
+CODECS = [
+    tf_gc.Quantized(),
+    tf_gc.TwoBit(),
+    tf_gc.TwoBit(0.5),
+    tf_gc.OneBit(),
+    tf_gc.OneBit(0.5),
+]
 PLANS = ["all_gather", "scatter_gather"]
 REPLICAS = 3
 

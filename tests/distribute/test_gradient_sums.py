@@ -18,6 +18,8 @@ EVERY_TENSOR = [
     tf_gc.TwoBit(warm_up=False, bypass_size=0),
     tf_gc.OneBit(0.5),
     tf_gc.OneBit(warm_up=False, bypass_size=0),
+    tf_gc.Quantized(3, warm_up=False, bypass_size=0),
+    tf_gc.Quantized(4, warm_up=False, bypass_size=0),
 ]
 
 

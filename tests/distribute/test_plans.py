@@ -50,6 +50,11 @@ def chosen(params: CompressionParams, hosts: int, devices: Sequence[str]) -> str
         (tf_gc.OneBit(0.5), 4, 1, "all_gather"),  # (1.125 + 4 bits) * 3 / 4 and 3 * 1.125
         (tf_gc.OneBit(0.5), 5, 1, "scatter_gather"),
         (tf_gc.OneBit(), 2, 2, "hierarchical"),
+        (tf_gc.Quantized(), 2, 1, "all_gather"),
+        (tf_gc.Quantized(), 3, 1, "all_gather"),  # (3.125 + 6.25) * 2 / 3 are no fewer
+        (tf_gc.Quantized(sum_layers=1), 3, 1, "scatter_gather"),
+        (tf_gc.Quantized(), 4, 1, "scatter_gather"),
+        (tf_gc.Quantized(), 2, 2, "hierarchical"),
     ],
     ids=str,
 )
@@ -122,7 +127,7 @@ def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit])
+@pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit, tf_gc.Quantized])
 @pytest.mark.parametrize("bucket_bytes", [0, 600])
 @pytest.mark.parametrize("replicas", [2, 3, 5])
 def test_scattered_and_reencoded_sums_lose_nothing(
@@ -148,7 +153,7 @@ def test_scattered_and_reencoded_sums_lose_nothing(
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit])
+@pytest.mark.parametrize("kind", [tf_gc.TwoBit, tf_gc.OneBit, tf_gc.Quantized])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
 @pytest.mark.parametrize("replica", [0, 1, 2])
 def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(

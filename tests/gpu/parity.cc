@@ -15,9 +15,11 @@ namespace gpu {
 namespace {
 
 const std::vector<Codec> kFixed = {Codec::kTwoBitFixed, Codec::kOneBitFixed};
-const std::vector<Codec> kAuto = {Codec::kTwoBitAuto, Codec::kOneBitAuto};
+const std::vector<Codec> kAuto = {Codec::kTwoBitAuto, Codec::kOneBitAuto,
+                                  Codec::kThreeBit, Codec::kFourBit};
 const std::vector<Codec> kCodecs = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
-                                    Codec::kOneBitFixed, Codec::kOneBitAuto};
+                                    Codec::kOneBitFixed, Codec::kOneBitAuto,
+                                    Codec::kThreeBit,    Codec::kFourBit};
 
 const std::vector<int64_t> kSizes = {0,   1,   3,   4,   5,   15,  16,   17,
                                      127, 128, 129, 255, 256, 509, 1021, 7919};
@@ -260,8 +262,8 @@ void TestReencode(bool large) {
 template <typename T>
 void TestDecodeShards(bool large) {
   Random random(6);
-  std::vector<Format> formats = {FormatOf(Codec::kTwoBitAuto),
-                                 FormatOf(Codec::kOneBitAuto)};
+  std::vector<Format> formats;
+  for (Codec codec : kAuto) formats.push_back(FormatOf(codec));
   for (int bits : {4, 8, 16}) {
     for (float unit : {1.0f, 0.3f, 0x1p-126f, 3.0e36f}) {
       formats.push_back({CountsCodec(bits), unit});

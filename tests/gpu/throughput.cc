@@ -72,6 +72,10 @@ const char* NameOf(Codec codec) {
       return "two_bit_auto";
     case Codec::kOneBitFixed:
       return "one_bit_fixed";
+    case Codec::kThreeBit:
+      return "three_bit";
+    case Codec::kFourBit:
+      return "four_bit";
     default:
       return "one_bit_auto";
   }
@@ -151,8 +155,9 @@ void MeasureType(DType dtype, const char* name, Report* report) {
                           reinterpret_cast<float*>(residual.data()),
                           reinterpret_cast<float*>(residual.data()), kElements};
   const Sum output = {gradient.data(), kElements};
-  for (Codec codec : {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
-                      Codec::kOneBitFixed, Codec::kOneBitAuto}) {
+  for (Codec codec :
+       {Codec::kTwoBitFixed, Codec::kTwoBitAuto, Codec::kOneBitFixed,
+        Codec::kOneBitAuto, Codec::kThreeBit, Codec::kFourBit}) {
     const Format format = FormatOf(codec);
     const MessageLayout layout = format.Layout(NumBlocks(kElements));
     const Memory messages(layout.size * kMostReplicas);

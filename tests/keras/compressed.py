@@ -11,7 +11,7 @@ import tf_gc
 from tests.keras import stock
 
 # Small models are compressed too: nothing is bypassed for its size.
-AUTO = tf_gc.TwoBit(warm_up=False, bypass_size=0)
+AUTO = tf_gc.Quantized(warm_up=False, bypass_size=0)
 FIXED = tf_gc.TwoBit(0.05, bypass_size=0)
 NONE = tf_gc.NoCompression()
 

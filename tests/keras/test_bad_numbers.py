@@ -15,7 +15,13 @@ CODECS = [
     tf_gc.TwoBit(threshold, warm_up=False, bypass_size=bypass_size, plan=plan)
     for plan in ("all_gather", "scatter_gather")
     for threshold, bypass_size in (("auto", 0), (0.01, 0), ("auto", 10_000))
-] + [tf_gc.NoCompression()]
+] + [
+    *(
+        tf_gc.Quantized(warm_up=False, bypass_size=0, plan=p)
+        for p in ("all_gather", "scatter_gather")
+    ),
+    tf_gc.NoCompression(),
+]
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=str)

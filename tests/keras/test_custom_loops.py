@@ -100,7 +100,9 @@ def test_loops_without_compression_equal_the_stock_strategy(update: Update, eage
 
 @updates
 @pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fixed"])
-def test_loops_train_with_compression(update: Update, codec: tf_gc.TwoBit) -> None:
+def test_loops_train_with_compression(
+    update: Update, codec: tf_gc.params.CompressionParams
+) -> None:
     strategy = compressed_strategy(2, codec)
     model, losses = _train(strategy, update)
     _, stock_losses = _train(stock_strategy(), update)
@@ -123,7 +125,7 @@ def test_the_optimizer_and_assignment_by_hand_apply_the_same_sums() -> None:
 @pytest.mark.parametrize("replicas", [2, 4])
 @pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fixed"])
 def test_what_is_applied_and_what_is_kept_add_up_to_the_gradients(
-    replicas: int, codec: tf_gc.TwoBit
+    replicas: int, codec: tf_gc.params.CompressionParams
 ) -> None:
     """No gradient is lost: the weight moves by all that the residuals do not hold."""
     steps, shape = 6, (7, 30)

@@ -29,7 +29,7 @@ compressions = pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fix
 @compressions
 @pytest.mark.parametrize(("replicas", "synchronized"), [(2, True), (4, False)])
 def test_metrics_and_statistics_of_the_first_step_equal_stock(
-    replicas: int, synchronized: bool, codec: tf_gc.TwoBit
+    replicas: int, synchronized: bool, codec: tf_gc.params.CompressionParams
 ) -> None:
     x, y = data(BATCH)
     # The stock strategy leaves the statistics to the replicas.
@@ -51,7 +51,9 @@ def test_metrics_and_statistics_of_the_first_step_equal_stock(
 @pytest.mark.parametrize(
     ("synchronized", "codec"), [(True, AUTO), (False, FIXED)], ids=["sync-auto", "local-fixed"]
 )
-def test_runs_that_update_no_weight_equal_stock(synchronized: bool, codec: tf_gc.TwoBit) -> None:
+def test_runs_that_update_no_weight_equal_stock(
+    synchronized: bool, codec: tf_gc.params.CompressionParams
+) -> None:
     build = functools.partial(normalized_mlp, synchronized)
 
     def optimizer() -> keras.optimizers.Optimizer:

@@ -32,7 +32,9 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
         ("adam", 2, FIXED),
     ],
 )
-def test_replicas_hold_the_same_bits(name: str, replicas: int, codec: tf_gc.TwoBit) -> None:
+def test_replicas_hold_the_same_bits(
+    name: str, replicas: int, codec: tf_gc.params.CompressionParams
+) -> None:
     strategy = compressed_strategy(replicas, codec)
     run = fit(strategy, optimizer=OPTIMIZERS[name])
     assert_replicas_agree(strategy, run.model.trainable_variables)

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_gc
 
 GATHER, SCATTER = "all_gather", "scatter_gather"
-AUTO, FIXED, ONE_BIT = tf_gc.TwoBit, functools.partial(tf_gc.TwoBit, 0.01), tf_gc.OneBit
+AUTO, FIXED, ONE_BIT = tf_gc.Quantized, functools.partial(tf_gc.TwoBit, 0.01), tf_gc.OneBit
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
 )

@@ -10,7 +10,7 @@ from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
 
-AUTO = {"type": "2bit", "bypass_size": 0, "warm_up": False}
+AUTO = {"type": "quantized", "bypass_size": 0, "warm_up": False}
 FIXED = {"type": "2bit", "bypass_size": 0, "threshold": 0.01}
 ONE_BIT = {"type": "1bit", "bypass_size": 0, "warm_up": False}
 

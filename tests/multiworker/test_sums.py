@@ -1,6 +1,7 @@
 """Sums of gradients over real worker processes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,17 +97,15 @@ def test_groups_that_share_a_gpu_run_in_one_order() -> None:
             np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
 
 
-def test_one_bit_sends_what_was_given_or_keeps_it() -> None:
-    params = [
-        {
-            "type": "1bit",
-            "threshold": threshold,
-            "warm_up": False,
-            "bypass_size": 0,
-            "plan": "scatter_gather",
-        }
-        for threshold in ("auto", 0.0)
+def test_other_codecs_send_what_was_given_or_keep_it() -> None:
+    codecs: list[dict[str, Any]] = [
+        {"type": "1bit"},
+        {"type": "1bit", "threshold": 0.0},
+        {"type": "quantized"},
+        {"type": "quantized", "bits": 4},
     ]
+    every_tensor = {"warm_up": False, "bypass_size": 0, "plan": "scatter_gather"}
+    params = [codec | every_tensor for codec in codecs]
     of_workers = cluster.values("scenarios:for_each", "ledger", params, workers=2)
     for outcomes in of_workers:
         for outcome, first in zip(outcomes, of_workers[0], strict=True):

@@ -13,6 +13,13 @@ from tf_gc.ops import _library, library
 
 InvalidArgument = tf.errors.InvalidArgumentError
 CODECS = library.codec_names()
+AUTOMATIC_ONLY = ["three_bit", "four_bit"]
+FORMATS = [
+    (codec, threshold)
+    for codec in CODECS
+    for threshold in (0.5, "auto")
+    if threshold == "auto" or codec not in AUTOMATIC_ONLY
+]
 GRADIENTS = [tf.linspace(-1.0, 1.0, 300)]
 
 CALLS: dict[str, Callable[[str, tf.Tensor, list[tf.Variable]], object]] = {
@@ -32,7 +39,7 @@ def zeros() -> list[tf.Variable]:
     return [tf.Variable(tf.zeros(300))]
 
 
-@pytest.mark.parametrize("codec", ["", "three_bit", "TWO_BIT", "two_bit "])
+@pytest.mark.parametrize("codec", ["", "five_bit", "TWO_BIT", "two_bit "])
 @pytest.mark.parametrize("op", CALLS)
 def test_an_unknown_codec_is_refused_by_name(op: str, codec: str) -> None:
     residuals = zeros()
@@ -45,12 +52,25 @@ def test_an_unknown_codec_is_refused_by_name(op: str, codec: str) -> None:
 
 
 def test_message_bits_refuses_an_unknown_codec() -> None:
-    with pytest.raises(ValueError, match=r"codec must be one of .*'one_bit'.*got 'three_bit'"):
-        ops.message_bits(2, "three_bit")
+    with pytest.raises(ValueError, match=r"codec must be one of .*'one_bit'.*got 'five_bit'"):
+        ops.message_bits(2, "five_bit")
 
 
-@pytest.mark.parametrize("threshold", [0.5, "auto"])
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", AUTOMATIC_ONLY)
+def test_a_codec_with_automatic_scales_only_takes_no_threshold(codec: str) -> None:
+    message = ops.encode(GRADIENTS, zeros(), codec)
+    for call in (
+        lambda: ops.encode(GRADIENTS, zeros(), codec, 0.5),
+        lambda: ops.decode(message, GRADIENTS, codec, 0.5),
+        lambda: ops.count(message, 1, codec, 0.5),
+    ):
+        with pytest.raises(InvalidArgument, match=rf'codec "{codec}" has automatic scales only'):
+            call()
+    with pytest.raises(ValueError, match=rf"{codec}.*automatic scales only"):
+        ops.message_bits(2, codec, 0.5)
+
+
+@pytest.mark.parametrize(("codec", "threshold"), FORMATS)
 def test_the_header_has_the_number_of_the_codec(codec: str, threshold: float | str) -> None:
     message = ops.encode(GRADIENTS, zeros(), codec, threshold).numpy().view(np.uint8)
     assert message[0, 3] == library.codec_number(codec, threshold == "auto")
@@ -62,9 +82,8 @@ def test_the_header_has_the_number_of_the_codec(codec: str, threshold: float | s
     assert 0 <= message.size - 16 - bits / 8 < 16
 
 
-@pytest.mark.parametrize("number", [0, 3, 8, 99, 255])
-@pytest.mark.parametrize("threshold", [0.5, "auto"])
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("number", [0, 3, 10, 99, 255])
+@pytest.mark.parametrize(("codec", "threshold"), FORMATS)
 def test_a_message_of_an_unknown_codec_is_refused(
     codec: str, threshold: float | str, number: int
 ) -> None:
@@ -89,9 +108,11 @@ def test_automatic_scales_have_no_threshold(codec: str, threshold: float) -> Non
         _library.load().tf_gc_encode(gradients=GRADIENTS, residuals=residuals, **attributes)
 
 
-@pytest.mark.parametrize("threshold", [0.5, "auto"])
-def test_messages_of_another_codec_are_refused(threshold: float | str) -> None:
-    one, two = (ops.encode(GRADIENTS, zeros(), codec, threshold) for codec in CODECS)
-    for message, other in ((one, CODECS[1]), (two, CODECS[0])):
+@pytest.mark.parametrize(("codec", "threshold"), FORMATS)
+def test_messages_of_another_codec_are_refused(codec: str, threshold: float | str) -> None:
+    message = ops.encode(GRADIENTS, zeros(), codec, threshold)
+    others = [other for other, of_other in FORMATS if of_other == threshold and other != codec]
+    assert others
+    for other in others:
         with pytest.raises(InvalidArgument, match="messages must have the shape"):
             ops.decode(message, GRADIENTS, other, threshold)

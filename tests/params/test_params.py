@@ -17,8 +17,24 @@ def compresses(params: CompressionParams, dtype: tf.DType, elements: int) -> boo
     return treatment is not None
 
 
-def test_none_means_automatic_two_bit() -> None:
-    assert from_params(None) == tf_gc.TwoBit() == tf_gc.TwoBit(threshold="auto")
+def test_none_means_three_bits() -> None:
+    assert from_params(None) == tf_gc.Quantized() == tf_gc.Quantized(bits=3)
+
+
+def test_quantized_dicts() -> None:
+    assert from_params({"type": "quantized"}) == tf_gc.Quantized()
+    assert from_params({"type": "quantized", "bits": 4}) == tf_gc.Quantized(4)
+
+
+@pytest.mark.parametrize("bits", [0, 5, 3.0, True, "3", None])
+def test_bits_out_of_range_are_refused(bits: object) -> None:
+    with pytest.raises(ValueError, match=rf"bits must be one of \[1, 2, 3, 4\], got {bits!r}"):
+        tf_gc.Quantized(bits)  # type: ignore[arg-type]
+
+
+def test_one_and_two_bits_are_the_codecs_of_these_names() -> None:
+    assert tf_gc.Quantized(1).treatments() == tf_gc.OneBit().treatments()
+    assert tf_gc.Quantized(2).treatments() == tf_gc.TwoBit().treatments()
 
 
 def test_mxnet_dict_gives_the_fixed_threshold() -> None:
@@ -107,9 +123,10 @@ def test_any_real_number_is_a_threshold(threshold: float) -> None:
 
 
 each_kind = pytest.mark.parametrize("kind", [tf_gc.OneBit, tf_gc.TwoBit])
+each_class = pytest.mark.parametrize("kind", [tf_gc.OneBit, tf_gc.TwoBit, tf_gc.Quantized])
 
 
-@each_kind
+@each_class
 @pytest.mark.parametrize("bypass_size", [-1, 1.5, True, "0"])
 def test_a_bad_bypass_size_is_refused(kind: type, bypass_size: object) -> None:
     with pytest.raises(ValueError, match=f"bypass_size.*{bypass_size!r}"):
@@ -122,14 +139,14 @@ def test_a_number_as_threshold_compresses_every_tensor_as_mxnet_does(kind: type)
     assert not compresses(kind(), tf.float32, 1)
 
 
-@each_kind
+@each_class
 def test_the_bypass_size_is_the_smallest_size_compressed(kind: type) -> None:
     params = kind(bypass_size=100)
     assert not compresses(params, tf.float32, 99)
     assert compresses(params, tf.float32, 100)
 
 
-@each_kind
+@each_class
 def test_an_empty_tensor_is_never_compressed(kind: type) -> None:
     assert not compresses(kind(bypass_size=0), tf.float32, 0)
 
@@ -138,6 +155,7 @@ def test_an_empty_tensor_is_never_compressed(kind: type) -> None:
 def test_float_gradients_are_compressed(dtype: tf.DType) -> None:
     assert compresses(tf_gc.OneBit(), dtype, 1 << 20)
     assert compresses(tf_gc.TwoBit(), dtype, 1 << 20)
+    assert compresses(tf_gc.Quantized(), dtype, 1 << 20)
     assert not compresses(tf_gc.NoCompression(), dtype, 1 << 20)
 
 
@@ -153,7 +171,7 @@ def test_they_are_frozen_values() -> None:
         tf_gc.TwoBit().threshold = 1.0  # type: ignore[misc]
 
 
-@each_kind
+@each_class
 @pytest.mark.parametrize("layers", [0, 3, True, 1.0, "2"])
 def test_a_sum_has_one_or_two_layers(kind: type, layers: object) -> None:
     with pytest.raises(ValueError, match=f"sum_layers must be None, 1 or 2, got {layers!r}"):
@@ -179,3 +197,6 @@ def test_bits_of_a_message() -> None:
     assert bits(tf_gc.OneBit(0), 1, 2, 8, 128) == [1.125, 4, 8, 16]
     assert bits(tf_gc.TwoBit(), 1, 100) == [2.125, 4.25]
     assert bits(tf_gc.TwoBit(sum_layers=1), 1, 100) == [2.125] * 2
+    assert bits(tf_gc.Quantized(), 1, 2, 100) == [3.125, 6.25, 6.25]
+    assert bits(tf_gc.Quantized(4), 1, 2) == [4.125, 8.25]
+    assert bits(tf_gc.Quantized(3, sum_layers=1), 1, 2) == [3.125] * 2

@@ -31,8 +31,10 @@ namespace {
   } while (false)
 
 constexpr Codec kCodecs[] = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
-                             Codec::kOneBitFixed, Codec::kOneBitAuto};
-constexpr Codec kAutoCodecs[] = {Codec::kTwoBitAuto, Codec::kOneBitAuto};
+                             Codec::kOneBitFixed, Codec::kOneBitAuto,
+                             Codec::kThreeBit,    Codec::kFourBit};
+constexpr Codec kAutoCodecs[] = {Codec::kTwoBitAuto, Codec::kOneBitAuto,
+                                 Codec::kThreeBit, Codec::kFourBit};
 constexpr Codec kFixedCodecs[] = {Codec::kTwoBitFixed, Codec::kOneBitFixed};
 constexpr int kCountBits[] = {4, 8, 16};
 constexpr uint16_t kFixedScales[] = {0x3f80, kScaleNaN};
@@ -246,7 +248,7 @@ void FuzzDecodeCounts(Input* input) {
 // Sizes of messages, for any number: UndefinedBehaviorSanitizer sees one that
 // does not fit.
 void FuzzSizes(Input* input) {
-  const Codec codec = static_cast<Codec>(1 + input->Below(7));
+  const Codec codec = static_cast<Codec>(1 + input->Below(9));
   const int64_t words = input->Hostile();
   const int64_t blocks = BlocksOf(codec, words);
   CHECK(blocks == -1 || LayoutOf(codec, blocks).words() == words);

@@ -69,7 +69,7 @@ def hostile(attributes: dict[str, Any], rng: Rng) -> tuple[dict[str, Any], list[
     names = [name for name in attributes if name != "automatic"]
     name = names[rng.integers(len(names))]
     bad: list[Any] = {
-        "codec": ["", "three_bit", "TWO_BIT", "two_bit\0"],
+        "codec": ["", "five_bit", "TWO_BIT", "two_bit\0"],
         "threshold": BAD_THRESHOLDS,
         "shards": [0, -1, -(2**63)],
         "replicas": [0, -1, -(2**63)],

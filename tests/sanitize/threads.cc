@@ -215,8 +215,9 @@ void CheckThreads(Codec codec) {
 }
 
 void CheckCodecs() {
-  for (Codec codec : {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
-                      Codec::kOneBitFixed, Codec::kOneBitAuto}) {
+  for (Codec codec :
+       {Codec::kTwoBitFixed, Codec::kTwoBitAuto, Codec::kOneBitFixed,
+        Codec::kOneBitAuto, Codec::kThreeBit, Codec::kFourBit}) {
     CheckThreads<float>(codec);
     CheckThreads<BFloat16>(codec);
   }

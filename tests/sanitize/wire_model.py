@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tests import oracle, oracle_one_bit
+from tests import oracle, oracle_levels, oracle_one_bit
 
 Array = npt.NDArray[Any]
 Rng = np.random.Generator
@@ -74,7 +74,13 @@ class Family:
         if self.name == "two_bit":
             auto = self.threshold is None
             return Format(2 if auto else 1, 2, auto, self.threshold or 0.0)
-        return Format(7 if self.threshold is None else 6, 1, True, self.threshold or 0.0)
+        if self.name == "one_bit":
+            return Format(7 if self.threshold is None else 6, 1, True, self.threshold or 0.0)
+        return Format(5 + self.level_bits(), self.level_bits(), True)
+
+    def level_bits(self) -> int:
+        """The bits of a code, of a codec with several levels; 0 of other codecs."""
+        return {"three_bit": 3, "four_bit": 4}.get(self.name, 0)
 
     def counts(self, replicas: int) -> Format:
         bits = oracle.count_bits(replicas)
@@ -86,6 +92,9 @@ class Family:
         self, gradient: Array, residual: Array, *addends: Array
     ) -> tuple[Array, Array, Array]:
         """Codes, scales (of no length where there are none) and the new residual."""
+        if bits := self.level_bits():
+            codes, scales, new = oracle_levels.encode(gradient, residual, *addends, bits=bits)
+            return codes, scales, new
         if self.threshold is None:
             auto = oracle_one_bit if self.name == "one_bit" else oracle
             return auto.encode_auto(gradient, residual, *addends)
@@ -98,6 +107,8 @@ class Family:
         codes, scales = [part[0] for part in parts], [part[1] for part in parts]
         if self.name == "one_bit":
             return oracle_one_bit.decode_sum(codes, scales, size, dtype)
+        if bits := self.level_bits():
+            return oracle_levels.decode_sum(codes, scales, size, dtype, bits)
         if self.threshold is None:
             return oracle.decode_sum_auto(codes, scales, size, dtype)
         return oracle.decode_sum_fixed(codes, size, self.threshold, dtype)
@@ -110,6 +121,8 @@ FAMILIES = [
     Family("one_bit", None),
     Family("one_bit", 0.0),
     Family("one_bit", -1.5),
+    Family("three_bit", None),
+    Family("four_bit", None),
 ]
 
 

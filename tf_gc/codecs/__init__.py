@@ -1,6 +1,6 @@
 """Codecs: how a bucket of gradients becomes messages, and how messages become a sum."""
 
 from tf_gc.codecs.codec import Codec
-from tf_gc.codecs.threshold import ThresholdCodec
+from tf_gc.codecs.native import NativeCodec
 
-__all__ = ["Codec", "ThresholdCodec"]
+__all__ = ["Codec", "NativeCodec"]

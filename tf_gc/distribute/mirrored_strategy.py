@@ -48,8 +48,8 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         Args:
           devices: device strings such as `["GPU:0", "GPU:1"]`; `None` for all GPUs, or the
             CPU without one.
-          compression_params: `None` for `tf_gc.TwoBit()`, such a value, or a dict in MXNet's form
-            such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`.
+          compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
+            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`.
           cross_device_ops: reduces everything that is not compressed, as in
             `tf.distribute.MirroredStrategy`; `None` for what that strategy chooses.
           average_layer_state: whether weights that layers update by themselves in each replica,

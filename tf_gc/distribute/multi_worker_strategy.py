@@ -49,8 +49,8 @@ class CompressedMultiWorkerMirroredStrategy(
           cluster_resolver: who the workers are; `None` reads `TF_CONFIG`.
           communication_options: options of the collectives; `bytes_per_pack` also is the size of
             a bucket of gradients.
-          compression_params: `None` for `tf_gc.TwoBit()`, such a value, or a dict in MXNet's form
-            such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
+          compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
+            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
             workers.
           average_layer_state: as in `CompressedMirroredStrategy`. The same on all workers.
 

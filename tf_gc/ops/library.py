@@ -43,9 +43,11 @@ def codec_number(codec: str, automatic: bool) -> int:
       automatic: whether its scales are automatic.
 
     Raises:
-      ValueError: if no codec has that name.
+      ValueError: if no codec has that name, or it has automatic scales only.
     """
     found = int(_functions().tf_gc_codec(codec.encode(), automatic))
+    if found == 0 and codec in codec_names():
+        raise ValueError(f"codec {codec!r} has automatic scales only, and no fixed threshold")
     if found == 0:
         raise ValueError(f"codec must be one of {codec_names()}, got {codec!r}")
     return found

@@ -4,6 +4,7 @@ from tf_gc.params.compression import CompressionParams, Gradient, Treatment
 from tf_gc.params.from_params import from_params
 from tf_gc.params.no_compression import NoCompression
 from tf_gc.params.one_bit import OneBit
+from tf_gc.params.quantized import Quantized
 from tf_gc.params.two_bit import TwoBit
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Gradient",
     "NoCompression",
     "OneBit",
+    "Quantized",
     "Treatment",
     "TwoBit",
     "from_params",

@@ -7,13 +7,15 @@ from typing import Any
 from tf_gc.params.compression import CompressionParams
 from tf_gc.params.no_compression import NoCompression
 from tf_gc.params.one_bit import OneBit
+from tf_gc.params.quantized import Quantized
 from tf_gc.params.two_bit import TwoBit
 
-# MXNet's names, as in `compression_params={"type": "2bit"}`.
+# As in `compression_params={"type": "2bit"}`, MXNet's form and names; "quantized" is ours.
 _TYPES: dict[str, type[CompressionParams]] = {
     "none": NoCompression,
     "1bit": OneBit,
     "2bit": TwoBit,
+    "quantized": Quantized,
 }
 
 
@@ -21,21 +23,21 @@ def from_params(params: CompressionParams | Mapping[str, Any] | None) -> Compres
     """Returns the value that `compression_params` stands for.
 
     Args:
-      params: `None` for the default `TwoBit()`, such a value, or a dict in MXNet's form:
-        `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`. Keys
-        other than "type" are the arguments of the class.
+      params: `None` for the default `Quantized()`, such a value, or a dict in MXNet's form:
+        `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`,
+        `{"type": "quantized", "bits": 4}`. Keys other than "type" are the arguments of the class.
 
     Raises:
       ValueError: for an unknown type, an unknown key or a value out of range.
       TypeError: if `params` is none of the above.
     """
     if params is None:
-        return TwoBit()
+        return Quantized()
     if isinstance(params, CompressionParams):
         return params
     if not isinstance(params, Mapping):
         raise TypeError(
-            "compression_params must be None, a value such as tf_gc.TwoBit(), or a dict such as "
+            "compression_params must be None, a value such as tf_gc.Quantized(), or a dict such as "
             f'{{"type": "2bit", "threshold": 0.5}}, got {params!r}'
         )
     arguments = dict(params)

@@ -33,21 +33,45 @@ TF_GC_HOST_DEVICE constexpr int CodeShift(int64_t i) {
 // Packs a block's codes, one in each byte of `code`.
 template <int kBits>
 TF_GC_HOST_DEVICE inline void PackBlock(const uint8_t* code, uint8_t* codes) {
-  constexpr int kCodes = kCodesPerByte<kBits>;
-  for (int i = 0; i < kBlockSize; i += kCodes) {
-    int byte = 0;
-    for (int j = 0; j < kCodes; ++j) byte |= code[i + j] << CodeShift<kBits>(j);
-    codes[i / kCodes] = static_cast<uint8_t>(byte);
+  if constexpr (InPlanes(kBits)) {
+    for (int plane = 0; plane < kBits; ++plane, codes += kPlaneBytes) {
+      for (int byte = 0; byte < kPlaneBytes; ++byte) {
+        int bits = 0;
+        for (int j = 0; j < 8; ++j) {
+          bits |= (code[byte * 8 + j] >> plane & 1) << j;
+        }
+        codes[byte] = static_cast<uint8_t>(bits);
+      }
+    }
+  } else {
+    constexpr int kCodes = kCodesPerByte<kBits>;
+    for (int i = 0; i < kBlockSize; i += kCodes) {
+      int byte = 0;
+      for (int j = 0; j < kCodes; ++j) {
+        byte |= code[i + j] << CodeShift<kBits>(j);
+      }
+      codes[i / kCodes] = static_cast<uint8_t>(byte);
+    }
   }
 }
 
 template <int kBits>
 TF_GC_HOST_DEVICE inline void UnpackBlock(const uint8_t* codes, uint8_t* code) {
-  constexpr int kCodes = kCodesPerByte<kBits>;
-  for (int byte = 0; byte < kBlockSize / kCodes; ++byte) {
-    for (int j = 0; j < kCodes; ++j) {
-      code[byte * kCodes + j] =
-          codes[byte] >> CodeShift<kBits>(j) & ((1 << kBits) - 1);
+  if constexpr (InPlanes(kBits)) {
+    for (int i = 0; i < kBlockSize; ++i) {
+      int bits = 0;
+      for (int plane = 0; plane < kBits; ++plane) {
+        bits |= (codes[plane * kPlaneBytes + i / 8] >> i % 8 & 1) << plane;
+      }
+      code[i] = static_cast<uint8_t>(bits);
+    }
+  } else {
+    constexpr int kCodes = kCodesPerByte<kBits>;
+    for (int byte = 0; byte < kBlockSize / kCodes; ++byte) {
+      for (int j = 0; j < kCodes; ++j) {
+        code[byte * kCodes + j] =
+            codes[byte] >> CodeShift<kBits>(j) & ((1 << kBits) - 1);
+      }
     }
   }
 }
@@ -119,6 +143,18 @@ template <typename Team>
 TF_GC_HOST_DEVICE inline bool IsWhole(const Team& team, const float* p) {
   return team.AllTeams(team.size == kBlockSize &&
                        AreFinite<Team::kElements>(p));
+}
+
+// The largest magnitude of the block's finite elements. `kWhole`: as IsWhole()
+// says.
+template <bool kWhole, typename Team>
+TF_GC_HOST_DEVICE inline float LargestFinite(const Team& team, const float* p) {
+  float largest = 0;
+  for (int i = 0; i < Team::kElements; ++i) {
+    const float magnitude = kWhole || IsFinite(p[i]) ? Abs(p[i]) : 0.0f;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return team.Max(largest);
 }
 
 // The functions below take the first `size` <= kBlockSize elements of a block.

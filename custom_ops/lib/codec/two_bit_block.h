@@ -206,15 +206,15 @@ struct TwoBitAuto {
                                                  const float* residual,
                                                  uint8_t* code, float* kept) {
     constexpr int kElements = Team::kElements;
-    float largest = 0;
-    for (int i = 0; i < kElements; ++i) {
-      const float magnitude = kWhole || IsFinite(p[i]) ? Abs(p[i]) : 0.0f;
-      largest = magnitude > largest ? magnitude : largest;
-    }
-    const BFloat16 scale = AutoScale(team.Max(largest));
+    const BFloat16 scale = AutoScale(LargestFinite<kWhole>(team, p));
     EncodeElements<kElements, kWhole>(p, residual, AutoThreshold(scale),
                                       ToFloat(scale), code, kept);
     return scale.bits;
+  }
+
+  // Whether a code says that its element is finite.
+  TF_GC_HOST_DEVICE static bool SaysFinite(uint8_t code, uint16_t) {
+    return code != kCodeNotFinite;
   }
 
   TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,

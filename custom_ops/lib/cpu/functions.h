@@ -42,6 +42,8 @@ struct FunctionTable {
   CodecFunctions<T> two_bit_auto;
   CodecFunctions<T> one_bit_fixed;
   CodecFunctions<T> one_bit_auto;
+  CodecFunctions<T> three_bit;
+  CodecFunctions<T> four_bit;
   void (*decode_counts)(const uint8_t* counts, int bits, int64_t size,
                         float unit, T* sum);
 
@@ -55,6 +57,10 @@ struct FunctionTable {
         return one_bit_fixed;
       case Codec::kOneBitAuto:
         return one_bit_auto;
+      case Codec::kThreeBit:
+        return three_bit;
+      case Codec::kFourBit:
+        return four_bit;
       default:
         Trap();
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"
 #include "custom_ops/lib/cpu/functions.h"
@@ -90,7 +91,8 @@ constexpr CodecFunctions<T> Auto() {
 template <typename T>
 constexpr FunctionTable<T> kScalarFunctions = {
     Fixed<TwoBitFixed, T>(), Auto<TwoBitAuto, T>(), Fixed<OneBitFixed, T>(),
-    Auto<OneBitAuto, T>(), DecodeCountsScalar<T>};
+    Auto<OneBitAuto, T>(),   Auto<ThreeBit, T>(),   Auto<FourBit, T>(),
+    DecodeCountsScalar<T>};
 
 }  // namespace
 

@@ -144,6 +144,14 @@ inline uint16_t MaskBits(Mask mask) {
   return static_cast<uint16_t>(_mm256_movemask_ps(mask.lo) |
                                _mm256_movemask_ps(mask.hi) << 8);
 }
+inline Mask And(Mask a, Mask b) {
+  return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)};
+}
+inline Mask Xor(Mask a, Mask b) {
+  return {_mm256_xor_ps(a.lo, b.lo), _mm256_xor_ps(a.hi, b.hi)};
+}
+// The sign bit of a lane is the mask's.
+inline Mask SignMask(Vec v) { return {v.lo, v.hi}; }
 // a where the mask is set, else b.
 inline Vec Select(Mask mask, Vec a, Vec b) {
   return {_mm256_blendv_ps(b.lo, a.lo, mask.lo),
@@ -225,6 +233,70 @@ inline Vec Lookup(Table table, const uint8_t* codes) {
   const __m256i high = _mm256_setr_epi32(22, 20, 18, 16, 30, 28, 26, 24);
   return {_mm256_permutevar_ps(table, _mm256_srlv_epi32(words, low)),
           _mm256_permutevar_ps(table, _mm256_srlv_epi32(words, high))};
+}
+
+// The values of the codes of two or three bits for the level, and a sign: of
+// the first eight codes, and of the others where there are more.
+struct LevelTable {
+  __m256 first;
+  __m256 others;
+};
+
+template <int kMagnitudeBits>
+inline LevelTable MakeLevelTable(float scale) {
+  using L = Levels<kMagnitudeBits>;
+  alignas(__m256) float units[8] = {};
+  for (int i = 0; i < 8; ++i) {
+    const int number = i & L::kCount;
+    units[i] = number == 0 ? 0.0f : L::Unit(number);
+  }
+  const __m256 level =
+      _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_load_ps(units));
+  const __m256 minus = _mm256_xor_ps(level, _mm256_set1_ps(-0.0f));
+  const __m256 nan = Floats(_mm256_set1_epi32(kNaNBits));
+  const __m256 plus = _mm256_blend_ps(level, _mm256_setzero_ps(), 1);
+  if constexpr (kMagnitudeBits == 2) {
+    const __m256 both = _mm256_blend_ps(plus, minus, 0b11100000);
+    return {_mm256_blend_ps(both, nan, 1 << L::kNotFinite), both};
+  } else {
+    return {plus, _mm256_blend_ps(minus, nan, 1)};
+  }
+}
+
+// The values of 8 codes. `planes[i]` has bit i of lane l's code in bit l + i.
+template <int kMagnitudeBits>
+inline __m256 LookupLevels(LevelTable table, const __m256i* planes,
+                           __m256i lanes) {
+  // Only the three low bits count.
+  __m256i code = _mm256_setzero_si256();
+  for (int i = 0; i < 3; ++i) {
+    const __m256i bit = _mm256_and_si256(_mm256_srlv_epi32(planes[i], lanes),
+                                         _mm256_set1_epi32(1 << i));
+    code = _mm256_or_si256(code, bit);
+  }
+  const __m256 values = _mm256_permutevar8x32_ps(table.first, code);
+  if constexpr (kMagnitudeBits == 2) return values;
+  // Shifts that bring the sign of each lane to the top.
+  const __m256i to_top =
+      _mm256_sub_epi32(_mm256_set1_epi32(31 - kMagnitudeBits), lanes);
+  const __m256i minus = _mm256_sllv_epi32(planes[kMagnitudeBits], to_top);
+  return _mm256_blendv_ps(values, _mm256_permutevar8x32_ps(table.others, code),
+                          Floats(minus));
+}
+
+// The values of the kLanes codes whose lowest bits start at `plane`.
+template <int kMagnitudeBits>
+inline Vec LookupLevels(LevelTable table, const uint8_t* plane) {
+  __m256i planes[kMagnitudeBits + 1];
+  for (int i = 0; i <= kMagnitudeBits; ++i, plane += kPlaneBytes) {
+    uint16_t bits;
+    memcpy(&bits, plane, sizeof(bits));
+    planes[i] = _mm256_set1_epi32(bits << i);
+  }
+  const __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i high = _mm256_add_epi32(low, _mm256_set1_epi32(8));
+  return {LookupLevels<kMagnitudeBits>(table, planes, low),
+          LookupLevels<kMagnitudeBits>(table, planes, high)};
 }
 
 // v with the signs of the kLanes one-bit codes that start at `codes`, if it is

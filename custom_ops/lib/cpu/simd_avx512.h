@@ -96,6 +96,10 @@ inline Mask Greater(Vec a, Vec b) {
 }
 // A bit for each lane, the first in the lowest.
 inline uint16_t MaskBits(Mask mask) { return mask; }
+inline Mask And(Mask a, Mask b) { return _kand_mask16(a, b); }
+inline Mask Xor(Mask a, Mask b) { return _kxor_mask16(a, b); }
+// Where the sign bit is set.
+inline Mask SignMask(Vec v) { return _mm512_movepi32_mask(Bits(v)); }
 // a where the mask is set, else b.
 inline Vec Select(Mask mask, Vec a, Vec b) {
   return _mm512_mask_blend_ps(mask, b, a);
@@ -172,6 +176,39 @@ inline Vec Lookup(Table table, const uint8_t* codes) {
                                            18, 16, 30, 28, 26, 24);
   return _mm512_permutevar_ps(
       table, _mm512_srlv_epi32(_mm512_set1_epi32(word), shifts));
+}
+
+// The values of the codes of kMagnitudeBits and a sign.
+using LevelTable = __m512;
+
+template <int kMagnitudeBits>
+inline LevelTable MakeLevelTable(float scale) {
+  using L = Levels<kMagnitudeBits>;
+  alignas(__m512) float units[kLanes] = {};
+  alignas(__m512i) int32_t flips[kLanes] = {};
+  uint16_t nonzero = 0;
+  for (int code = 0; code <= L::kMinus + L::kCount; ++code) {
+    const int number = code & L::kCount;
+    units[code] = number == 0 ? 0.0f : L::Unit(number);
+    flips[code] = code < L::kMinus ? 0 : INT32_MIN;
+    if (number != 0) nonzero |= 1 << code;
+  }
+  flips[L::kNotFinite] = kNaNBits;
+  const __m512i values =
+      Bits(_mm512_maskz_mul_ps(nonzero, Set(scale), _mm512_load_ps(units)));
+  return Floats(_mm512_xor_si512(values, _mm512_load_si512(flips)));
+}
+
+// The values of the kLanes codes whose lowest bits start at `plane`.
+template <int kMagnitudeBits>
+inline Vec LookupLevels(LevelTable table, const uint8_t* plane) {
+  __m512i code = _mm512_setzero_si512();
+  for (int i = 0; i <= kMagnitudeBits; ++i, plane += kPlaneBytes) {
+    uint16_t bits;
+    memcpy(&bits, plane, sizeof(bits));
+    code = _mm512_mask_or_epi32(code, bits, code, _mm512_set1_epi32(1 << i));
+  }
+  return _mm512_permutexvar_ps(code, table);
 }
 
 // v with the signs of the kLanes one-bit codes that start at `codes`, if it is

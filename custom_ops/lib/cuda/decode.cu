@@ -106,6 +106,10 @@ int Decode(Codec codec, DType dtype, const uint8_t* const* rows, int64_t count,
       case Codec::kOneBitFixed:
       case Codec::kOneBitAuto:
         return launch(OneBitDecoder());
+      case Codec::kThreeBit:
+        return launch(ThreeBitDecoder());
+      case Codec::kFourBit:
+        return launch(FourBitDecoder());
       case Codec::kCounts4:
         return launch(CountsDecoder<4>());
       case Codec::kCounts8:

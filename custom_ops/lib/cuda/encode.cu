@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"
 #include "custom_ops/lib/cuda/codec.h"
@@ -48,9 +49,17 @@ template <typename Params>
 constexpr int kPerMultiprocessor =
     std::is_same_v<Params, ReencodeParams> ? 2 : 4;
 
+// The decoders of automatic codecs.
 template <typename Definition>
-using DecoderOf = std::conditional_t<CodeBits(Definition::kCodec) == 2,
-                                     TwoBitDecoder<true>, OneBitDecoder>;
+struct DecoderOf;
+template <>
+struct DecoderOf<TwoBitAuto> : TwoBitDecoder<true> {};
+template <>
+struct DecoderOf<OneBitAuto> : OneBitDecoder {};
+template <>
+struct DecoderOf<ThreeBit> : ThreeBitDecoder {};
+template <>
+struct DecoderOf<FourBit> : FourBitDecoder {};
 
 template <typename Definition, typename T, typename Params>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
@@ -132,8 +141,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
       if constexpr (kReencode) {
         // The next layer encodes what this one leaves.
         for (int i = 0; i < Team::kElements; ++i) {
-          const bool finite =
-              kCodeBits == 1 ? !IsNaNScale(scale) : code[i] != kCodeNotFinite;
+          const bool finite = Definition::SaysFinite(code[i], scale);
           residual[i] = kept[i];
           if (team.Inside(i)) p[i] = StartOfSum(!finite) + kept[i];
         }
@@ -200,6 +208,10 @@ int Encode(Codec codec, DType dtype, const Gradient* tensors, int64_t count,
         return launch(OneBitFixed());
       case Codec::kOneBitAuto:
         return launch(OneBitAuto());
+      case Codec::kThreeBit:
+        return launch(ThreeBit());
+      case Codec::kFourBit:
+        return launch(FourBit());
       default:
         return cudaErrorInvalidValue;
     }
@@ -243,13 +255,19 @@ int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
   }
   return ForType(dtype, cudaErrorInvalidValue, [&](auto* type) -> int {
     using T = std::remove_pointer_t<decltype(type)>;
+    const auto launch = [&](auto definition) {
+      return LaunchEncode<decltype(definition), T>(tensors, count, first, end,
+                                                   &params, stream);
+    };
     switch (codec) {
       case Codec::kTwoBitAuto:
-        return LaunchEncode<TwoBitAuto, T>(tensors, count, first, end, &params,
-                                           stream);
+        return launch(TwoBitAuto());
       case Codec::kOneBitAuto:
-        return LaunchEncode<OneBitAuto, T>(tensors, count, first, end, &params,
-                                           stream);
+        return launch(OneBitAuto());
+      case Codec::kThreeBit:
+        return launch(ThreeBit());
+      case Codec::kFourBit:
+        return launch(FourBit());
       default:
         return cudaErrorInvalidValue;
     }

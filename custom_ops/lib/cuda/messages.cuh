@@ -9,6 +9,7 @@
 
 #include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"
 #include "custom_ops/lib/cuda/tables.h"
@@ -179,6 +180,46 @@ struct OneBitDecoder {
 
   static __device__ float Finish(float sum, float) { return sum; }
 };
+
+template <typename Definition, int kMagnitudeBits>
+struct LevelsDecoder {
+  static constexpr Codec kCodec = Definition::kCodec;
+  using Plane = CodeBytesOfLane<1, Order::kFirstLow>;
+
+  struct Loaded {
+    Plane planes[kMagnitudeBits + 1];
+    uint16_t scale;
+  };
+
+  static __device__ Loaded Load(int lane, const uint8_t* codes,
+                                const uint16_t* scale) {
+    Loaded loaded;
+    for (Plane& plane : loaded.planes) {
+      plane = Plane::Load(lane, codes);
+      codes += kPlaneBytes;
+    }
+    loaded.scale = *scale;
+    return loaded;
+  }
+
+  static __device__ void Values(int lane, const Loaded& loaded, float,
+                                float* values) {
+    const float scale = ToFloat(BFloat16{loaded.scale});
+    for (int i = 0; i < Team::kElements; ++i) {
+      int code = 0;
+      for (int plane = 0; plane <= kMagnitudeBits; ++plane) {
+        const unsigned bits = loaded.planes[plane].Quad(lane, i / Team::kQuad);
+        code |= (bits >> i % Team::kQuad & 1) << plane;
+      }
+      values[i] = LevelValue<kMagnitudeBits>(code, scale);
+    }
+  }
+
+  static __device__ float Finish(float sum, float) { return sum; }
+};
+
+using ThreeBitDecoder = LevelsDecoder<ThreeBit, 2>;
+using FourBitDecoder = LevelsDecoder<FourBit, 3>;
 
 template <int kBits>
 struct CountsDecoder {

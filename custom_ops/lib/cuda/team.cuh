@@ -85,27 +85,27 @@ struct Team {
   }
 };
 
-// Packs the codes of a lane's quads, kBits * 4 bits for each quad, and stores
-// them in a block's codes. Neighbouring lanes join their codes first, so that
-// each store has the codes of 16 elements.
-template <int kBits>
-__device__ inline void StoreCodes(int lane, const uint8_t* code,
+// Where the bits of a nibble's or a byte's elements are: the first element's in
+// the high bits, as in codes of one and two bits, or in the low one, as in
+// planes.
+enum class Order { kFirstHigh, kFirstLow };
+
+// Stores the packed codes of a lane's quads, kBits * 4 bits for each quad, in a
+// block's codes. Neighbouring lanes join their codes first, so that each store
+// has the codes of 16 elements.
+template <int kBits, Order kOrder>
+__device__ inline void StoreQuads(int lane, const unsigned* quads,
                                   uint8_t* codes) {
   constexpr int kQuadBits = kBits * Team::kQuad;
-  unsigned quads[Team::kQuads] = {};
-  for (int i = 0; i < Team::kElements; ++i) {
-    const int shift = kQuadBits - kBits * (i % Team::kQuad + 1);
-    quads[i / Team::kQuad] |= static_cast<unsigned>(code[i]) << shift;
-  }
   // An odd lane takes the second quad of both, an even one the first.
   const bool odd = lane & 1;
   unsigned own = odd ? quads[1] : quads[0];
   unsigned other = __shfl_xor_sync(kAllLanes, odd ? quads[0] : quads[1], 1);
   const unsigned even_lanes = odd ? other : own;
   const unsigned odd_lanes = odd ? own : other;
-  // Within a byte the first element is in the high bits, bytes are in order.
-  own = kQuadBits == 8 ? even_lanes | odd_lanes << 8
-                       : even_lanes << 4 | odd_lanes;
+  own = kQuadBits == 8 || kOrder == Order::kFirstLow
+            ? even_lanes | odd_lanes << kQuadBits
+            : even_lanes << kQuadBits | odd_lanes;
   other = __shfl_xor_sync(kAllLanes, own, 2);
   if (codes == nullptr || (lane & 2) != 0) return;
   const unsigned word = own | other << 2 * kQuadBits;
@@ -118,8 +118,33 @@ __device__ inline void StoreCodes(int lane, const uint8_t* code,
   }
 }
 
-// The bytes that hold a lane's quads of codes, as they are in a message.
+// Packs and stores the codes of a lane's elements.
 template <int kBits>
+__device__ inline void StoreCodes(int lane, const uint8_t* code,
+                                  uint8_t* codes) {
+  if constexpr (InPlanes(kBits)) {
+    for (int plane = 0; plane < kBits; ++plane) {
+      unsigned quads[Team::kQuads] = {};
+      for (int i = 0; i < Team::kElements; ++i) {
+        quads[i / Team::kQuad] |= (code[i] >> plane & 1u) << i % Team::kQuad;
+      }
+      StoreQuads<1, Order::kFirstLow>(
+          lane, quads,
+          codes == nullptr ? nullptr : codes + plane * kPlaneBytes);
+    }
+  } else {
+    unsigned quads[Team::kQuads] = {};
+    for (int i = 0; i < Team::kElements; ++i) {
+      const int shift = kBits * (Team::kQuad - 1 - i % Team::kQuad);
+      quads[i / Team::kQuad] |= static_cast<unsigned>(code[i]) << shift;
+    }
+    StoreQuads<kBits, Order::kFirstHigh>(lane, quads, codes);
+  }
+}
+
+// The bytes that hold a lane's quads of codes, or of a plane of codes if kBits
+// is 1, as they are in a message.
+template <int kBits, Order kOrder = Order::kFirstHigh>
 struct CodeBytesOfLane {
   uint8_t quads[Team::kQuads];
 
@@ -131,7 +156,8 @@ struct CodeBytesOfLane {
   // The kBits * 4 bits of a quad's codes.
   __device__ unsigned Quad(int lane, int quad) const {
     const unsigned byte = quads[quad];
-    return kBits == 2 ? byte : byte >> (lane % 2 == 0 ? 4 : 0) & 0x0fu;
+    const bool high = (lane % 2 == 0) == (kOrder == Order::kFirstHigh);
+    return kBits == 2 ? byte : byte >> (high ? 4 : 0) & 0x0fu;
   }
 };
 

@@ -13,10 +13,13 @@
 // A bucket can be cut into shards of ShardBlocks() blocks, a message for each.
 // The blocks of the last shards that lie beyond the bucket's end are zeros.
 //
-// Codes are MXNet's: element 0 of a byte is in its top bit or two, bytes are in
-// address order. The codes after the last element of a partial block are 0.
-// Counts are two's complement; of two in a byte the first is in the high bits.
-// All numbers are little-endian.
+// Codes of one and two bits are MXNet's: element 0 of a byte is in its top bit
+// or two, bytes are in address order. Codes of three and four bits are in bit
+// planes: 16 bytes have the lowest bits of the codes of a block, the next 16
+// have the bits above them, and so on; element 0 of a byte is in its lowest
+// bit. The codes after the last element of a partial block are 0. Counts are
+// two's complement; of two in a byte the first is in the high bits. All numbers
+// are little-endian.
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
@@ -55,25 +58,34 @@ enum class Codec : uint8_t {
   kCounts16 = 5,
   kOneBitFixed = 6,  // sends +1 or -1
   kOneBitAuto = 7,   // sends +scale or -scale, a scale for each block
+  // These send plus or minus a level, or 0. The levels are parts of the block's
+  // scale.
+  kThreeBit = 8,  // 3 levels
+  kFourBit = 9,   // 7 levels
 };
+// No codec.
+constexpr Codec kNoCodec = static_cast<Codec>(0);
 
 // What users and the attributes of ops call a codec, and its two variants.
 struct CodecName {
   const char* name;
-  Codec fixed;
+  Codec fixed;  // kNoCodec if it has automatic scales only
   Codec automatic;
 };
 inline constexpr CodecName kCodecNames[] = {
     {"two_bit", Codec::kTwoBitFixed, Codec::kTwoBitAuto},
     {"one_bit", Codec::kOneBitFixed, Codec::kOneBitAuto},
+    {"three_bit", kNoCodec, Codec::kThreeBit},
+    {"four_bit", kNoCodec, Codec::kFourBit},
 };
 
-// Finds a codec by its name. False if there is none of that name.
+// Finds a codec by its name. False if there is none of that name, or not this
+// variant of it.
 inline bool FindCodec(std::string_view name, bool automatic, Codec* codec) {
   for (const CodecName& known : kCodecNames) {
     if (name != known.name) continue;
     *codec = automatic ? known.automatic : known.fixed;
-    return true;
+    return *codec != kNoCodec;
   }
   return false;
 }
@@ -86,7 +98,8 @@ TF_GC_HOST_DEVICE constexpr bool IsFixed(Codec codec) {
 // Whether the encoder chooses the values that are sent for each block. Sums are
 // encoded again then.
 TF_GC_HOST_DEVICE constexpr bool IsAuto(Codec codec) {
-  return codec == Codec::kTwoBitAuto || codec == Codec::kOneBitAuto;
+  return codec == Codec::kTwoBitAuto || codec == Codec::kOneBitAuto ||
+         codec == Codec::kThreeBit || codec == Codec::kFourBit;
 }
 
 // Whether gradients are encoded with it, which excludes counts and values that
@@ -163,9 +176,21 @@ TF_GC_HOST_DEVICE constexpr int CodeBits(Codec codec) {
     case Codec::kOneBitFixed:
     case Codec::kOneBitAuto:
       return 1;
+    case Codec::kThreeBit:
+      return 3;
+    case Codec::kFourBit:
+      return 4;
   }
   Trap();
 }
+
+// Whether codes of so many bits are in bit planes.
+TF_GC_HOST_DEVICE constexpr bool InPlanes(int bits) {
+  return bits == 3 || bits == 4;
+}
+
+// The bytes of a plane, which has a bit of each code of a block.
+constexpr int64_t kPlaneBytes = kBlockSize / 8;
 
 // The bytes of a block's codes or counts.
 TF_GC_HOST_DEVICE constexpr int64_t CodeBytes(Codec codec) {
@@ -177,9 +202,12 @@ TF_GC_HOST_DEVICE constexpr int64_t BlockBytes(Codec codec) {
   return CodeBytes(codec) + (HasScales(codec) ? kScaleBytes : 0);
 }
 
-// The codes of the two-bit codecs. The one-bit codecs have 1 for plus and 0 for
-// minus, and no code for "not finite": a block with an element that is not
-// finite has the scale kScaleNaN.
+// The codes of the one-bit codecs are 1 for plus and 0 for minus, and there is
+// none for "not finite": a block with an element that is not finite has the
+// scale kScaleNaN. Those of kThreeBit and kFourBit have the number of the level
+// in their low bits, from 1 for the smallest one, 0 for zero, and above it 1
+// for minus; minus zero is "not finite". These are the codes of the two-bit
+// codecs.
 constexpr uint8_t kCodeZero = 0b00;
 constexpr uint8_t kCodeNotFinite = 0b01;
 constexpr uint8_t kCodeMinus = 0b10;

@@ -1,8 +1,7 @@
-"""The codecs of two bits and of one bit, each with automatic scales or with a fixed threshold."""
+"""The codecs of the native library: those of `tf_gc.ops`."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 import tensorflow as tf
 
@@ -11,8 +10,8 @@ from tf_gc.codecs.codec import Codec
 
 
 @dataclasses.dataclass(frozen=True)
-class ThresholdCodec(Codec):
-    """A codec whose codes stand for plus and minus a scale, with two bits also for zero.
+class NativeCodec(Codec):
+    """A codec of the native library, with automatic scales or with a fixed threshold.
 
     Attributes:
       kind: the name of the codec in `tf_gc.ops`.
@@ -22,7 +21,7 @@ class ThresholdCodec(Codec):
         1 with a fixed threshold, with which sums are encoded without loss.
     """
 
-    kind: Literal["two_bit", "one_bit"]
+    kind: str
     threshold: float | str
     sum_layers: int
 

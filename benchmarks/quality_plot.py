@@ -1,0 +1,101 @@
+"""The pictures of benchmarks/quality.py: all cells on one page, and what precision costs."""
+
+import collections
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from quality_cells import CELLS, Cell
+from quality_report import BASELINE, Run
+from quality_tasks import TASKS
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib import ticker
+
+INK, GREY, BLUE, ORANGE = "#222222", "#8a8a8a", "#0b62a4", "#d9560b"
+COLUMNS = 3  # the cells of a model; the last one is set aside
+LINES = {"all-gather": (ORANGE, "-"), "scatter-gather": (BLUE, (0, (4, 2)))}
+SKIPPED = 0.1  # of a curve: the first values are far away from the others
+
+
+def draw_cells(runs: Iterable[Run], path: Path) -> None:
+    """Draws quality over steps, a panel for each cell: means, and bands from least to most."""
+    curves: dict[str, dict[str, list[Sequence[float]]]] = collections.defaultdict(
+        lambda: collections.defaultdict(list)
+    )
+    every = {}
+    for run in runs:
+        curves[run["cell"]][run["variant"]].append(run["curve"])
+        every[run["cell"]] = run["every"]
+    rows = -(-len(CELLS) // COLUMNS)
+    figure, axes = plt.subplots(rows, COLUMNS, figsize=(12, 2.5 * rows), layout="constrained")
+    for cell, panel in zip(CELLS, axes.flat, strict=False):
+        _panel(panel, cell, curves[cell.name], every.get(cell.name, 1))
+    handles = [plt.Line2D([], [], color=INK, linewidth=3, label="uncompressed")]
+    handles += [
+        plt.Line2D([], [], color=color, linestyle=style, label=name)
+        for name, (color, style) in LINES.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
+    figure.supxlabel("steps; bands reach from the best to the worst seed; less is better")
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
+def _panel(axes: Any, cell: Cell, variants: dict[str, list[Sequence[float]]], every: int) -> None:
+    aside = ", set aside" if cell.set_aside else ""
+    axes.set_title(f"{cell.name} ({cell.replicas} replicas{aside})", fontsize=9)
+    axes.set_ylabel(TASKS[cell.task].metric.name, fontsize=8)
+    for name, (color, style) in ({BASELINE: (INK, "-")} | LINES).items():
+        if name not in variants:
+            continue
+        values = np.array(variants[name])
+        first = max(1, int(SKIPPED * values.shape[1]))
+        steps = every * np.arange(first, values.shape[1])
+        values = values[:, first:]
+        width = 3.0 if name == BASELINE else 1.4
+        axes.plot(steps, values.mean(axis=0), color=color, linestyle=style, linewidth=width)
+        low, high = values.min(axis=0), values.max(axis=0)
+        axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.tick_params(labelsize=8)
+    axes.grid(axis="y", color="#e6e6e6")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_precision(rows: list[dict[str, Any]], bits: dict[str, float], path: Path) -> None:
+    """Draws how much worse training ends by the bits of an element, a dot for each cell.
+
+    Args:
+      rows: of `quality_report.summarize`.
+      bits: of an element, by variant.
+      path: of the picture.
+    """
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for row in rows:
+        if row["variant"] in bits:
+            color = ORANGE if row["set_aside"] else BLUE
+            place = bits[row["variant"]] * (1.02 if row["set_aside"] else 0.98)
+            axes.plot(place, row["bars"], "o", color=color, alpha=0.55, markersize=5)
+    for variant, place in bits.items():
+        mine = [row["bars"] for row in rows if row["variant"] == variant]
+        if mine:
+            axes.plot(place, statistics.mean(mine), "_", color=INK, markersize=26)
+    axes.axhline(1, color=GREY, linestyle=":")
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_xlabel("bits an element, with scales")
+    axes.set_ylabel("worse than uncompressed, in units of the bar")
+    axes.set_title(
+        "blue: cells that choices were made by; orange: set aside; line: mean", fontsize=9
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,162 @@
+// The scalar definition of the codecs with several levels: what an element and
+// a block become. A level is a part of the block's scale.
+//
+// This header is plain C++ that nvcc and the host compiler both accept.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_LEVELS_BLOCK_H_
+#define TF_GC_CUSTOM_OPS_LIB_CODEC_LEVELS_BLOCK_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+
+// The smallest scale that is sent: no level, and no half of one, is subnormal.
+constexpr float kMinLevelsScale = 0x1p-118f;
+
+// The levels of a codec (docs/decisions/levels.md). `kMagnitudeBits` of a code
+// say which one is sent.
+template <int kMagnitudeBits>
+struct Levels {
+  static_assert(kMagnitudeBits == 2 || kMagnitudeBits == 3);
+  static constexpr int kCount = (1 << kMagnitudeBits) - 1;
+  static constexpr uint8_t kMinus = 1 << kMagnitudeBits;
+  static constexpr uint8_t kNotFinite = kMinus;  // minus zero
+
+  // Level number `number`, from 0 (zero) to kCount, of a block with the
+  // scale 1. The products with a bfloat16, and the sums of two of them, are
+  // exact.
+  TF_GC_HOST_DEVICE static constexpr float Unit(int number) {
+    constexpr float kUnits[2][8] = {
+        {0.0f, 0.15625f, 0.5f, 1.0f},
+        {0.0f, 0.03125f, 0.125f, 0.25f, 0.375f, 0.5f, 0.75f, 1.0f},
+    };
+    return kUnits[kMagnitudeBits - 2][number];
+  }
+  // The least magnitude that is sent as this level, from 1 on, with the scale
+  // 1: half way from the one below.
+  TF_GC_HOST_DEVICE static constexpr float Least(int number) {
+    return 0.5f * (Unit(number) + Unit(number - 1));
+  }
+  // The scale of a block is this part of its largest magnitude. Then the
+  // largest is as far above the highest level as what lies half way between the
+  // two highest levels is from these.
+  TF_GC_HOST_DEVICE static constexpr float ScaleFactor() {
+    return 1.0f / (1.0f + 0.5f * (Unit(kCount) - Unit(kCount - 1)));
+  }
+};
+
+// The scale of a block whose largest magnitude is `largest`; 0 if it sends
+// nothing.
+template <int kMagnitudeBits>
+TF_GC_HOST_DEVICE inline BFloat16 LevelsScale(float largest) {
+  const float scale = Levels<kMagnitudeBits>::ScaleFactor() * largest;
+  BFloat16 rounded;
+  RoundTo(scale < kMinLevelsScale ? 0.0f : scale, &rounded);
+  return rounded;
+}
+
+// What Least() is multiplied by. No finite magnitude reaches infinity: nothing
+// is sent with the scale 0.
+TF_GC_HOST_DEVICE inline float LevelsLimit(BFloat16 scale) {
+  return scale.bits == 0 ? BitCast<float>(0x7f800000u) : ToFloat(scale);
+}
+
+// The value that a code stands for.
+template <int kMagnitudeBits>
+TF_GC_HOST_DEVICE inline float LevelValue(int code, float scale) {
+  using L = Levels<kMagnitudeBits>;
+  const int number = code & L::kCount;
+  float unit = 0;
+  for (int i = 1; i <= L::kCount; ++i) {
+    unit = number >= i ? L::Unit(i) : unit;
+  }
+  const uint32_t level = BitCast<uint32_t>(scale * unit);
+  const uint32_t sign = static_cast<uint32_t>(code >> kMagnitudeBits & 1) << 31;
+  const uint32_t sent = MaskOf(number != 0);
+  const uint32_t not_finite = MaskOf(code == L::kNotFinite);
+  return BitCast<float>(((level ^ sign) & sent) | (kNaNBits & not_finite));
+}
+
+// Encodes an element; `kFinite`: it is known to be finite. `limit` is
+// LevelsLimit(). There are no branches, as in the two-bit codecs.
+template <int kMagnitudeBits, bool kFinite>
+TF_GC_HOST_DEVICE inline void EncodeLevel(float p, float residual, float limit,
+                                          float scale, uint8_t* code,
+                                          float* kept) {
+  using L = Levels<kMagnitudeBits>;
+  const float magnitude = Abs(p);
+  int number = 0;
+  for (int i = 1; i <= L::kCount; ++i) {
+    number += magnitude >= L::Least(i) * limit;
+  }
+  const int minus = number != 0 && p < 0 ? L::kMinus : 0;
+  const int sent = number | minus;
+  const float rest = p - LevelValue<kMagnitudeBits>(sent, scale);
+  const bool finite = kFinite || IsFinite(p);
+  *code = static_cast<uint8_t>(finite ? sent : L::kNotFinite);
+  *kept = finite ? rest : residual;
+}
+
+template <Codec kTheCodec, int kMagnitudeBits>
+struct LevelsCodec {
+  static constexpr Codec kCodec = kTheCodec;
+  static_assert(CodeBits(kTheCodec) == kMagnitudeBits + 1);
+
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float,
+                                       uint8_t* code, float* kept,
+                                       uint16_t* scale) {
+    *scale = IsWhole(team, p)
+                 ? EncodeScaled<true>(team, p, residual, code, kept)
+                 : EncodeScaled<false>(team, p, residual, code, kept);
+  }
+
+  // `kWhole`: as IsWhole() says. Returns the scale.
+  template <bool kWhole, typename Team>
+  TF_GC_HOST_DEVICE static uint16_t EncodeScaled(const Team& team,
+                                                 const float* p,
+                                                 const float* residual,
+                                                 uint8_t* code, float* kept) {
+    const BFloat16 scale =
+        LevelsScale<kMagnitudeBits>(LargestFinite<kWhole>(team, p));
+    const float value = ToFloat(scale);
+    const float limit = LevelsLimit(scale);
+    for (int i = 0; i < Team::kElements; ++i) {
+      EncodeLevel<kMagnitudeBits, kWhole>(p[i], residual[i], limit, value,
+                                          code + i, kept + i);
+    }
+    return scale.bits;
+  }
+
+  // Whether a code says that its element is finite.
+  TF_GC_HOST_DEVICE static bool SaysFinite(uint8_t code, uint16_t) {
+    return code != Levels<kMagnitudeBits>::kNotFinite;
+  }
+
+  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
+                                         const uint16_t* const* scales,
+                                         int64_t replicas, int64_t block, float,
+                                         float* sums) {
+    for (int64_t r = 0; r < replicas; ++r) {
+      uint8_t code[kBlockSize];
+      UnpackBlock<CodeBits(kCodec)>(codes[r] + block * CodeBytes(kCodec), code);
+      const float scale = ToFloat(BFloat16{scales[r][block]});
+      for (int i = 0; i < kBlockSize; ++i) {
+        const float value = LevelValue<kMagnitudeBits>(code[i], scale);
+        sums[i] = r == 0 ? value : sums[i] + value;
+      }
+    }
+  }
+};
+
+using ThreeBit = LevelsCodec<Codec::kThreeBit, 2>;
+using FourBit = LevelsCodec<Codec::kFourBit, 3>;
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_LEVELS_BLOCK_H_

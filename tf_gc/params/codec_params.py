@@ -1,0 +1,72 @@
+"""The arguments that all params with a codec share, and which gradients these compress."""
+
+import abc
+import numbers
+
+import tensorflow as tf
+
+from tf_gc.codecs import NativeCodec
+from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.reduction.plans import plan_names
+
+# On one host, two bits take less time than the stock sum at any size (benchmarks/bypass.py). But
+# tensors below this size are biases, scales, and the first and last layers of small models: the
+# few bytes that compression would save there are not worth the rounding.
+BYPASS_SIZE = 2048
+
+_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+
+
+class CodecParams(CompressionParams):
+    """Compresses gradients of float dtypes, from a size on, with one codec.
+
+    Attributes:
+      bypass_size: tensors with fewer elements are reduced in full precision.
+      plan: who sends what to whom.
+      sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
+      warm_up: whether the first steps are in full precision.
+    """
+
+    bypass_size: int | None
+    plan: str
+    sum_layers: int | None
+    warm_up: bool | None
+
+    @abc.abstractmethod
+    def _codec(self) -> NativeCodec:
+        """Returns the codec."""
+
+    def _settle(self, bypass_size: int, sum_layers: int, warm_up: bool) -> None:
+        """Checks the attributes, and sets those that are `None`.
+
+        Raises:
+          ValueError: if an attribute has another value than its class says.
+        """
+        given = self.bypass_size
+        if given is None:
+            given = bypass_size
+        elif isinstance(given, bool) or not isinstance(given, numbers.Integral) or given < 0:
+            raise ValueError(
+                f"bypass_size must be None or a number of elements from 0, got {given!r}"
+            )
+        object.__setattr__(self, "bypass_size", int(given))
+        if self.plan not in plan_names():
+            raise ValueError(f"plan must be one of {plan_names()}, got {self.plan!r}")
+        layers = self.sum_layers
+        if layers is None:
+            object.__setattr__(self, "sum_layers", sum_layers)
+        elif isinstance(layers, bool) or not isinstance(layers, int) or layers not in (1, 2):
+            raise ValueError(f"sum_layers must be None, 1 or 2, got {layers!r}")
+        if self.warm_up is None:
+            object.__setattr__(self, "warm_up", warm_up)
+        elif not isinstance(self.warm_up, bool):
+            raise ValueError(f"warm_up must be None, True or False, got {self.warm_up!r}")
+
+    def treatments(self) -> tuple[Treatment, ...]:
+        return (Treatment(self._codec(), self.plan),)
+
+    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+        assert self.bypass_size is not None
+        if gradient.dtype not in _DTYPES or gradient.elements < max(self.bypass_size, 1):
+            return None
+        return self.treatments()[0]

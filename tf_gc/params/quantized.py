@@ -1,0 +1,49 @@
+"""Automatic scales and several levels, in as many bits an element as the user chooses."""
+
+import dataclasses
+
+from tf_gc.codecs import NativeCodec
+from tf_gc.params.codec_params import BYPASS_SIZE, CodecParams
+
+# By the bits of an element: the codec.
+_KINDS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantized(CodecParams):
+    """Sends each gradient element in so many bits and keeps the rest in a residual.
+
+    Each block of 128 elements has its own scale s, found from the magnitudes in the block, which
+    takes another 0.125 bits an element.
+
+    Attributes:
+      bits: how many bits an element takes, from 1 to 4. With 3 (the default) an element is sent
+        as 0 or as plus or minus 5/32, 1/2 or 1 of s, whichever is nearest; with 4 as 0 or plus or
+        minus 1/32, 1/8, 1/4, 3/8, 1/2, 3/4 or 1 of s. Levels that lie closer together towards zero
+        also send a coordinate near its own size that is much smaller than the largest of its block
+        (nonuniform quantization, NUQSGD, Ramezani-Kebrya et al. 2021). 2 bits are `TwoBit()`, 1 is
+        `OneBit()`. docs/precision.md says what each costs and gains.
+      bypass_size: tensors with fewer elements are reduced in full precision. `None` chooses 2,048.
+      plan: who sends what to whom, as in `TwoBit`.
+      sum_layers: how many messages, 1 or 2, a sum takes in a "scatter_gather", as in `TwoBit`.
+        `None` means 2.
+      warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
+
+    Raises:
+      ValueError: if an attribute has another value.
+    """
+
+    bits: int = 3
+    bypass_size: int | None = None
+    plan: str = "auto"
+    sum_layers: int | None = None
+    warm_up: bool | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits not in _KINDS:
+            raise ValueError(f"bits must be one of {list(_KINDS)}, got {self.bits!r}")
+        self._settle(BYPASS_SIZE, sum_layers=2, warm_up=True)
+
+    def _codec(self) -> NativeCodec:
+        assert self.sum_layers is not None
+        return NativeCodec(_KINDS[self.bits], "auto", self.sum_layers)
