@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     Counter<Fields> counter;
     const int64_t codes = CodesOffset<Fields::kCodec>(block);
     const int64_t scale = ScaleOffset(layout, block);
-    ForEachRow(
+    ForEachRow<4>(
         params.rows,
         [=](const uint8_t* row) {
           return Fields::Load(lane, row + codes,

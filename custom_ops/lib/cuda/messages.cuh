@@ -68,14 +68,17 @@ __device__ inline const uint8_t* AddBatch(const uint8_t* row, int64_t size,
 }
 
 // Calls load(row) and then add() with the result for all rows, in their order.
-template <typename Load, typename Add>
+// Loads up to kAtOnce rows, 2 or 4, before it adds them.
+template <int kAtOnce, typename Load, typename Add>
 __device__ inline void ForEachRow(const RowTable& rows, Load load, Add add) {
   const int64_t size = rows.layout.size;
   for (int group = 0; group < rows.groups; ++group) {
     const uint8_t* row = rows.first[group];
     int left = rows.starts[group + 1] - rows.starts[group];
-    for (; left >= 4; left -= 4) row = AddBatch<4>(row, size, load, add);
-    if (left >= 2) row = AddBatch<2>(row, size, load, add);
+    if constexpr (kAtOnce == 4) {
+      for (; left >= 4; left -= 4) row = AddBatch<4>(row, size, load, add);
+    }
+    for (; left >= 2; left -= 2) row = AddBatch<2>(row, size, load, add);
     if (left % 2 != 0) row = AddBatch<1>(row, size, load, add);
   }
 }
@@ -84,6 +87,7 @@ __device__ inline void ForEachRow(const RowTable& rows, Load load, Add add) {
 //
 // A decoder has
 //   kCodec                    a codec with its codes
+//   kRowsAtOnce               so many rows' Loaded fit into the registers
 //   Loaded                    what a lane needs of a block, as it is in memory
 //   Load(lane, codes, scale)  of the block at these places in a message
 //   Values(lane, loaded, unit, v)  the values of the lane's elements
@@ -109,6 +113,7 @@ template <bool kScaled>
 struct TwoBitDecoder {
   static constexpr Codec kCodec =
       kScaled ? Codec::kTwoBitAuto : Codec::kTwoBitFixed;
+  static constexpr int kRowsAtOnce = 4;
 
   struct Loaded {
     CodeBytesOfLane<2> codes;
@@ -158,6 +163,7 @@ struct TwoBitDecoder {
 
 struct OneBitDecoder {
   static constexpr Codec kCodec = Codec::kOneBitAuto;
+  static constexpr int kRowsAtOnce = 4;
 
   struct Loaded {
     CodeBytesOfLane<1> codes;
@@ -184,6 +190,7 @@ struct OneBitDecoder {
 template <typename Definition, int kMagnitudeBits>
 struct LevelsDecoder {
   static constexpr Codec kCodec = Definition::kCodec;
+  static constexpr int kRowsAtOnce = 2;
   using Plane = CodeBytesOfLane<1, Order::kFirstLow>;
 
   struct Loaded {
@@ -224,6 +231,7 @@ using FourBitDecoder = LevelsDecoder<FourBit, 3>;
 template <int kBits>
 struct CountsDecoder {
   static constexpr Codec kCodec = CountsCodec(kBits);
+  static constexpr int kRowsAtOnce = 4;
 
   // Holds the counts of four elements.
   using Word =
@@ -279,7 +287,7 @@ __device__ inline void AddRows(const RowTable& rows, int block, int lane,
                                float unit, float* sums) {
   const int64_t codes = CodesOffset<Decoder::kCodec>(block);
   const int64_t scale = ScaleOffset(rows.layout, block);
-  ForEachRow(
+  ForEachRow<Decoder::kRowsAtOnce>(
       rows,
       [=](const uint8_t* row) {
         return Decoder::Load(lane, row + codes,
