@@ -80,6 +80,7 @@ def main() -> None:
         "none": tf_gc.CompressedMirroredStrategy(devices, tf_gc.NoCompression()),
         "2bit fixed": tf_gc.CompressedMirroredStrategy(devices, tf_gc.TwoBit(0.01)),
         "2bit auto": tf_gc.CompressedMirroredStrategy(devices, tf_gc.TwoBit()),
+        "default": tf_gc.CompressedMirroredStrategy(devices),
     }
     runs = {
         name: report.timed(build(strategy, options), options.steps)

@@ -115,8 +115,8 @@ def check_sums(
 
 
 def count_case(family: Family, rng: Rng) -> Case:
-    if family.threshold is None:
-        family = dataclasses.replace(family, threshold=0.5)
+    if family.threshold is None:  # which has no counts
+        family = Family("one_bit" if family.name == "one_bit" else "two_bit", 0.5)
     blocks = int(rng.integers(0, 5))
     replicas = int(rng.choice([1, 2, 7, 8, 9]))
     message = family.format()

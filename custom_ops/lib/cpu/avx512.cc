@@ -8,6 +8,7 @@
 // GCC's own header makes undefined registers so that it warns of them (GCC bug
 // 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
 #include <immintrin.h>
