@@ -3,7 +3,7 @@
 Measures nothing. The first picture shows the time of a step by the rate of the links, stock
 strategy against tf_gc; it is drawn from results/network_*.json, which network.py writes. The second
 shows perplexity over steps, without and with compression, and the difference between the two; it
-is drawn from results/convergence.json, which convergence.py writes. Each picture names its sources.
+is drawn from results/quality_runs.jsonl, which quality.py writes. Each picture names its sources.
 
     python benchmarks/overview.py
 """
@@ -42,14 +42,11 @@ STEP_TIME = {
 }
 RATES = {"100mbit": (0.1, "100 Mbit/s"), "1gbit": (1, "1 Gbit/s"), "10gbit": (10, "10 Gbit/s")}
 
-# Task and optimizer, by the title of its panel.
-TRAINING = {
-    "LSTM with Adam, which loses most": ("language LSTM", "adam"),
-    "Transformer with AdamW": ("language transformer", "adamw"),
-}
+# The cell of quality_cells.py, by the title of its panel.
+TRAINING = {"GRU with Nadam": "GRU, Nadam", "LSTM with Nadam, set aside": "LSTM, Nadam"}
 LINES = {
-    "auto all-gather": ("tf_gc, all-gather", ORANGE, "-"),
-    "auto scatter-gather": ("tf_gc, scatter-gather", BLUE, (0, (4, 2))),
+    "all-gather": ("tf_gc, all-gather", ORANGE, "-"),
+    "scatter-gather": ("tf_gc, scatter-gather", BLUE, (0, (4, 2))),
 }
 
 
@@ -129,20 +126,20 @@ def _millions(count: int) -> str:
 
 def draw_training() -> Any:
     """Draws a column for each task: the curves, and below them how far they are apart."""
-    runs = load("convergence")["runs"]
+    runs = [json.loads(line) for line in (report.RESULTS / "quality_runs.jsonl").open()]
     figure, every_axes = plt.subplots(
         2, len(TRAINING), figsize=(11.5, 5.6), sharex="col", height_ratios=(3, 2)
     )
-    for i, (title, (task, optimizer)) in enumerate(TRAINING.items()):
-        mine = [run for run in runs if (run["task"], run["optimizer"]) == (task, optimizer)]
+    for i, (title, cell) in enumerate(TRAINING.items()):
+        mine = [run for run in runs if run["cell"] == cell]
         _training_column(*every_axes[:, i], title, mine)
     every_axes[0, 0].set_ylabel("test perplexity")
     every_axes[1, 0].set_ylabel("difference in\nperplexity")
     figure.suptitle("Perplexity over steps, without and with compression", weight="bold")
     _finish(
         figure,
-        "benchmarks/results/convergence.json: means over seeds, 4 replicas, the untrained model is "
-        "above the axes.\nGrey band: the standard deviation of the seeds without compression. "
+        "benchmarks/results/quality_runs.jsonl: means over seeds, 4 replicas; the untrained model "
+        "is above the axes.\nGrey band: the standard deviation of the seeds without compression. "
         "Less is better.",
     )
     return figure

@@ -10,6 +10,7 @@ at any time, and several processes may share the work by `--part`.
     python benchmarks/quality.py --tune
     python benchmarks/quality.py --quick
     python benchmarks/quality.py --part 1/2 & python benchmarks/quality.py --part 2/2
+    python benchmarks/quality.py --report
 """
 
 import argparse
@@ -138,7 +139,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
     parser.add_argument("--tune", action="store_true", help="choose the learning rates")
-    parser.add_argument("--draw", action="store_true", help="write the table and the pictures")
+    parser.add_argument(
+        "--report", action="store_true", help="train nothing: table and pictures of what is there"
+    )
     parser.add_argument("--directory", type=Path, default=report.RESULTS, help="of the results")
     options = parser.parse_args()
     if options.quick:
@@ -243,6 +246,9 @@ def set_devices() -> None:
 
 def main() -> None:
     options = parse_options()
+    if options.report:
+        write_report(options.directory)
+        return
     set_devices()
     rates_path = options.directory / "quality_rates.jsonl"
     if options.tune:
@@ -253,12 +259,19 @@ def main() -> None:
     if missing:
         sys.exit(f"no learning rates for {missing}: run with --tune first")
     runs = measure(options, options.directory / "quality_runs.jsonl", rates)
+    quality_report.show(quality_report.summarize(runs))
+
+
+def write_report(directory: Path) -> None:
+    """Writes a table and the pictures of all recorded runs."""
+    recorded = quality_report.lines(directory / "quality_runs.jsonl")
+    runs = [run for run in recorded if run["variant"] in VARIANTS]
     rows = quality_report.summarize(runs)
     quality_report.show(rows)
-    if options.draw:
-        quality_report.write_table(rows, options.directory / "quality.md")
-        quality_plot.draw_cells(runs, options.directory / "quality.png")
-        quality_plot.draw_precision(rows, BITS, options.directory / "quality_precision.png")
+    main_rows = [row for row in rows if row["variant"] in MAIN_VARIANTS]
+    quality_report.write_table(main_rows, directory / "quality.md")
+    quality_plot.draw_cells(runs, directory / "quality.png")
+    quality_plot.draw_precision(rows, BITS, directory / "quality_precision.png")
 
 
 if __name__ == "__main__":

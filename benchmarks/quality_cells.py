@@ -103,7 +103,7 @@ CELLS = (
     Cell("LSTM", "Adafactor", replicas=8),
     _set_aside("LSTM", "Nadam"),
     Cell("transformer", "AdamW"),
-    Cell("transformer", "Lamb", replicas=16),
+    Cell("transformer", "Lamb", replicas=8),
     _set_aside("transformer", "Adam, averaged"),
     Cell("embeddings", "Adagrad"),
     Cell("embeddings", "RMSprop"),

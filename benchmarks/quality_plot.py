@@ -71,31 +71,35 @@ def _panel(axes: Any, cell: Cell, variants: dict[str, list[Sequence[float]]], ev
 
 
 def draw_precision(rows: list[dict[str, Any]], bits: dict[str, float], path: Path) -> None:
-    """Draws how much worse training ends by the bits of an element, a dot for each cell.
+    """Draws how much worse training ends by the bits of an element, a line for each cell.
 
     Args:
-      rows: of `quality_report.summarize`.
+      rows: of `quality_report.summarize`; cells without all of the variants are left out.
       bits: of an element, by variant.
       path: of the picture.
     """
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    by_cell: dict[str, dict[str, float]] = collections.defaultdict(dict)
     for row in rows:
-        if row["variant"] in bits:
-            color = ORANGE if row["set_aside"] else BLUE
-            place = bits[row["variant"]] * (1.02 if row["set_aside"] else 0.98)
-            axes.plot(place, row["bars"], "o", color=color, alpha=0.55, markersize=5)
-    for variant, place in bits.items():
-        mine = [row["bars"] for row in rows if row["variant"] == variant]
-        if mine:
-            axes.plot(place, statistics.mean(mine), "_", color=INK, markersize=26)
+        by_cell[row["cell"]][row["variant"]] = row["bars"]
+    complete = {cell: found for cell, found in by_cell.items() if bits.keys() <= found.keys()}
+    figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
+    for i, (cell, found) in enumerate(complete.items()):
+        color, style = f"C{i % 10}", "-" if i < 10 else "--"
+        worse = [found[variant] for variant in bits]
+        axes.plot(list(bits.values()), worse, "o", color=color, linestyle=style, label=cell)
+    if complete:
+        means = [statistics.mean(found[v] for found in complete.values()) for v in bits]
+        axes.plot(list(bits.values()), means, color=INK, linewidth=3, label="mean")
     axes.axhline(1, color=GREY, linestyle=":")
-    axes.axhline(0, color=INK, linewidth=0.8)
-    axes.set_yscale("symlog", linthresh=1)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_yscale("symlog", linthresh=2)
+    axes.yaxis.set_major_locator(ticker.FixedLocator([-5, -2, -1, 0, 1, 2, 5, 10, 20, 50]))
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.set_xticks(list(bits.values()))
     axes.set_xlabel("bits an element, with scales")
-    axes.set_ylabel("worse than uncompressed, in units of the bar")
-    axes.set_title(
-        "blue: cells that choices were made by; orange: set aside; line: mean", fontsize=9
-    )
+    axes.set_ylabel("worse than uncompressed training,\nin units of the bar (dotted)")
     axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)

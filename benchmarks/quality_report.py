@@ -1,7 +1,6 @@
 """The results of benchmarks/quality.py: lines of JSON, and a table."""
 
 import json
-import math
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -75,7 +74,8 @@ def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
     spread = base_spread = error = 0.0
     if len(pairs) > 1:
         spread, base_spread = statistics.stdev(final), statistics.stdev(base_final)
-        error = math.hypot(spread, base_spread) / len(pairs) ** 0.5 / unit
+        differences = [mine - other for mine, other in zip(final, base_final, strict=True)]
+        error = statistics.stdev(differences) / len(pairs) ** 0.5 / unit
     # Curves are of the weights themselves, and the final values may be of averaged ones.
     last = statistics.mean(base_run["curve"][-2] for _, base_run in pairs)
     goal, every = metric.nearly(max(base, last)), pairs[0][0]["every"]
