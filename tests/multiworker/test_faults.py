@@ -26,15 +26,18 @@ STILL = ("DeadlineExceededError", "UnavailableError")
 LOST = ("Connection reset", "Broken pipe", "Socket closed")
 
 
+CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)
+
+
 class TensorFlowCrashError(Exception):
-    """A worker ended by signal 11."""
+    """A worker ended by one of the signals of a crash."""
 
 
 def again_after_a_crash(test: Callable[..., None]) -> Callable[..., None]:
     """Lets a test begin again, twice at most, after TensorFlow crashed.
 
     TensorFlow 2.21's RingGather crashes now and then when collectives time out on
-    several workers at once: a worker then ends by signal 11 where it would raise an error.
+    several workers at once: a worker then ends by signal 11 or 6 where it would raise an error.
     """
 
     @functools.wraps(test)
@@ -55,7 +58,7 @@ def run(scenario: str, *arguments: Any, workers: int = 2, **options: Any) -> lis
     outcomes = cluster.run(
         f"fault_scenarios:{scenario}", *arguments, workers=workers, may_fail=True, **options
     )
-    if any(o.value is None and o.returncode == -signal.SIGSEGV for o in outcomes):
+    if any(o.value is None and o.returncode in CRASHES for o in outcomes):
         raise TensorFlowCrashError(outcomes)
     assert all(outcome.value is not None for outcome in outcomes), outcomes
     reports = [outcome.value for outcome in outcomes]
