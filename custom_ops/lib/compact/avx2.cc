@@ -1,0 +1,41 @@
+// The functions of functions.h for AVX2 with BMI2.
+
+#include "custom_ops/lib/compact/functions.h"
+
+#if TF_GC_X86_64
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "custom_ops/lib/compact/bits.h"
+#include "custom_ops/lib/compact/frequencies.h"
+#include "custom_ops/lib/cpu/simd_target.h"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+TF_GC_BEGIN_TARGET("avx2,bmi2,popcnt")
+
+#include "custom_ops/lib/compact/states_avx2.h"
+
+namespace tf_gc {
+namespace avx2 {
+namespace {
+#include "custom_ops/lib/compact/mask_bmi2.inc"
+// Uses what the two files above define.
+#include "custom_ops/lib/compact/functions.inc"
+}  // namespace
+}  // namespace avx2
+}  // namespace tf_gc
+
+TF_GC_END_TARGET
+
+namespace tf_gc {
+
+const CompactFunctions& Avx2CompactFunctions() {
+  return avx2::kCompactFunctions;
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_X86_64

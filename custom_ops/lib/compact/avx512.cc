@@ -1,0 +1,48 @@
+// The functions of functions.h for AVX-512 with BMI2.
+
+#include "custom_ops/lib/compact/functions.h"
+
+#if TF_GC_X86_64
+
+#if !defined(__clang__)
+// GCC's own header makes undefined registers so that it warns of them (GCC bug
+// 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "custom_ops/lib/compact/bits.h"
+#include "custom_ops/lib/compact/frequencies.h"
+#include "custom_ops/lib/cpu/simd_target.h"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+TF_GC_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt")
+
+#include "custom_ops/lib/compact/states_avx512.h"
+
+namespace tf_gc {
+namespace avx512 {
+namespace {
+#include "custom_ops/lib/compact/mask_bmi2.inc"
+// Uses what the two files above define.
+#include "custom_ops/lib/compact/functions.inc"
+}  // namespace
+}  // namespace avx512
+}  // namespace tf_gc
+
+TF_GC_END_TARGET
+
+namespace tf_gc {
+
+const CompactFunctions& Avx512CompactFunctions() {
+  return avx512::kCompactFunctions;
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_X86_64

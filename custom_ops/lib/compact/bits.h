@@ -1,0 +1,63 @@
+// Bits that are picked out of words and put back, for processors without
+// instructions for it, and streams of such bits.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/numbers/host_device.h"
+
+namespace tf_gc {
+
+constexpr uint64_t kEvenBits = 0x5555555555555555;
+
+// Where the bits of a mask go if they are picked out, in six steps: step i
+// moves the bits of `moves[i]` down by 1 << i (Warren, Hacker's Delight,
+// "Compress").
+struct BitMoves {
+  uint64_t mask;
+  uint64_t moves[6];
+
+  TF_GC_HOST_DEVICE explicit BitMoves(uint64_t bits) : mask(bits), moves() {
+    uint64_t zeros_below = ~bits << 1;  // counted, for each bit, modulo 2
+    for (int i = 0; i < 6; ++i) {
+      uint64_t parity = zeros_below;
+      for (int shift = 1; shift < 64; shift *= 2) parity ^= parity << shift;
+      moves[i] = parity & bits;
+      bits = (bits ^ moves[i]) | (moves[i] >> (1 << i));
+      zeros_below &= ~parity;
+    }
+  }
+
+  // Moves the bits of `word` that are in the mask to the lowest places.
+  TF_GC_HOST_DEVICE uint64_t PickOut(uint64_t word) const {
+    word &= mask;
+    for (int i = 0; i < 6; ++i) {
+      const uint64_t moved = word & moves[i];
+      word = (word ^ moved) | (moved >> (1 << i));
+    }
+    return word;
+  }
+
+  // Moves the lowest bits of `word` to the places of the mask.
+  TF_GC_HOST_DEVICE uint64_t PutBack(uint64_t word) const {
+    for (int i = 5; i >= 0; --i) {
+      const uint64_t moved = word << (1 << i);
+      word = (word & ~moves[i]) | (moved & moves[i]);
+    }
+    return word & mask;
+  }
+};
+
+TF_GC_HOST_DEVICE inline uint64_t PickOutBits(uint64_t word, uint64_t mask) {
+  return BitMoves(mask).PickOut(word);
+}
+
+TF_GC_HOST_DEVICE inline uint64_t PutBackBits(uint64_t word, uint64_t mask) {
+  return BitMoves(mask).PutBack(word);
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_

@@ -1,0 +1,366 @@
+// Packs and unpacks segments, and what a message has around them.
+
+#include "custom_ops/lib/compact/compact.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "custom_ops/lib/compact/frequencies.h"
+#include "custom_ops/lib/compact/functions.h"
+#include "custom_ops/lib/compact/processor.h"
+#include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+namespace tf_gc {
+namespace {
+
+// The blocks of a segment in a packed message.
+struct Blocks {
+  Codec codec;
+  int64_t count;
+  int64_t code_bytes;   // of all
+  int64_t scale_bytes;  // of all, 0 if there are none
+
+  Blocks(Codec c, int64_t blocks)
+      : codec(c),
+        count(blocks),
+        code_bytes(blocks * CodeBytes(c)),
+        scale_bytes(HasScales(c) ? blocks * kScaleBytes : 0) {}
+};
+
+constexpr int64_t kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
+constexpr int64_t kScaleRows = kSegmentBlocks / kCoderLanes;
+
+// The high bytes of a segment's scales.
+struct HighBytes {
+  uint8_t bytes[kSegmentBlocks];
+};
+
+// What packing a segment takes besides its input and output.
+struct Workspace {
+  SegmentParts parts;
+  HighBytes high;
+  uint16_t words[(kMapRows + kScaleRows + 1) * kRowWords + kStateWords];
+};
+
+// Puts zeros after `bytes` bytes up to a multiple of 8. Returns its end.
+uint8_t* Pad(uint8_t* start, int64_t bytes) {
+  const int64_t padded = RoundUp(bytes, 8);
+  std::memset(start + bytes, 0, static_cast<size_t>(padded - bytes));
+  return start + padded;
+}
+
+uint8_t* Append(const void* from, int64_t bytes, uint8_t* to) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+  return Pad(to, bytes);
+}
+
+struct Tables {
+  uint16_t map[kMapSymbols];
+  uint16_t scale[kScaleSymbols];
+};
+
+// Counts the symbols of a part of the blocks.
+Tables CountSymbols(Codec codec, const MessageLayout& layout,
+                    const uint8_t* message) {
+  uint32_t map[kMapSymbols] = {};
+  uint32_t scale[kScaleSymbols] = {};
+  ActiveCompactFunctions().count(codec, layout.Codes(message, 0), layout.blocks,
+                                 map);
+  if (HasScales(codec)) {
+    const uint16_t* const scales = layout.Scales(message, 0);
+    for (int64_t block = 0; block < layout.blocks; block += kSampledBlocks) {
+      ++scale[scales[block] >> 8 & (kScaleSymbols - 1)];
+    }
+  }
+  Tables tables;
+  Normalize(map, kMapSymbols, tables.map);
+  Normalize(scale, kScaleSymbols, tables.scale);
+  return tables;
+}
+
+struct Coder {
+  CodingTable map;
+  CodingTable scale;
+
+  explicit Coder(const Tables& tables)
+      : map(tables.map, kMapSymbols), scale(tables.scale, kScaleSymbols) {}
+};
+
+struct Decoder {
+  DecodingTable map;
+  DecodingTable scale;
+
+  explicit Decoder(const Tables& tables)
+      : map(tables.map, kMapSymbols), scale(tables.scale, kScaleSymbols) {}
+};
+
+// Writes a segment as it is in the message.
+SegmentHeader CopySegment(const Blocks& blocks, const uint8_t* codes,
+                          const uint8_t* scales, uint8_t* to) {
+  std::memcpy(to, codes, static_cast<size_t>(blocks.code_bytes));
+  if (blocks.scale_bytes > 0) {
+    std::memcpy(to + blocks.code_bytes, scales,
+                static_cast<size_t>(blocks.scale_bytes));
+  }
+  Pad(to, blocks.code_bytes + blocks.scale_bytes);
+  return {};
+}
+
+// Takes scales apart. False if one is below zero.
+bool SplitScales(const uint8_t* scales, int64_t count, uint8_t* low,
+                 uint8_t* high) {
+  uint8_t all = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    low[i] = scales[2 * i];
+    high[i] = scales[2 * i + 1];
+    all |= high[i];
+  }
+  return all < kScaleSymbols;
+}
+
+// Writes a segment, which takes at most PlainBytes() bytes.
+SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
+                          const uint8_t* codes, const uint8_t* scales,
+                          Workspace* space, uint8_t* to) {
+  SegmentHeader header = {};
+  SegmentParts& parts = space->parts;
+  uint8_t low[kSegmentBlocks + 8];
+  const bool scaled = blocks.scale_bytes > 0;
+  const auto& functions = ActiveCompactFunctions();
+  if (!functions.split(blocks.codec, codes, blocks.count, &parts, &header) ||
+      (scaled && !SplitScales(scales, blocks.count, low, space->high.bytes))) {
+    return CopySegment(blocks, codes, scales, to);
+  }
+  const SegmentLayout rows = LayoutOf(blocks.codec, blocks.count, header);
+  uint32_t states[kCoderLanes];
+  std::fill_n(states, kCoderLanes, kLowestState);
+  uint16_t* words = space->words;
+  if (scaled) {
+    std::fill(space->high.bytes + blocks.count,
+              space->high.bytes + rows.scale_rows * kCoderLanes, uint8_t{0});
+    words = functions.code(coder.scale, space->high.bytes, rows.scale_rows,
+                           states, words);
+  }
+  std::fill(parts.map + blocks.count * kMapBytes,
+            parts.map + rows.map_rows * kCoderLanes, uint8_t{0});
+  words = functions.code(coder.map, parts.map, rows.map_rows, states, words);
+  std::memcpy(words, states, sizeof states);
+  header.words = static_cast<uint32_t>(words - space->words + kStateWords);
+
+  const SegmentLayout layout = LayoutOf(blocks.codec, blocks.count, header);
+  if (layout.size >= PlainBytes(blocks.codec, blocks.count)) {
+    return CopySegment(blocks, codes, scales, to);
+  }
+  to = Append(space->words, 2 * int64_t{header.words}, to);
+  if (scaled) to = Append(low, blocks.count, to);
+  const int64_t bits = BytesOfBits(header.nonzeros);
+  to = Append(parts.signs, bits, to);
+  for (int i = 0; i + 1 < MagnitudeBits(blocks.codec); ++i) {
+    to = Append(parts.planes[i], bits, to);
+  }
+  Append(parts.lowest, BytesOfBits(header.lowest), to);
+  return header;
+}
+
+int64_t CountBits(const uint8_t* a, const uint8_t* b, int64_t bytes) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < bytes; i += 8) {
+    uint64_t x, y;
+    std::memcpy(&x, a + i, sizeof x);
+    std::memcpy(&y, b + i, sizeof y);
+    count += __builtin_popcountll(x | y);
+  }
+  return count;
+}
+
+// Reads a segment of the size that its header says, and up to 8 bytes more.
+// False if it is broken.
+bool UnpackSegment(const Decoder& decoder, const Blocks& blocks,
+                   const SegmentHeader& header, const uint8_t* from,
+                   uint8_t* codes, uint8_t* scales) {
+  if (header.words == 0) {
+    std::memcpy(codes, from, static_cast<size_t>(blocks.code_bytes));
+    if (blocks.scale_bytes > 0) {
+      std::memcpy(scales, from + blocks.code_bytes,
+                  static_cast<size_t>(blocks.scale_bytes));
+    }
+    return header.nonzeros == 0 && header.lowest == 0;
+  }
+  const SegmentLayout layout = LayoutOf(blocks.codec, blocks.count, header);
+  if (header.words < kStateWords) return false;
+  const uint16_t* const words = reinterpret_cast<const uint16_t*>(from);
+  const uint16_t* end = words + header.words - kStateWords;
+  uint32_t states[kCoderLanes];
+  std::memcpy(states, end, sizeof states);
+  uint8_t map[kSegmentBlocks * kMapBytes];
+  const auto& functions = ActiveCompactFunctions();
+  end = functions.decode(decoder.map, words, end, layout.map_rows, states, map);
+  if (end == nullptr) return false;
+  if (blocks.scale_bytes > 0) {
+    uint8_t high[kSegmentBlocks];
+    end = functions.decode(decoder.scale, words, end, layout.scale_rows, states,
+                           high);
+    if (end == nullptr) return false;
+    const uint8_t* const low = from + layout.scales_offset;
+    for (int64_t i = 0; i < blocks.count; ++i) {
+      scales[2 * i] = low[i];
+      scales[2 * i + 1] = high[i];
+    }
+  }
+  const bool complete =
+      end == words &&
+      std::all_of(states, states + kCoderLanes,
+                  [](uint32_t state) { return state == kLowestState; });
+  const int64_t map_bytes = blocks.count * kMapBytes;
+  if (!complete || CountBits(map, map, map_bytes) != header.nonzeros) {
+    return false;
+  }
+  const int64_t bits = BytesOfBits(header.nonzeros);
+  const SegmentBits parts = {
+      map,
+      from + layout.signs_offset,
+      {from + layout.planes_offset, from + layout.planes_offset + bits},
+      from + layout.lowest_offset};
+  const int planes = MagnitudeBits(blocks.codec) - 1;
+  const int64_t above =
+      planes == 0 ? 0
+                  : CountBits(parts.planes[0], parts.planes[planes - 1], bits);
+  if (above != header.lowest) return false;
+  functions.join(blocks.codec, parts, blocks.count, codes);
+  return true;
+}
+
+// Where the blocks of a segment are in a message.
+struct SegmentOf {
+  Blocks blocks;
+  int64_t codes_offset;
+  int64_t scales_offset;
+
+  SegmentOf(Codec codec, const MessageLayout& layout, int64_t segment)
+      : blocks(codec, BlocksInSegment(layout.blocks, segment)),
+        codes_offset(layout.codes_offset +
+                     segment * kSegmentBlocks * layout.code_bytes),
+        scales_offset(layout.scales_offset +
+                      segment * kSegmentBlocks * kScaleBytes) {}
+};
+
+int64_t CopyMessage(const MessageLayout& layout, const uint8_t* message,
+                    uint8_t* compact) {
+  std::memcpy(compact, message, static_cast<size_t>(layout.size));
+  return layout.size;
+}
+
+}  // namespace
+
+int64_t PackCapacity(Codec codec, const MessageLayout& layout) {
+  int64_t size = SegmentsStart(layout.blocks);
+  for (int64_t i = 0; i < NumSegments(layout.blocks); ++i) {
+    size += PlainBytes(codec, BlocksInSegment(layout.blocks, i));
+  }
+  return std::max(CompactBytes(size), layout.size);
+}
+
+int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
+             uint8_t* compact, const RunTasks& run) {
+  const int64_t segments = NumSegments(layout.blocks);
+  const int64_t start = SegmentsStart(layout.blocks);
+  if (CompactBytes(start) >= layout.size) {
+    return CopyMessage(layout, message, compact);
+  }
+  const Tables tables = CountSymbols(codec, layout, message);
+  const Coder coder(tables);
+  // Each segment goes where it would be if none got smaller.
+  const int64_t stride = PlainBytes(codec, kSegmentBlocks);
+  std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
+  run(segments, [&](int64_t i) {
+    const SegmentOf segment(codec, layout, i);
+    const auto space = std::make_unique<Workspace>();
+    headers[static_cast<size_t>(i)] =
+        PackSegment(coder, segment.blocks, message + segment.codes_offset,
+                    message + segment.scales_offset, space.get(),
+                    compact + start + i * stride);
+  });
+
+  int64_t end = start;
+  for (int64_t i = 0; i < segments; ++i) {
+    const int64_t size = SegmentBytes(codec, BlocksInSegment(layout.blocks, i),
+                                      headers[static_cast<size_t>(i)]);
+    std::memmove(compact + end, compact + start + i * stride,
+                 static_cast<size_t>(size));
+    end += size;
+  }
+  const int64_t bytes = CompactBytes(end);
+  if (bytes >= layout.size) return CopyMessage(layout, message, compact);
+  std::memset(compact + end, 0, static_cast<size_t>(bytes - end));
+
+  MessageHeader header;
+  std::memcpy(&header, message, sizeof header);
+  header.magic = kCompactMagic;
+  std::memcpy(compact, &header, sizeof header);
+  std::memcpy(compact + kMapTableOffset, tables.map, sizeof tables.map);
+  std::memcpy(compact + kScaleTableOffset, tables.scale, sizeof tables.scale);
+  std::memcpy(compact + kSegmentsOffset, headers.data(),
+              headers.size() * sizeof(SegmentHeader));
+  return bytes;
+}
+
+bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
+            int64_t size, uint8_t* message, const RunTasks& run) {
+  MessageHeader header;
+  if (size < static_cast<int64_t>(sizeof header)) return false;
+  std::memcpy(&header, compact, sizeof header);
+  if (header.magic == kWireMagic) {
+    if (size < layout.size) return false;
+    std::memcpy(message, compact, static_cast<size_t>(layout.size));
+    return true;
+  }
+  const int64_t start = SegmentsStart(layout.blocks);
+  if (header.magic != kCompactMagic || header.blocks != layout.blocks ||
+      header.codec != static_cast<uint8_t>(codec) ||
+      size < CompactBytes(start)) {
+    return false;
+  }
+  Tables tables;
+  std::memcpy(tables.map, compact + kMapTableOffset, sizeof tables.map);
+  std::memcpy(tables.scale, compact + kScaleTableOffset, sizeof tables.scale);
+  if (!AreFrequencies(tables.map, kMapSymbols) ||
+      !AreFrequencies(tables.scale, kScaleSymbols)) {
+    return false;
+  }
+  const int64_t segments = NumSegments(layout.blocks);
+  std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
+  std::memcpy(headers.data(), compact + kSegmentsOffset,
+              headers.size() * sizeof(SegmentHeader));
+  std::vector<int64_t> starts(static_cast<size_t>(segments));
+  int64_t end = start;
+  for (int64_t i = 0; i < segments; ++i) {
+    const int64_t blocks = BlocksInSegment(layout.blocks, i);
+    const size_t n = static_cast<size_t>(i);
+    starts[n] = end;
+    end += SegmentBytes(codec, blocks, headers[n]);
+    if (CompactBytes(end) > size) return false;
+  }
+  const auto decoder = std::make_unique<Decoder>(tables);
+  std::atomic<bool> whole = true;
+  run(segments, [&](int64_t i) {
+    const size_t n = static_cast<size_t>(i);
+    const SegmentOf segment(codec, layout, i);
+    if (!UnpackSegment(*decoder, segment.blocks, headers[n],
+                       compact + starts[n], message + segment.codes_offset,
+                       message + segment.scales_offset)) {
+      whole.store(false, std::memory_order_relaxed);
+    }
+  });
+  header.magic = kWireMagic;
+  std::memcpy(message, &header, sizeof header);
+  std::memset(message + layout.padding_offset, 0,
+              static_cast<size_t>(layout.size - layout.padding_offset));
+  return whole;
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,41 @@
+// The compact wire on the CPU: packs messages by the frequency of their codes,
+// and unpacks them. No loss: the unpacked message has the bytes of the first
+// one. No TensorFlow here.
+//
+// Results are the same bytes for every Target and number of threads.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_COMPACT_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_COMPACT_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+
+// Runs task(0), ..., task(tasks - 1), on any threads in any order, and returns
+// after the last one.
+using RunTasks = std::function<void(int64_t tasks,
+                                    const std::function<void(int64_t)>& task)>;
+
+// The bytes that Pack() may write, which are more than it returns.
+int64_t PackCapacity(Codec codec, const MessageLayout& layout);
+
+// Packs a message of `layout`, which is LayoutOf(codec, blocks), into at most
+// layout.size bytes. `codec` is one that IsCompactible(). Returns the number of
+// bytes, a multiple of kMessageAlignment. A message that does not get smaller
+// is copied. `message` and `compact` are aligned as WireWord is.
+int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
+             uint8_t* compact, const RunTasks& run);
+
+// Unpacks what Pack() made, and was padded to `size` bytes or not, into
+// layout.size bytes. False if these bytes are none that Pack() makes for
+// `layout`: `message` then holds anything. Reads and writes nothing outside of
+// the two arrays, whatever they hold.
+bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
+            int64_t size, uint8_t* message, const RunTasks& run);
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_COMPACT_H_

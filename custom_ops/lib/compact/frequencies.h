@@ -1,0 +1,100 @@
+// The frequencies of symbols, and what coding and decoding look up: on the CPU
+// and in CUDA kernels.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/numbers/host_device.h"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+namespace tf_gc {
+
+// Every kSampledBlocks-th block is counted. The number is odd, so that it does
+// not keep step with the rows of a matrix.
+constexpr int64_t kSampledBlocks = 7;
+
+// The frequency of a symbol that was counted `count` times out of `total`, but
+// for what rounding leaves. No frequency is 0, since what was not counted may
+// still occur.
+TF_GC_HOST_DEVICE inline uint32_t Frequency(int symbols, uint64_t count,
+                                            uint64_t total) {
+  const uint64_t shared = kFrequencySum - symbols;
+  return 1 + (total == 0 ? 0 : static_cast<uint32_t>(count * shared / total));
+}
+
+// Makes frequencies with the sum kFrequencySum of counts. The symbol that
+// occurs most, the first of several, gets what rounding leaves.
+inline void Normalize(const uint32_t* counts, int symbols,
+                      uint16_t* frequencies) {
+  uint64_t total = 0;
+  int most = 0;
+  for (int s = 0; s < symbols; ++s) {
+    total += counts[s];
+    if (counts[s] > counts[most]) most = s;
+  }
+  uint32_t sum = 0;
+  for (int s = 0; s < symbols; ++s) {
+    frequencies[s] =
+        static_cast<uint16_t>(Frequency(symbols, counts[s], total));
+    sum += frequencies[s];
+  }
+  frequencies[most] =
+      static_cast<uint16_t>(frequencies[most] + (kFrequencySum - sum));
+}
+
+// Whether a decoder may use them.
+inline bool AreFrequencies(const uint16_t* frequencies, int symbols) {
+  uint32_t sum = 0;
+  for (int s = 0; s < symbols; ++s) {
+    if (frequencies[s] == 0) return false;
+    sum += frequencies[s];
+  }
+  return sum == kFrequencySum;
+}
+
+// A symbol as a coder needs it: its frequency, and above that its start.
+TF_GC_HOST_DEVICE constexpr uint32_t CodingEntry(uint32_t frequency,
+                                                 uint32_t start) {
+  return frequency | start << kFrequencyBits;
+}
+
+// What the low kFrequencyBits bits of a state mean: the symbol in 8 bits, its
+// frequency, and above that the distance from its start.
+TF_GC_HOST_DEVICE constexpr uint32_t DecodingEntry(uint32_t symbol,
+                                                   uint32_t frequency,
+                                                   uint32_t distance) {
+  return symbol | frequency << 8 | distance << (8 + kFrequencyBits);
+}
+
+struct CodingTable {
+  uint32_t entries[kMapSymbols];
+
+  CodingTable(const uint16_t* frequencies, int symbols) : entries() {
+    uint32_t start = 0;
+    for (int s = 0; s < symbols; ++s) {
+      entries[s] = CodingEntry(frequencies[s], start);
+      start += frequencies[s];
+    }
+  }
+};
+
+struct DecodingTable {
+  uint32_t entries[kFrequencySum];
+
+  // `frequencies` are such as AreFrequencies() accepts.
+  DecodingTable(const uint16_t* frequencies, int symbols) {
+    uint32_t* entry = entries;
+    for (int s = 0; s < symbols; ++s) {
+      const uint32_t frequency = frequencies[s];
+      for (uint32_t i = 0; i < frequency; ++i) {
+        *entry++ = DecodingEntry(static_cast<uint32_t>(s), frequency, i);
+      }
+    }
+  }
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_

@@ -1,0 +1,70 @@
+// The functions that do the work of compact.h, a table for each instruction
+// set. Internal to the library.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_FUNCTIONS_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_FUNCTIONS_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/compact/frequencies.h"
+#include "custom_ops/lib/cpu/functions.h"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+namespace tf_gc {
+
+// Bits for each code of a segment, and what a writer of 64 bits may write
+// beyond them.
+constexpr int64_t kStreamBytes = kSegmentBlocks * kMapBytes + 16;
+
+// The parts of a segment before words are made of them, as in compact_wire.h.
+struct SegmentParts {
+  uint8_t map[kSegmentBlocks * kMapBytes];
+  uint8_t signs[kStreamBytes];
+  uint8_t planes[2][kStreamBytes];
+  uint8_t lowest[kStreamBytes];
+};
+
+// The same, of a segment on the wire, whose bits may be read to 8 bytes beyond
+// their end.
+struct SegmentBits {
+  const uint8_t* map;
+  const uint8_t* signs;
+  const uint8_t* planes[2];
+  const uint8_t* lowest;
+};
+
+// Words that a row may add, and that may be written beyond its last one.
+constexpr int64_t kRowWords = kCoderLanes;
+
+struct CompactFunctions {
+  // Counts the bytes of the nonzero maps of every kSampledBlocks-th block.
+  void (*count)(Codec codec, const uint8_t* codes, int64_t blocks,
+                uint32_t* counts);
+  // Takes the codes of some blocks apart. False if one says "not finite".
+  bool (*split)(Codec codec, const uint8_t* codes, int64_t blocks,
+                SegmentParts* parts, SegmentHeader* header);
+  // Puts the codes of some blocks together. The parts have as many bits as
+  // their codes need.
+  void (*join)(Codec codec, const SegmentBits& bits, int64_t blocks,
+               uint8_t* codes);
+  // Codes rows of bytes, from the last to the first. Returns where the next
+  // word goes; there is room for kRowWords more than that.
+  uint16_t* (*code)(const CodingTable& table, const uint8_t* bytes,
+                    int64_t rows, uint32_t* states, uint16_t* words);
+  // Decodes rows of bytes, from the first to the last. The words are those
+  // between `first` and `end`, kStateWords more follow. Returns the end of the
+  // words that are left, null if there are too few.
+  const uint16_t* (*decode)(const DecodingTable& table, const uint16_t* first,
+                            const uint16_t* end, int64_t rows, uint32_t* states,
+                            uint8_t* bytes);
+};
+
+const CompactFunctions& ScalarCompactFunctions();
+
+// Defined where TF_GC_X86_64.
+const CompactFunctions& Avx2CompactFunctions();
+const CompactFunctions& Avx512CompactFunctions();
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_FUNCTIONS_H_
