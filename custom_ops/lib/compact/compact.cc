@@ -279,7 +279,8 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
   std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
   run(segments, [&](int64_t i) {
     const SegmentOf segment(codec, layout, i);
-    const auto space = std::make_unique<Workspace>();
+    // Not make_unique(), which would set it to zeros.
+    const std::unique_ptr<Workspace> space(new Workspace);
     headers[static_cast<size_t>(i)] =
         PackSegment(coder, segment.blocks, message + segment.codes_offset,
                     message + segment.scales_offset, space.get(),
