@@ -167,17 +167,6 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   return header;
 }
 
-int64_t CountBits(const uint8_t* a, const uint8_t* b, int64_t bytes) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < bytes; i += 8) {
-    uint64_t x, y;
-    std::memcpy(&x, a + i, sizeof x);
-    std::memcpy(&y, b + i, sizeof y);
-    count += __builtin_popcountll(x | y);
-  }
-  return count;
-}
-
 // Reads a segment of the size that its header says, and up to 8 bytes more.
 // False if it is broken.
 bool UnpackSegment(const Decoder& decoder, const Blocks& blocks,
@@ -217,7 +206,8 @@ bool UnpackSegment(const Decoder& decoder, const Blocks& blocks,
       std::all_of(states, states + kCoderLanes,
                   [](uint32_t state) { return state == kLowestState; });
   const int64_t map_bytes = blocks.count * kMapBytes;
-  if (!complete || CountBits(map, map, map_bytes) != header.nonzeros) {
+  if (!complete ||
+      functions.count_either(map, map, map_bytes) != header.nonzeros) {
     return false;
   }
   const int64_t bits = BytesOfBits(header.nonzeros);
@@ -229,7 +219,8 @@ bool UnpackSegment(const Decoder& decoder, const Blocks& blocks,
   const int planes = MagnitudeBits(blocks.codec) - 1;
   const int64_t above =
       planes == 0 ? 0
-                  : CountBits(parts.planes[0], parts.planes[planes - 1], bits);
+                  : functions.count_either(parts.planes[0],
+                                           parts.planes[planes - 1], bits);
   if (above != header.lowest) return false;
   functions.join(blocks.codec, parts, blocks.count, codes);
   return true;
@@ -279,12 +270,11 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
   std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
   run(segments, [&](int64_t i) {
     const SegmentOf segment(codec, layout, i);
-    // Not make_unique(), which would set it to zeros.
-    const std::unique_ptr<Workspace> space(new Workspace);
-    headers[static_cast<size_t>(i)] =
-        PackSegment(coder, segment.blocks, message + segment.codes_offset,
-                    message + segment.scales_offset, space.get(),
-                    compact + start + i * stride);
+    // New memory for each segment would take as long as all the rest.
+    static thread_local Workspace space;
+    headers[static_cast<size_t>(i)] = PackSegment(
+        coder, segment.blocks, message + segment.codes_offset,
+        message + segment.scales_offset, &space, compact + start + i * stride);
   });
 
   int64_t end = start;

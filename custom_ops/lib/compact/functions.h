@@ -47,6 +47,9 @@ struct CompactFunctions {
   // their codes need.
   void (*join)(Codec codec, const SegmentBits& bits, int64_t blocks,
                uint8_t* codes);
+  // Counts the bits that are 1 in `a` or in `b`, which have `bytes` bytes, a
+  // multiple of 8.
+  int64_t (*count_either)(const uint8_t* a, const uint8_t* b, int64_t bytes);
   // Codes rows of bytes, from the last to the first. Returns where the next
   // word goes; there is room for kRowWords more than that.
   uint16_t* (*code)(const CodingTable& table, const uint8_t* bytes,
