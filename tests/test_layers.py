@@ -22,11 +22,12 @@ ROOMS = {
     "custom_ops/kernels": 0,
     "custom_ops/ops": 1,
     "custom_ops/lib/c_api": 2,
-    "custom_ops/lib/cpu": 3,
-    "custom_ops/lib/cuda": 3,
-    "custom_ops/lib/codec": 4,
-    "custom_ops/lib/wire": 5,
-    "custom_ops/lib/numbers": 6,
+    "custom_ops/lib/compact": 3,
+    "custom_ops/lib/cpu": 4,
+    "custom_ops/lib/cuda": 4,
+    "custom_ops/lib/codec": 5,
+    "custom_ops/lib/wire": 6,
+    "custom_ops/lib/numbers": 7,
 }
 
 # Which modules may name what is private in a library.

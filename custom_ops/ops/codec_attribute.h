@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "tensorflow/core/platform/errors.h"
 
@@ -19,6 +20,11 @@ inline std::string CodecNames(const char* quotes) {
                        [quotes](std::string* out, const CodecName& codec) {
                          absl::StrAppend(out, quotes, codec.name, quotes);
                        });
+}
+
+// The attribute as an op declares it.
+inline std::string CodecAttribute() {
+  return absl::StrCat("codec: {", CodecNames("'"), "}");
 }
 
 // Reads the attribute. `Context` is InferenceContext or OpKernelConstruction.
@@ -42,6 +48,14 @@ absl::Status ReadCodec(Context* context, Codec* codec) {
   bool automatic;
   TF_RETURN_IF_ERROR(context->GetAttr("automatic", &automatic));
   return ReadCodec(context, automatic, codec);
+}
+
+// InvalidArgument if messages of a codec have no compact form.
+inline absl::Status CheckCompactible(Codec codec) {
+  if (IsCompactible(codec)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "messages of codec ", static_cast<int>(codec),
+      " have no compact form: codes of one bit do not get smaller"));
 }
 
 }  // namespace tf_gc

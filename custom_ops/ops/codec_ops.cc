@@ -1,21 +1,10 @@
 // Interface of the ops: inputs, attributes, shape functions, documentation.
 
-#include <string>
-
-#include "absl/strings/str_cat.h"
 #include "custom_ops/ops/codec_attribute.h"
 #include "custom_ops/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 
 namespace tf_gc {
-namespace {
-
-std::string CodecAttribute() {
-  return absl::StrCat("codec: {", CodecNames("'"), "}");
-}
-
-}  // namespace
-
 REGISTER_OP("TfGc>Encode")
     .Input("gradients: K * T")
     .Input("residuals: K * resource")

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/codec_attribute.h"
 
@@ -76,6 +77,20 @@ absl::Status MergeMessages(InferenceContext* c, DimensionHandle* words) {
   return absl::OkStatus();
 }
 
+// Reads a codec whose messages have a compact form, and checks that they may
+// have so many words.
+absl::Status ReadCompactCodec(InferenceContext* c, DimensionHandle words,
+                              Codec* codec) {
+  TF_RETURN_IF_ERROR(ReadCodec(c, codec));
+  TF_RETURN_IF_ERROR(CheckCompactible(*codec));
+  if (!c->ValueKnown(words) || BlocksOf(*codec, c->Value(words)) >= 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no message of codec ", static_cast<int>(*codec), " has ",
+                   c->Value(words), " words"));
+}
+
 }  // namespace
 
 absl::Status EncodeShape(InferenceContext* c) {
@@ -131,6 +146,36 @@ absl::Status CountShape(InferenceContext* c) {
     words = c->MakeDim(LayoutOf(counts, blocks).words());
   }
   c->set_output(0, c->Matrix(1, words));
+  return absl::OkStatus();
+}
+
+absl::Status PackShape(InferenceContext* c) {
+  Codec codec;
+  ShapeHandle messages;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &messages));
+  const DimensionHandle words = c->Dim(messages, 1);
+  TF_RETURN_IF_ERROR(ReadCompactCodec(c, words, &codec));
+  DimensionHandle capacity = c->UnknownDim();
+  if (c->ValueKnown(words)) {
+    const int64_t blocks = BlocksOf(codec, c->Value(words));
+    capacity = c->MakeDim(PackCapacity(codec, LayoutOf(codec, blocks)) /
+                          static_cast<int64_t>(sizeof(WireWord)));
+  }
+  c->set_output(0, c->Matrix(c->Dim(messages, 0), capacity));
+  c->set_output(1, c->Vector(c->Dim(messages, 0)));
+  return absl::OkStatus();
+}
+
+absl::Status UnpackShape(InferenceContext* c) {
+  Codec codec;
+  ShapeHandle compact;
+  ShapeHandle scalar;
+  DimensionHandle words;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &compact));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
+  TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, &words));
+  TF_RETURN_IF_ERROR(ReadCompactCodec(c, words, &codec));
+  c->set_output(0, c->Matrix(c->Dim(compact, 0), words));
   return absl::OkStatus();
 }
 

@@ -19,6 +19,12 @@ absl::Status ReencodeShape(tensorflow::shape_inference::InferenceContext* c);
 // Count: messages to a message of counts.
 absl::Status CountShape(tensorflow::shape_inference::InferenceContext* c);
 
+// Pack: messages to compact messages and their lengths.
+absl::Status PackShape(tensorflow::shape_inference::InferenceContext* c);
+
+// Unpack: compact messages and `words` to messages.
+absl::Status UnpackShape(tensorflow::shape_inference::InferenceContext* c);
+
 }  // namespace tf_gc
 
 #endif  // TF_GC_CUSTOM_OPS_OPS_SHAPES_H_

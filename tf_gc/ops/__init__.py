@@ -2,12 +2,14 @@
 
 On GPUs an op only starts its work and does not wait for it, so two things differ from the CPU. A
 message with a wrong header gives NaN instead of an error, although lengths are checked as on the
-CPU. And the ops do not count how much a fixed threshold sends.
+CPU. And the ops do not count how much a fixed threshold sends. `pack` and `unpack` have no kernels
+for GPUs.
 """
 
 from tf_gc.ops import _library
 from tf_gc.ops.codec import decode, encode
-from tf_gc.ops.library import message_bits
+from tf_gc.ops.compact import pack, unpack
+from tf_gc.ops.library import is_compactible, message_bits
 from tf_gc.ops.shards import count, decode_shards, reencode
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
 
@@ -19,8 +21,11 @@ __all__ = [
     "decode",
     "decode_shards",
     "encode",
+    "is_compactible",
     "message_bits",
+    "pack",
     "reencode",
     "two_bit_decode",
     "two_bit_encode",
+    "unpack",
 ]

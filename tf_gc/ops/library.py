@@ -72,6 +72,20 @@ def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str =
     return size * 8 / block_size()
 
 
+def is_compactible(codec: str, threshold: float | str) -> bool:
+    """Returns whether a codec's messages have a compact form (`tf_gc.ops.pack`).
+
+    Args:
+      codec: the codec's name.
+      threshold: `"auto"` or a number.
+
+    Raises:
+      ValueError: if no codec has that name, or it has automatic scales only.
+    """
+    number = codec_number(codec, threshold == "auto")
+    return bool(_functions().tf_gc_is_compactible(number))
+
+
 def device_types() -> frozenset[str]:
     """Returns the device types ("CPU", "GPU") that the native ops were built for."""
     _library.load()

@@ -8,6 +8,7 @@
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
 #include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 
 namespace {
@@ -132,6 +133,10 @@ int tf_gc_block_bytes(int codec, int64_t replicas) {
   if (replicas > tf_gc::kMaxReplicas) return 0;
   return static_cast<int>(
       tf_gc::BlockBytes(tf_gc::CountsCodec(tf_gc::CountBits(replicas))));
+}
+
+int tf_gc_is_compactible(int codec) {
+  return Takes(tf_gc::IsCompactible, codec);
 }
 
 int tf_gc_best_target(void) { return static_cast<int>(tf_gc::BestTarget()); }

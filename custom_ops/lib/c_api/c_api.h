@@ -64,6 +64,9 @@ TF_GC_EXPORT int tf_gc_codec(const char* name, int automatic);
 // or in such a message itself. 0 if `codec` is unknown or they are too many.
 TF_GC_EXPORT int tf_gc_block_bytes(int codec, int64_t replicas);
 
+// Whether messages of `codec` have a compact form: 1 or 0.
+TF_GC_EXPORT int tf_gc_is_compactible(int codec);
+
 TF_GC_EXPORT int tf_gc_best_target(void);
 TF_GC_EXPORT int tf_gc_active_target(void);
 // 0 if the processor lacks it.

@@ -1,0 +1,193 @@
+// The ops Pack and Unpack on the CPU: validate, allocate, share the work among
+// TensorFlow's threads, call the library.
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "custom_ops/kernels/message.h"
+#include "custom_ops/lib/compact/compact.h"
+#include "custom_ops/lib/wire/wire.h"
+#include "custom_ops/ops/codec_attribute.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+constexpr int64_t kWordBytes = sizeof(WireWord);
+
+// Nanoseconds for a byte of a message on one core.
+constexpr int64_t kByteCost = 1;
+
+absl::Status ReadCompactFormat(OpKernelConstruction* context,
+                               MessageFormat* format) {
+  TF_RETURN_IF_ERROR(ReadFormat(context, format));
+  return CheckCompactible(format->codec);
+}
+
+// The layout of messages with so many words. InvalidArgument if no message of
+// the format has so many.
+absl::Status LayoutOfWords(const MessageFormat& format, int64_t words,
+                           MessageLayout* layout) {
+  const int64_t blocks = BlocksOf(format.codec, words);
+  if (blocks < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no message of codec ", static_cast<int>(format.codec),
+                     " has ", words, " words"));
+  }
+  *layout = format.Layout(blocks);
+  return absl::OkStatus();
+}
+
+// The starts of `rows` rows of so many bytes.
+std::vector<const uint8_t*> RowsOf(const Tensor& tensor, int64_t row_bytes) {
+  std::vector<const uint8_t*> rows(tensor.dim_size(0));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = static_cast<const uint8_t*>(tensor.data()) + i * row_bytes;
+  }
+  return rows;
+}
+
+// Calls work(row, run) for each row, in the threads of the device. With few
+// rows the threads share the tasks of each one: Shard() within Shard() could
+// wait for ever.
+template <typename Work>
+void ForRows(OpKernelContext* context, int64_t rows, int64_t row_bytes,
+             Work work) {
+  const auto& pool = *context->device()->tensorflow_cpu_worker_threads();
+  const int64_t row_cost = std::max<int64_t>(1, row_bytes * kByteCost);
+  if (rows >= pool.num_threads) {
+    const RunTasks run = [](int64_t tasks, const auto& task) {
+      for (int64_t i = 0; i < tasks; ++i) task(i);
+    };
+    tensorflow::Shard(pool.num_threads, pool.workers, rows, row_cost,
+                      [&](int64_t first, int64_t last) {
+                        for (int64_t i = first; i < last; ++i) work(i, run);
+                      });
+    return;
+  }
+  const RunTasks run = [&](int64_t tasks, const auto& task) {
+    if (tasks == 0) return;
+    tensorflow::Shard(pool.num_threads, pool.workers, tasks,
+                      std::max<int64_t>(1, row_cost / tasks),
+                      [&](int64_t first, int64_t last) {
+                        for (int64_t i = first; i < last; ++i) task(i);
+                      });
+  };
+  for (int64_t i = 0; i < rows; ++i) work(i, run);
+}
+
+class PackOp : public OpKernel {
+ public:
+  explicit PackOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, ReadCompactFormat(context, &format_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& messages = context->input(0);
+    OP_REQUIRES(context, messages.dims() == 2,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "messages must have the shape [rows, words], got ",
+                    messages.shape().DebugString())));
+    MessageLayout layout;
+    OP_REQUIRES_OK(context,
+                   LayoutOfWords(format_, messages.dim_size(1), &layout));
+    const std::vector<const uint8_t*> rows = RowsOf(messages, layout.size);
+    OP_REQUIRES_OK(context, format_.CheckHeaders(rows, layout));
+
+    Tensor* compact = nullptr;
+    Tensor* lengths = nullptr;
+    const int64_t capacity = PackCapacity(format_.codec, layout);
+    OP_REQUIRES_OK(
+        context,
+        context->allocate_output(
+            0, TensorShape({messages.dim_size(0), capacity / kWordBytes}),
+            &compact));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(
+                       1, TensorShape({messages.dim_size(0)}), &lengths));
+    uint8_t* to = static_cast<uint8_t*>(compact->data());
+    int64_t* words = lengths->flat<int64_t>().data();
+    ForRows(context, messages.dim_size(0), layout.size,
+            [&](int64_t row, const RunTasks& run) {
+              uint8_t* mine = to + row * capacity;
+              const int64_t size =
+                  Pack(format_.codec, layout, rows[row], mine, run);
+              std::memset(mine + size, 0, capacity - size);
+              words[row] = size / kWordBytes;
+            });
+  }
+
+ private:
+  MessageFormat format_;
+};
+
+class UnpackOp : public OpKernel {
+ public:
+  explicit UnpackOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, ReadCompactFormat(context, &format_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& compact = context->input(0);
+    const Tensor& words = context->input(1);
+    OP_REQUIRES(context, compact.dims() == 2,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "compact messages must have the shape [rows, n], got ",
+                    compact.shape().DebugString())));
+    OP_REQUIRES(
+        context, words.dims() == 0,
+        absl::InvalidArgumentError(absl::StrCat("words must be a scalar, got ",
+                                                words.shape().DebugString())));
+    MessageLayout layout;
+    OP_REQUIRES_OK(context,
+                   LayoutOfWords(format_, words.scalar<int64_t>()(), &layout));
+    TensorShape shape;
+    OP_REQUIRES_OK(context, TensorShape::BuildTensorShape(
+                                {compact.dim_size(0), layout.words()}, &shape));
+    Tensor* messages = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &messages));
+
+    const int64_t size = compact.dim_size(1) * kWordBytes;
+    const std::vector<const uint8_t*> rows = RowsOf(compact, size);
+    uint8_t* to = static_cast<uint8_t*>(messages->data());
+    constexpr int64_t kNone = -1;
+    std::atomic<int64_t> broken{kNone};
+    ForRows(context, compact.dim_size(0), layout.size,
+            [&](int64_t row, const RunTasks& run) {
+              if (!Unpack(format_.codec, layout, rows[row], size,
+                          to + row * layout.size, run)) {
+                broken = row;
+              }
+            });
+    OP_REQUIRES(context, broken == kNone,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "row ", broken.load(), " of ", size,
+                    " bytes is no compact message of codec ",
+                    static_cast<int>(format_.codec), " with ", layout.blocks,
+                    " blocks: a part is missing, or bytes have changed")));
+    OP_REQUIRES_OK(
+        context, format_.CheckHeaders(RowsOf(*messages, layout.size), layout));
+  }
+
+ private:
+  MessageFormat format_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfGc>Pack").Device(tensorflow::DEVICE_CPU),
+                        PackOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>Unpack").Device(tensorflow::DEVICE_CPU).HostMemory("words"),
+    UnpackOp);
+
+}  // namespace
+}  // namespace tf_gc
