@@ -37,7 +37,7 @@ class Bucket:
       elements: how many elements they have together.
       codec: makes the messages.
       plan: who sends what to whom.
-      wire: how codes travel: "packed".
+      wire: how codes travel: "packed" or "compact".
     """
 
     indices: tuple[int, ...]
@@ -97,7 +97,7 @@ def make_schedule(
       params: what the user asks for.
       gradients: what is known of each gradient, in the order of the variables; `None` for one
         that cannot be compressed (sparse).
-      plans: the plans of the network.
+      plans: the plans and wires of the network.
       bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
@@ -135,7 +135,7 @@ def make_schedule(
             elements=sum(gradient.elements for gradient in known),
             codec=treatment.codec,
             plan=plans.of(treatment.plan, treatment.codec),
-            wire=treatment.wire,
+            wire=plans.wire_of(treatment.wire, treatment.codec).name,
         )
 
     return Schedule(

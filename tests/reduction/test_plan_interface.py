@@ -30,7 +30,7 @@ class Star(Plan):
         return float("inf")
 
     def reduce(
-        self, codec: Codec, bucket: int, replicas: Sequence[Replica], options: Any
+        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
         messages = []
         for replica in replicas:

@@ -26,6 +26,37 @@ class Codec(abc.ABC):
           replicas: the number of replicas; 1 for a replica's own gradient.
         """
 
+    @property
+    def compacts(self) -> bool:
+        """Whether messages of `encode` and `encode_shards` get smaller by `pack`."""
+        return False
+
+    @property
+    def compacts_sums(self) -> bool:
+        """Whether messages of `sum_shard` get smaller by `pack`."""
+        return False
+
+    def pack(self, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Packs messages into fewer words, without loss.
+
+        Args:
+          messages: int64 [rows, words].
+
+        Returns:
+          The compact messages, int64 [rows, n], each in the first words of a row, and for each of
+          them how many words these are, int64 [rows], at most `words`.
+        """
+        raise ValueError(f"messages of {self} do not get smaller")
+
+    def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:
+        """Returns the messages, int64 [rows, words], that `pack` packed.
+
+        Args:
+          compact: int64 [rows, n]: what `pack` made, cut to the longest message or longer.
+          words: how many words each message had.
+        """
+        raise ValueError(f"messages of {self} do not get smaller")
+
     @abc.abstractmethod
     def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
         """Returns one replica's message, int64 [1, words], and updates its residuals.

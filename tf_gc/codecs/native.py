@@ -29,6 +29,21 @@ class NativeCodec(Codec):
         messages = self.sum_layers if replicas > 1 else 1
         return messages * ops.message_bits(replicas, self.kind, self.threshold)
 
+    @property
+    def compacts(self) -> bool:
+        return ops.is_compactible(self.kind, self.threshold)
+
+    @property
+    def compacts_sums(self) -> bool:
+        # Sums with a fixed threshold are counts, which have no compact form.
+        return self.compacts and self.threshold == "auto"
+
+    def pack(self, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return ops.pack(messages, self.kind, self.threshold)
+
+    def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:
+        return ops.unpack(compact, words, self.kind, self.threshold)
+
     def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
         return ops.encode(gradients, residuals, self.kind, self.threshold)
 

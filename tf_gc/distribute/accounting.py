@@ -7,13 +7,18 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from tf_gc import _compat
 from tf_gc.params import CompressionParams, Gradient
-from tf_gc.reduction.group import Bytes
+from tf_gc.reduction.plan import Reduction
 from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
+from tf_gc.reduction.wire import PACKED
 from tf_gc.residuals import NOT_LIFTED
 from tf_gc.schedule import Schedule
 
 Pairs = Sequence[tuple[Any, Any]]
+
+# What a step has sent before the first one has run.
+_NOT_YET = -1
 
 
 class Accounting:
@@ -22,51 +27,69 @@ class Accounting:
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
         self._traffic: Traffic | None = None
-        # What the codes took in the latest step, where only the step knows that.
-        self._measured: tf.Variable | None = None
+        # What the codes took in the latest step, by what else is known of a step: only the step
+        # itself knows how small its messages get. A traced step keeps its variable for ever.
+        self._measured: dict[Traffic, tf.Variable] = {}
+        self._bypassed_bytes = 0
         self._said_that_nothing_is_compressed = False
 
     @property
     def traffic(self) -> Traffic | None:
         """The bytes of a step; `None` until a reduction with compression was built."""
-        if self._traffic is None or self._measured is None:
+        if self._traffic is None or self._traffic not in self._measured:
             return self._traffic
-        sent = self._traffic.sent_bytes + int(self._measured.numpy())
-        return dataclasses.replace(self._traffic, sent_bytes=sent)
+        measured = int(self._measured[self._traffic].numpy())
+        if measured == _NOT_YET:
+            return self._traffic
+        sent = self._bypassed_bytes + measured
+        return dataclasses.replace(self._traffic, sent_bytes=sent, at_most=False)
 
-    def note(self, schedule: Schedule, pairs: Pairs, sent: Bytes, replicas: int) -> None:
-        """Notes a reduction; called while it is built.
+    def note(
+        self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], replicas: int
+    ) -> None:
+        """Notes what a step sends; called while it is built.
 
         Args:
           schedule: what is sent how.
           pairs: each gradient, a value for each replica of this host, with its variable.
-          sent: what a replica sends for all buckets.
+          reductions: those of the schedule's buckets.
           replicas: the number of replicas, on all hosts.
         """
         stock = [_stock_bytes(value, variable, replicas) for value, variable in pairs]
-        if isinstance(sent, int):
-            known, self._measured = sent, None
-        else:
-            known = 0
-            with tf.init_scope():
-                self._measured = tf.Variable(
-                    lambda: tf.zeros([], tf.int64), trainable=False, **NOT_LIFTED
-                )
-            self._measured.assign(sent, read_value=False)
-        plans = dict.fromkeys(bucket.plan.name for bucket in schedule.buckets)
+        bypassed = sum(stock[i] for i in schedule.bypass)
+        sent = sum((reduction.sent_bytes for reduction in reductions), start=0)
+        most = sum((reduction.most_bytes for reduction in reductions), start=0)
+        known = isinstance(sent, int)
+        if known or not isinstance(most, int):
+            most = sent if known else 0
+        buckets = schedule.buckets
         traffic = Traffic(
-            plan=", ".join(plans) or "stock",
+            plan=", ".join(dict.fromkeys(bucket.plan.name for bucket in buckets)) or "stock",
             replicas=replicas,
-            buckets=len(schedule.buckets),
+            buckets=len(buckets),
             compressed_tensors=len(pairs) - len(schedule.bypass),
             bypassed_tensors=len(schedule.bypass),
-            sent_bytes=known + sum(stock[i] for i in schedule.bypass),
+            sent_bytes=bypassed + most,
             stock_bytes=sum(stock),
+            wire=", ".join(dict.fromkeys(bucket.wire for bucket in buckets)) or PACKED,
+            at_most=not known,
         )
+        # A graph for a Session is not run as a whole.
+        if not known and (tf.executing_eagerly() or _compat.builds_function()):
+            self._variable_of(traffic).assign(sent, read_value=False)
         if traffic != self._traffic:
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
         self._traffic = traffic
+        self._bypassed_bytes = bypassed
+
+    def _variable_of(self, traffic: Traffic) -> tf.Variable:
+        if traffic not in self._measured:
+            with tf.init_scope():
+                self._measured[traffic] = tf.Variable(
+                    lambda: tf.constant(_NOT_YET, tf.int64), trainable=False, **NOT_LIFTED
+                )
+        return self._measured[traffic]
 
     def say_that_nothing_is_compressed(self, gradients: Sequence[Gradient | None]) -> None:
         """Warns, once, that all gradients take the stock path, and says why."""

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.distribute.collectives import CollectiveOps
+from tf_gc.distribute.rate import bits_per_second
 from tf_gc.reduction.group import Group
 
 
@@ -44,6 +45,7 @@ class ClusterNetwork:
         self._collective_keys = collective_keys
         self._made: dict[tuple[str, ...], CollectiveOps] = {}
         self._ordering_tokens: dict[str, Any] = {}
+        self._rate: float | None = None
 
     def collectives(self, devices: Sequence[str]) -> CollectiveOps:
         """Returns the collectives of some devices and their like on the other hosts."""
@@ -60,6 +62,11 @@ class ClusterNetwork:
 
     def group(self, devices: Sequence[str]) -> Group:
         return self.collectives(devices).group()
+
+    def rate(self) -> float:
+        if self._rate is None:
+            self._rate = bits_per_second(self.gather_from_hosts, self.hosts)
+        return self._rate
 
     def gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
         """Returns the int64 messages [1, words] of all hosts as [hosts, words]."""

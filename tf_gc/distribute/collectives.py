@@ -124,7 +124,8 @@ class _Lane:
     def __init__(self, launchers: Sequence["_Launcher"], lock: Any) -> None:
         self._launchers = launchers
         self._lock = lock
-        self._launch_in_function = tf.function(self._launch)
+        # Compact messages have another length in each step.
+        self._launch_in_function = tf.function(self._launch, reduce_retracing=True)
 
     def launch(
         self, collective: "_Collective", values: Sequence[tf.Tensor], options: Any

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from tf_gc import _compat, warm_up
 from tf_gc.distribute.accounting import Accounting
@@ -75,13 +76,17 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._plans: Plans | None = None
         self._accounting = Accounting(self.compression_params)
 
-    def connect(self, network: Network) -> None:
+    def connect(self, network: Network, logs: bool = True) -> None:
         """Says which replicas there are; otherwise they are the devices of the first gradients.
 
         On several hosts this is a collective.
 
+        Args:
+          network: the replicas.
+          logs: whether to log which wire was chosen, and why.
+
         Raises:
-          ValueError: if the native ops were not built for the devices, or the plan in
+          ValueError: if the native ops were not built for the devices, or the plan or the wire in
             `compression_params` is of no use for these replicas.
         """
         check_devices(self.compression_params, network)
@@ -89,6 +94,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._plans = Plans(network)
         for treatment in self.compression_params.treatments():
             self._plans.of(treatment.plan, treatment.codec)
+            wire = self._plans.wire_of(treatment.wire, treatment.codec)
+            if logs:
+                logging.info("tf_gc: %s: %s", self.compression_params, wire)
 
     @property
     def traffic(self) -> Traffic | None:
@@ -180,7 +188,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     ) -> list[list[tf.Tensor]]:
         """Returns the sums of all gradients in buckets, each on the local devices."""
         reductions = [
-            bucket.plan.reduce(bucket.codec, i, self._replicas_of(bucket, pairs), options)
+            bucket.plan.reduce(
+                bucket.codec, bucket.wire, i, self._replicas_of(bucket, pairs), options
+            )
             for i, bucket in enumerate(schedule.buckets)
         ]
         self._note(schedule, pairs, reductions)
@@ -267,9 +277,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         return self._network.hosts * len(self._network.devices)
 
     def _note(self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction]) -> None:
-        sent = sum((reduction.sent_bytes for reduction in reductions), start=0)
         self.schedule = schedule
-        self._accounting.note(schedule, pairs, sent, self._replicas)
+        self._accounting.note(schedule, pairs, reductions, self._replicas)
         self.compression_state.say_what_was_restored()
 
 

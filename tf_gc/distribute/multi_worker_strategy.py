@@ -158,7 +158,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
 
         Raises:
           ValueError: if the native ops were not built for the devices, another worker's parameters
-            or wire version differ, or the plan asked for is of no use for this cluster.
+            or wire version differ, or the plan or wire asked for is of no use for this cluster.
         """
         network: Network = LocalNetwork(self.worker_devices)
         if self.workers.count > 1:
@@ -167,7 +167,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             check_agreement(params, self.layer_state is not None, self.workers)
         stock = self._network.collectives(self.worker_devices)
         self.compressed_all_reduce = CompressedAllReduce(params, stock)
-        self.compressed_all_reduce.connect(network)
+        self.compressed_all_reduce.connect(network, logs=self.workers.is_chief)
         self._cross_device_ops = self.compressed_all_reduce
 
     def _initialize_multi_worker(self, cluster_resolver: Any) -> None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_gc.codecs import NativeCodec
 from tf_gc.params.compression import CompressionParams, Gradient, Treatment
 from tf_gc.reduction.plans import plan_names
+from tf_gc.reduction.wire import COMPACT, PACKED, WIRES
 
 # On one host, two bits take less time than the stock sum at any size (benchmarks/bypass.py). But
 # tensors below this size are biases, scales, and the first and last layers of small models: the
@@ -25,12 +26,14 @@ class CodecParams(CompressionParams):
       plan: who sends what to whom.
       sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
       warm_up: whether the first steps are in full precision.
+      wire: how codes travel.
     """
 
     bypass_size: int | None
     plan: str
     sum_layers: int | None
     warm_up: bool | None
+    wire: str | None
 
     @abc.abstractmethod
     def _codec(self) -> NativeCodec:
@@ -61,9 +64,16 @@ class CodecParams(CompressionParams):
             object.__setattr__(self, "warm_up", warm_up)
         elif not isinstance(self.warm_up, bool):
             raise ValueError(f"warm_up must be None, True or False, got {self.warm_up!r}")
+        if self.wire is not None and self.wire not in WIRES:
+            raise ValueError(f"wire must be None or one of {list(WIRES)}, got {self.wire!r}")
+        if self.wire == COMPACT and not self._codec().compacts:
+            raise ValueError(
+                f"wire must be None or {PACKED!r} for codes of one bit, which do not get smaller, "
+                f"got {self.wire!r}"
+            )
 
     def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(self._codec(), self.plan),)
+        return (Treatment(self._codec(), self.plan, self.wire),)
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
         assert self.bypass_size is not None

@@ -30,12 +30,13 @@ class Treatment:
     Attributes:
       codec: makes the messages.
       plan: the name of a plan, or "auto" for the one that sends least.
-      wire: how codes travel: "packed", in a fixed number of bits.
+      wire: how codes travel: "packed", each in as many bits, or "compact", frequent ones in fewer;
+        `None` for the one with which a step takes less time.
     """
 
     codec: Codec
     plan: str
-    wire: str = "packed"
+    wire: str | None = None
 
 
 class CompressionParams(abc.ABC):

@@ -28,6 +28,7 @@ class OneBit(ThresholdParams):
         threshold the result is that of "all_gather", bit for bit.
       sum_layers: as in `TwoBit`.
       warm_up: as in `TwoBit`.
+      wire: `None` or "packed": codes of one bit do not get smaller.
 
     One bit has no code for "not finite". So if an element is NaN, infinite or beyond 2^120, its
     whole block is NaN on every replica, and the residuals of the block stay as they are.

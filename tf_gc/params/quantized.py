@@ -28,6 +28,8 @@ class Quantized(CodecParams):
       sum_layers: how many messages, 1 or 2, a sum takes in a "scatter_gather", as in `TwoBit`.
         `None` means 2.
       warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
+      wire: how codes travel, as in `TwoBit`. "compact" needs 2 bits or more, since codes
+        of one bit do not get smaller.
 
     Raises:
       ValueError: if an attribute has another value.
@@ -38,6 +40,7 @@ class Quantized(CodecParams):
     plan: str = "auto"
     sum_layers: int | None = None
     warm_up: bool | None = None
+    wire: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits not in _KINDS:

@@ -21,6 +21,7 @@ class ThresholdParams(CodecParams):
       plan: who sends what to whom.
       sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
       warm_up: whether the first steps are in full precision; the default is yes with `"auto"`.
+      wire: how codes travel.
 
     Raises:
       ValueError: if an attribute has another value.
@@ -31,6 +32,7 @@ class ThresholdParams(CodecParams):
     plan: str = "auto"
     sum_layers: int | None = None
     warm_up: bool | None = None
+    wire: str | None = None
 
     _kind: ClassVar[Literal["two_bit", "one_bit"]]
 

@@ -46,12 +46,21 @@ class Channel(abc.ABC):
 
     Attributes:
       size: the number of members, on all hosts.
-      sent_bytes: what each member has sent through the channel so far.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.sent_bytes: Bytes = 0
+        self._counted: Bytes = 0
+
+    @property
+    def sent_bytes(self) -> Bytes:
+        """What each member has sent through the channel so far."""
+        return self._counted
+
+    @property
+    def most_bytes(self) -> Bytes:
+        """What that is at most, where only the step itself knows `sent_bytes`."""
+        return self.sent_bytes
 
     @abc.abstractmethod
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
@@ -61,6 +70,14 @@ class Channel(abc.ABC):
           messages: what each member of this host sends, in the order of its members. All members
             send tensors of one shape.
         """
+
+    def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
+        """Does the same with messages that hold sums, which may be of another kind.
+
+        Args:
+          sums: as `messages` of `all_gather`, made by `Codec.sum_shard`.
+        """
+        return self.all_gather(sums)
 
     @abc.abstractmethod
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
@@ -80,7 +97,7 @@ class Channel(abc.ABC):
         elements = messages.shape.num_elements()
         if elements is None:
             elements = tf.size(messages, tf.int64)
-        self.sent_bytes += elements * messages.dtype.size // messages.shape[0] * rows
+        self._counted += elements * messages.dtype.size // messages.shape[0] * rows
 
 
 class LocalChannel(Channel):
@@ -129,6 +146,12 @@ class Network(Protocol):
     hosts: int
     devices: tuple[str, ...]
 
+    def rate(self) -> float:
+        """Returns the bits per second at which the slowest host sends to others.
+
+        It is measured once. This is a collective: all workers call it.
+        """
+
     def group(self, devices: Sequence[str]) -> Group:
         """Returns the group of some devices of this host and their like on the other hosts.
 
@@ -142,6 +165,9 @@ class LocalNetwork:
     def __init__(self, devices: Sequence[str]) -> None:
         self.hosts = 1
         self.devices = tuple(devices)
+
+    def rate(self) -> float:
+        return float("inf")  # nothing is sent to another host
 
     def group(self, devices: Sequence[str]) -> Group:
         size = len(devices)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.reduction.all_gather import AllGather
+from tf_gc.reduction.compact_channel import open_channel
 from tf_gc.reduction.group import Network, Replica
 from tf_gc.reduction.plan import FlatPlan, Plan, Reduction
 from tf_gc.reduction.scatter_gather import ScatterGather
@@ -44,15 +45,15 @@ class Hierarchical(Plan):
         )
 
     def reduce(
-        self, codec: Codec, bucket: int, replicas: Sequence[Replica], options: Any
+        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
         round_of_turns, turn = divmod(bucket, len(self._groups))
         group = self._groups[turn]
-        channel = group.open(round_of_turns, options)
+        channel = open_channel(group, codec, wire, round_of_turns, options)
         on_host = _sum_on_host(replicas, leader=turn)
         between_hosts = _between_hosts(codec, group.size)
         (sums,) = between_hosts.sums(codec, group.members([on_host]), channel)
-        return Reduction(_share_on_host(sums, replicas), channel.sent_bytes // len(replicas))
+        return Reduction.by(channel, _share_on_host(sums, replicas), len(replicas))
 
 
 def _between_hosts(codec: Codec, hosts: int) -> type[FlatPlan]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
+from tf_gc.reduction.compact_channel import open_channel
 from tf_gc.reduction.group import Bytes, Channel, Member, Network, Replica, is_cpu
 
 
@@ -19,17 +20,28 @@ class Reduction:
       sums: for each replica of this host, the bucket's sums, on the replica's device.
       sent_bytes: what a replica sent for the bucket (in a hierarchy, the replica's part of what
         its host sent to other hosts).
+      most_bytes: what that is at most, where only the step itself knows `sent_bytes`; 0 if that is
+        not known either.
     """
 
     sums: Sequence[Sequence[tf.Tensor]]
     sent_bytes: Bytes
+    most_bytes: Bytes = 0
+
+    @classmethod
+    def by(
+        cls, channel: Channel, sums: Sequence[Sequence[tf.Tensor]], replicas: int = 1
+    ) -> "Reduction":
+        """Returns a reduction that sent everything through one channel, for so many replicas."""
+        return cls(sums, channel.sent_bytes // replicas, channel.most_bytes // replicas)
 
 
 class Plan(abc.ABC):
     """Who sends what to whom, on one network.
 
     A plan moves messages and never looks inside them. How it moves them is the plan's own affair:
-    by the channels of the network's groups, or point to point by placing ops on devices.
+    by channels of the network's groups, which pack messages as the wire asks for, or point to point
+    by placing ops on devices.
 
     Attributes:
       name: what users call the plan.
@@ -54,12 +66,14 @@ class Plan(abc.ABC):
 
     @abc.abstractmethod
     def reduce(
-        self, codec: Codec, bucket: int, replicas: Sequence[Replica], options: Any
+        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
         """Sums a bucket over all replicas. All replicas get the same bits.
 
         Args:
           codec: the codec.
+          wire: how codes travel, one of `tf_gc.reduction.wire.WIRES`; the sums do not depend on
+            it.
           bucket: the bucket's number.
           replicas: what each replica of this host contributes, in the order of the network's
             devices.
@@ -80,11 +94,11 @@ class FlatPlan(Plan):
         return cls.bits_sent(codec, network.hosts * len(network.devices))
 
     def reduce(
-        self, codec: Codec, bucket: int, replicas: Sequence[Replica], options: Any
+        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
-        channel = self._group.open(bucket, options)
+        channel = open_channel(self._group, codec, wire, bucket, options)
         sums = self.sums(codec, self._group.members(replicas), channel)
-        return Reduction(sums, channel.sent_bytes)
+        return Reduction.by(channel, sums)
 
     @staticmethod
     @abc.abstractmethod

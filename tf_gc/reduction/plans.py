@@ -1,4 +1,7 @@
-"""All plans, and the choice among them: the default is the plan that sends the fewest bits."""
+"""All plans, and the choice among them: the default is the plan that sends the fewest bits.
+
+It counts the bits of packed messages, since nobody knows before how small messages get.
+"""
 
 from tf_gc.codecs import Codec
 from tf_gc.reduction.all_gather import AllGather
@@ -6,6 +9,7 @@ from tf_gc.reduction.group import Network
 from tf_gc.reduction.hierarchical import Hierarchical
 from tf_gc.reduction.plan import Plan
 from tf_gc.reduction.scatter_gather import ScatterGather
+from tf_gc.reduction.wire import ChosenWire, choose_wire
 
 # Of plans that send equally much, the first is chosen.
 PLANS: tuple[type[Plan], ...] = (AllGather, ScatterGather, Hierarchical)
@@ -36,11 +40,12 @@ def choose_plan(name: str, codec: Codec, network: Network) -> type[Plan]:
 
 
 class Plans:
-    """The plans in use on a network, each made once."""
+    """The plans and wires in use on a network, each made or chosen once."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._made: dict[type[Plan], Plan] = {}
+        self._wires: dict[tuple[str | None, Codec], ChosenWire] = {}
 
     def of(self, name: str, codec: Codec) -> Plan:
         """Returns the plan that a user asks for. Making one may be a collective.
@@ -52,3 +57,14 @@ class Plans:
         if chosen not in self._made:
             self._made[chosen] = chosen(self._network)
         return self._made[chosen]
+
+    def wire_of(self, wire: str | None, codec: Codec) -> ChosenWire:
+        """Returns the wire that a user asks for. To choose one may be a collective.
+
+        Raises:
+          ValueError: as `choose_wire`.
+        """
+        asked = (wire, codec)
+        if asked not in self._wires:
+            self._wires[asked] = choose_wire(wire, codec, self._network)
+        return self._wires[asked]

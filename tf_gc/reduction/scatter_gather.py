@@ -43,4 +43,4 @@ class ScatterGather(FlatPlan):
                     codec.sum_shard(received, member.gradients, member.residuals, size, member.rank)
                 )
         decode = functools.partial(codec.decode_shards, replicas=size)
-        return decode_once_per_host(members, channel.all_gather(shard_sums), decode)
+        return decode_once_per_host(members, channel.all_gather_sums(shard_sums), decode)

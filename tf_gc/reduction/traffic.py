@@ -14,9 +14,13 @@ class Traffic:
       compressed_tensors: the number of gradients that are compressed.
       bypassed_tensors: the number of gradients that the stock ops reduce.
       sent_bytes: what a replica sends in a step, bypassed gradients included.
+        With the compact wire only a step itself knows that: this is then what the latest step
+        sent, or, while `at_most` says so, what a step sends at most.
       stock_bytes: what a replica would send if the stock ops reduced all gradients. Sparse
         gradients (`tf.IndexedSlices`) are gathered row by row. Where the number of rows is not
         known before the step, such a gradient counts as large as its variable.
+      wire: how codes travel: "packed" or "compact".
+      at_most: whether no step has said yet what it sends.
     """
 
     plan: str
@@ -26,6 +30,8 @@ class Traffic:
     bypassed_tensors: int
     sent_bytes: int
     stock_bytes: int
+    wire: str = "packed"
+    at_most: bool = False
 
     @property
     def ratio(self) -> float:
@@ -35,8 +41,9 @@ class Traffic:
     def __str__(self) -> str:
         return (
             f"{self.plan} among {self.replicas} replicas, {self.buckets} buckets with "
-            f"{self.compressed_tensors} tensors, {self.bypassed_tensors} tensors bypassed; a "
-            f"replica sends {self.sent_bytes:,} bytes a step instead of {self.stock_bytes:,}"
+            f"{self.compressed_tensors} tensors, {self.bypassed_tensors} tensors bypassed, "
+            f"{self.wire} wire; a replica sends {'at most ' if self.at_most else ''}"
+            f"{self.sent_bytes:,} bytes a step instead of {self.stock_bytes:,}"
         )
 
 

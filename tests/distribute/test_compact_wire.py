@@ -1,0 +1,255 @@
+"""The compact wire sends fewer bytes, and nothing else is different."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.distribute.helpers import cpus, reducer, variables_of
+from tf_gc.codecs import NativeCodec
+from tf_gc.params import CompressionParams
+from tf_gc.reduction.compact_channel import CompactChannel
+from tf_gc.reduction.group import LocalChannel, LocalNetwork
+from tf_gc.reduction.wire import COMPACT_BELOW, choose_wire
+
+SHAPES = [(70, 100), (1,), (129,), (60_000,)]
+EVERY_TENSOR: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
+KINDS = [
+    tf_gc.TwoBit(0.5, bypass_size=0),
+    tf_gc.TwoBit(**EVERY_TENSOR),
+    tf_gc.Quantized(**EVERY_TENSOR),
+    tf_gc.Quantized(4, **EVERY_TENSOR),
+]
+AUTO = NativeCodec("three_bit", "auto", 2)
+
+
+def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
+    """Gradients of few large elements; in some steps with numbers that are not finite."""
+    random = np.random.default_rng(seed)
+    gradients = [
+        (random.normal(scale=0.7, size=(replicas, *shape)) ** 3).astype(np.float32)
+        for shape in SHAPES
+    ]
+    if seed == 1:
+        gradients[3][-1, 5] = np.nan
+        gradients[0][0, 0, 7] = np.inf
+    return gradients
+
+
+def assert_same_bits(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def both_wires(
+    params: CompressionParams, replicas: int, eager: bool = False, bucket_bytes: int = 0
+) -> tuple[tf_gc.CompressedMirroredStrategy, tf_gc.CompressedMirroredStrategy]:
+    """Runs some steps with each wire, and checks that all bits are the same."""
+    strategies, runs = [], []
+    for wire in ("packed", "compact"):
+        chosen = dataclasses.replace(params, wire=wire)
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), chosen)
+        strategies.append(strategy)
+        runs.append(reducer(strategy, variables_of(strategy, *SHAPES), eager, bucket_bytes))
+    for seed in range(3):
+        gradients = gradients_of(replicas, seed)
+        results = [run(gradients) for run in runs]
+        for mine, theirs in zip(*results, strict=True):
+            assert_same_bits(mine, theirs)
+        assert np.isnan(results[0][0][3][5]) == (seed == 1)
+    residuals = [strategy.compression_state.variables for strategy in strategies]
+    for mine, theirs in zip(*residuals, strict=True):
+        assert_same_bits(mine.values, theirs.values)
+    packed, compact = strategies
+    return packed, compact
+
+
+@pytest.mark.parametrize(("plan", "replicas"), [("all_gather", 2), ("scatter_gather", 3)])
+@pytest.mark.parametrize("params", KINDS, ids=str)
+def test_sums_and_residuals_have_the_same_bits(
+    params: CompressionParams, plan: str, replicas: int
+) -> None:
+    packed, compact = both_wires(dataclasses.replace(params, plan=plan), replicas)
+    assert packed.traffic.wire == "packed"
+    assert compact.traffic.wire == "compact"
+    assert compact.traffic.plan == packed.traffic.plan == plan
+    assert compact.traffic.sent_bytes < packed.traffic.sent_bytes
+    assert compact.traffic.stock_bytes == packed.traffic.stock_bytes
+
+
+def test_several_buckets_and_eager_steps() -> None:
+    params = tf_gc.Quantized(plan="scatter_gather", sum_layers=1, **EVERY_TENSOR)
+    _, compact = both_wires(params, 2, bucket_bytes=100_000)
+    assert len(compact.schedule.buckets) > 1
+    both_wires(params, 2, eager=True)
+
+
+def test_only_what_was_packed_is_sent() -> None:
+    random = np.random.default_rng(0)
+    codec = NativeCodec("two_bit", "auto", 1)
+    messages = [
+        codec.encode(
+            [tf.constant(random.normal(size=n).astype("f") ** 3 * (np.arange(n) < used))],
+            [tf.Variable(tf.zeros(n))],
+        )
+        for n, used in ((100_000, 100), (100_000, 50_000), (100_000, 0))
+    ]
+    longest = max(int(codec.pack(message)[1][0]) for message in messages)
+    channel = CompactChannel(LocalChannel(3), codec)
+    for received in channel.all_gather(messages):
+        assert_same_bits(received, messages)
+    # To two others: a word with the length, and then as much as the longest message takes.
+    assert channel.sent_bytes == 2 * 8 + 2 * 8 * longest
+    assert channel.most_bytes == 2 * 8 + 2 * 8 * messages[0].shape[1]
+
+    rows = [tf.concat(messages[i:] + messages[:i], axis=0) for i in range(3)]
+    channel = CompactChannel(LocalChannel(3), codec)
+    for rank, received in enumerate(channel.all_to_all(rows)):
+        assert_same_bits(received, [row[rank : rank + 1] for row in rows])
+    assert channel.sent_bytes == 2 * 8 + 2 * 8 * longest
+
+
+def test_small_messages_are_sent_as_they_are() -> None:
+    codec = NativeCodec("two_bit", 0.5, 1)
+    small = tf.zeros([3, 500], tf.int64)  # not even a message
+    channel = CompactChannel(LocalChannel(3), codec)
+    for received in channel.all_gather([small] * 3):
+        assert_same_bits(received, [small] * 3)
+    for received in channel.all_to_all([small] * 3):
+        assert_same_bits(received, [small[:1]] * 3)
+    assert channel.sent_bytes == channel.most_bytes == 4000 * (3 * 2 + 2)
+
+
+def test_sums_of_a_fixed_threshold_stay_packed() -> None:
+    codec = NativeCodec("two_bit", 0.5, 1)
+    counts = tf.zeros([1, 66], tf.int64)  # not even a message
+    channel = CompactChannel(LocalChannel(2), codec)
+    assert channel.all_gather_sums([counts, counts]) == [[counts, counts]] * 2
+    assert channel.sent_bytes == channel.most_bytes == 66 * 8
+
+
+def test_messages_may_have_a_length_that_only_the_step_knows() -> None:
+    residuals = [tf.Variable(tf.zeros([40_000]), shape=[None]) for _ in range(2)]
+
+    @tf.function(input_signature=[tf.TensorSpec([2, None])])
+    def gathered(gradients: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        channel = CompactChannel(LocalChannel(2), AUTO)
+        messages = [
+            AUTO.encode([gradient], [residual])
+            for gradient, residual in zip(tf.unstack(gradients), residuals, strict=True)
+        ]
+        assert messages[0].shape.as_list() == [1, None]
+        received, _ = channel.all_gather(messages)
+        sent = (channel.sent_bytes, channel.most_bytes)
+        return tf.concat(received, axis=0), tf.concat(messages, axis=0), *sent
+
+    values = np.random.default_rng(0).normal(size=(2, 40_000)).astype("f")
+    received, messages, sent, most = gathered(values)
+    assert_same_bits(received, messages)
+    assert sent < most == 8 + 8 * messages.shape[1]
+
+
+@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
+def test_loops_and_branches(plan: str) -> None:
+    sums, sent = [], []
+    for wire in ("packed", "compact"):
+        params = tf_gc.Quantized(wire=wire, plan=plan, **EVERY_TENSOR)
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+        (variable,) = variables_of(strategy, (60_000,))
+
+        @tf.function
+        def steps(count: tf.Tensor, strategy: Any = strategy, variable: Any = variable) -> Any:
+            total = tf.zeros([60_000])
+            for i in tf.range(count):
+                if i % 3 != 1:
+
+                    def replica(i: tf.Tensor = i) -> tf.Tensor:
+                        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+                        values = tf.random.stateless_normal([60_000], [i, number])
+                        # Of another length in each iteration.
+                        values *= tf.cast(tf.range(60_000) < 15_000 * (i + 1), tf.float32)
+                        return tf_gc.all_reduce_gradients([(values, variable)])[0]
+
+                    total += strategy.experimental_local_results(strategy.run(replica))[0]
+            return total
+
+        for count in (1, 4):
+            sums.append(steps(tf.constant(count)))
+            sent.append(strategy.traffic.sent_bytes)
+    assert_same_bits(sums[:2], sums[2:])
+    # In the latest iteration.
+    assert 1.2 * sent[2] < sent[3] < sent[0] == sent[1]
+
+
+def test_traffic_is_what_the_latest_step_sent(caplog: pytest.LogCaptureFixture) -> None:
+    params = tf_gc.Quantized(wire="compact", bypass_size=100)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(n)) for n in (50_000, 99)]
+    run = reducer(strategy, variables)
+    some = np.random.default_rng(0).normal(size=(2, 50_000)).astype("f")
+    none, few = np.zeros((2, 50_000), "f"), np.ones((2, 99), "f")
+    with caplog.at_level("INFO", logger="absl"):
+        run([some, few])  # a step of the warm-up
+    traffic = strategy.traffic
+    packed = 16 + 391 * 50 + 2
+    assert traffic.at_most
+    assert traffic.sent_bytes == 99 * 4 + 8 + packed
+    assert f"compact wire; a replica sends at most {traffic.sent_bytes:,} bytes a step" in str(
+        traffic
+    )
+    assert str(traffic) in caplog.text
+    while strategy.traffic.at_most:
+        run([none, few])
+    assert 99 * 4 + 8 < strategy.traffic.sent_bytes < 2000
+    run([some, few])
+    measured = strategy.traffic
+    assert 15_000 < measured.sent_bytes < 99 * 4 + 8 + packed
+    assert f"compact wire; a replica sends {measured.sent_bytes:,} bytes" in str(measured)
+    # Another model, and then the first one again.
+    other = reducer(strategy, variables_of(strategy, (40_000,)))
+    other([some[:, :40_000]])
+    assert strategy.traffic.at_most
+    run([some, few])
+    assert "compact: " in str(strategy.schedule)
+
+
+def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
+    class Hosts(LocalNetwork):
+        def __init__(self, rate: float, hosts: int = 2, device: str = "CPU:0") -> None:
+            super().__init__([device])
+            self.hosts, self._rate = hosts, rate
+            self.measured = 0
+
+        def rate(self) -> float:
+            self.measured += 1
+            return self._rate
+
+    slow, fast = Hosts(COMPACT_BELOW - 1), Hosts(COMPACT_BELOW)
+    assert choose_wire(None, AUTO, slow).name == "compact"
+    assert choose_wire(None, AUTO, fast).name == "packed"
+    assert "600 Mbit/s" in str(choose_wire(None, AUTO, fast))
+    for wire in ("packed", "compact"):
+        alone = Hosts(1)
+        assert choose_wire(wire, AUTO, alone).name == wire
+        assert not alone.measured
+    for network, codec in (
+        (Hosts(1, hosts=1), AUTO),
+        (Hosts(1, device="GPU:0"), AUTO),
+        (Hosts(1), NativeCodec("one_bit", "auto", 2)),
+    ):
+        assert choose_wire(None, codec, network).name == "packed"
+        assert not network.measured
+
+
+def test_where_the_compact_wire_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no kernels for GPUs yet.*'GPU:0'.*'packed' or None"):
+        choose_wire("compact", AUTO, LocalNetwork(["GPU:0", "GPU:1"]))
+    with pytest.raises(ValueError, match=r"one_bit.*do not get smaller.*'packed' or None"):
+        choose_wire("compact", NativeCodec("one_bit", "auto", 2), LocalNetwork(["CPU:0"]))

@@ -1,0 +1,54 @@
+"""The wires over real worker processes: one result, fewer bytes, one choice of all workers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.multiworker import cluster
+from tests.multiworker.wire_scenarios import EVERY_TENSOR
+from tf_gc.reduction.wire import COMPACT_BELOW
+
+pytestmark = pytest.mark.multiworker
+
+
+def assert_same_bits(mine: Any, theirs: Any) -> None:
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_training_has_the_same_bits_on_each_wire() -> None:
+    kinds: list[dict[str, Any]] = [
+        {"type": "2bit", "threshold": 4.0, "plan": "scatter_gather"},
+        {"type": "2bit", "plan": "scatter_gather"},
+        {"type": "quantized"},
+    ]
+    params = [kind | EVERY_TENSOR for kind in kinds]
+    of_workers = cluster.values("wire_scenarios:on_each_wire", params, devices=2)
+    plans = []
+    for (packed, compact), others in zip(*of_workers, strict=True):
+        for other in (compact, *others):
+            for what in ("weights", "sums", "residuals"):
+                assert_same_bits(packed[what], other[what])
+        assert np.isnan(compact["sums"][1][77])
+        for before, after in zip(packed["traffic"], compact["traffic"], strict=True):
+            assert (before.wire, after.wire) == ("packed", "compact")
+            assert after.sent_bytes < before.sent_bytes
+            assert not after.at_most
+            assert after == dataclasses.replace(before, sent_bytes=after.sent_bytes, wire="compact")
+        assert compact["traffic"] == others[1]["traffic"]
+        plans.append(compact["traffic"][-1].plan)
+    assert plans == ["scatter_gather", "scatter_gather", "hierarchical"]
+
+
+def test_all_workers_choose_one_wire_by_the_slowest_rate() -> None:
+    params = [{"type": "2bit", "wire": "packed"}, {"type": "2bit", "wire": "compact"}]
+    params += [{"type": "1bit"}, {"type": "quantized"}]
+    first, second = cluster.values("wire_scenarios:chosen_wires", params)
+    assert first == second
+    *unmeasured, (rate, wire) = first
+    assert unmeasured == [(None, "packed"), (None, "compact"), (None, "packed")]
+    assert wire == ("compact" if rate < COMPACT_BELOW else "packed")

@@ -1,0 +1,100 @@
+"""The same training with each wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+
+EVERY_TENSOR = {"warm_up": False, "bypass_size": 0}
+
+
+def strategy_of(params: dict[str, Any]) -> tf_gc.CompressedMultiWorkerMirroredStrategy:
+    return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+
+
+def on_each_wire(all_params: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Reduces and trains with each of several parameters, packed and compact."""
+    return [
+        [run({**params, "wire": wire}) for wire in ("packed", "compact")] for params in all_params
+    ]
+
+
+def run(params: dict[str, Any]) -> dict[str, Any]:
+    strategy = strategy_of(params)
+    model = fit(strategy) if params["type"] == "quantized" else None
+    traffic = [strategy.traffic] if model else []
+    sums, variable = loop(strategy)
+    traffic.append(strategy.traffic)
+    residuals = [residual.numpy() for residual in strategy.compression_state.variables]
+    assert len(residuals) == (5 if model else 1)  # none went with its variable
+    del variable
+    return {
+        "weights": model.get_weights() if model else [],
+        "sums": sums,
+        "residuals": residuals,
+        "traffic": traffic,
+    }
+
+
+def fit(strategy: tf.distribute.Strategy) -> keras.Model:
+    """Trains with several steps in an execution."""
+    random = np.random.default_rng(0)
+    x, y = random.random((48, 64)).astype("f"), random.integers(4, size=48)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((64,)), keras.layers.Dense(300, "relu"), keras.layers.Dense(4)]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(0.01), loss, steps_per_execution=2)
+    model.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0)
+    return model
+
+
+def loop(strategy: tf.distribute.Strategy) -> tuple[np.ndarray, tf.Variable]:
+    """Sums gradients, some not finite, in a loop whose messages differ in length.
+
+    Returns the sums, and the variable that the gradients are of.
+    """
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([60_000]))
+
+    @tf.function
+    def steps() -> tf.Tensor:
+        sums = tf.TensorArray(tf.float32, 3)
+        for i in tf.range(3):
+
+            def replica(i: tf.Tensor = i) -> tf.Tensor:
+                number = tf.distribute.get_replica_context().replica_id_in_sync_group
+                values = tf.random.stateless_normal([60_000], [i, number]) ** 3
+                values *= tf.cast(tf.range(60_000) < 20_000 * (i + 1), tf.float32)
+                values += tf.where((tf.range(60_000) == 77) & (i == 1), np.nan, 0.0)
+                return tf_gc.all_reduce_gradients([(values, variable)])[0]
+
+            total = strategy.run(replica)
+            sums = sums.write(i, strategy.experimental_local_results(total)[0])
+        return sums.stack()
+
+    return steps().numpy(), variable
+
+
+def chosen_wires(all_params: list[dict[str, Any]]) -> list[Any]:
+    """Returns the rate that was measured, if it was, and the wire, for each of the parameters."""
+    results = []
+    for params in all_params:
+        strategy = strategy_of(params)
+        with strategy.scope():
+            variable = tf.Variable(tf.zeros([9000]))
+        step = tf.function(
+            lambda strategy=strategy, variable=variable: strategy.run(
+                lambda: tf_gc.all_reduce_gradients([(tf.ones([9000]), variable)])
+            )
+        )
+        step()
+        results.append((strategy.extended._network._rate, strategy.schedule.buckets[0].wire))
+    return results
