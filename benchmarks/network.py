@@ -12,7 +12,9 @@ talk over loopback, which is not shaped.
 
 Modes: `stock`; `alone`, which computes the same step on every worker and sends nothing; `none`,
 `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one.
-`default:all_gather` forces a plan.
+`default:all_gather` forces a plan, `default:compact` a wire, `default:compact:all_gather` both.
+Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
+are shaped.
 """
 
 import argparse
@@ -39,6 +41,7 @@ MODES: dict[str, dict[str, Any] | None] = {
     "default": {"type": "quantized"},
     "4 bits": {"type": "quantized", "bits": 4},
 }
+WIRES = ["packed", "compact"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
 MODELS = ["mlp", "lstm", "vgg", "resnet", "small"]
 FIRST_GUESS = 1_000_000_000  # memory of a worker, until one has run
@@ -48,18 +51,20 @@ Network = network_links.Links | network_links.Loopback
 
 
 def compression_params(mode: str) -> dict[str, Any] | None:
-    """Returns the parameters of a mode such as "default" or "default:all_gather".
+    """Returns the parameters of a mode such as "default" or "default:compact:all_gather".
 
     Raises:
       ValueError: if there is no such mode.
     """
-    name, _, plan = mode.partition(":")
-    if name not in MODES or (plan and MODES[name] is None):
+    name, *words = mode.split(":")
+    forced = {"wire" if word in WIRES else "plan": word for word in words}
+    if name not in MODES or len(forced) < len(words) or (forced and MODES[name] is None):
         raise ValueError(
-            f"a mode is one of {list(MODES)} or like 'default:all_gather', got {mode!r}"
+            f"a mode is one of {list(MODES)} or like 'default:compact' or "
+            f"'default:packed:all_gather', got {mode!r}"
         )
     params = MODES[name]
-    return {**params, "plan": plan} if params and plan else params
+    return {**params, **forced} if params else params
 
 
 @contextlib.contextmanager
@@ -93,12 +98,19 @@ def start_jobs(options: argparse.Namespace, links: Network) -> Iterator[list[Job
 
 
 def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
-    """Returns each worker's median seconds, and bytes sent per step, after a step to warm up."""
+    """Returns each worker's median seconds and bytes sent per step, after a step to warm up.
+
+    Returns as well what `strategy.traffic` says that the latest step has sent.
+    """
     job.run(1)
     before = links.sent_bytes()
     seconds = job.run(steps)
     sent = [(end - start) / steps for start, end in zip(before, links.sent_bytes(), strict=True)]
-    return {"seconds": report.medians(seconds), "sent_bytes": sent}
+    return {
+        "seconds": report.medians(seconds),
+        "sent_bytes": sent,
+        "predicted_bytes": job.predicted_bytes,
+    }
 
 
 def measure_rate(
@@ -127,22 +139,23 @@ def measure_rate(
             "sent_bytes": round(
                 statistics.median(statistics.mean(one["sent_bytes"]) for one in rounds[job.mode])
             ),
-            "predicted_bytes": predicted_bytes(job, jobs),
+            "predicted_bytes": predicted_bytes(job, jobs, rounds[job.mode]),
             "rounds": rounds[job.mode],
         }
     return {"tcp_bits_per_second": reached, "modes": modes}
 
 
-def predicted_bytes(job: Job, jobs: Iterable[Job]) -> int | None:
+def predicted_bytes(job: Job, jobs: Iterable[Job], rounds: Iterable[dict[str, Any]]) -> int | None:
     """Returns what `strategy.traffic` says that a worker sends in a step, if it does.
 
-    That of the stock strategies is what another job's traffic compares itself with.
+    That of the stock strategies is what another job's traffic compares itself with. With the
+    compact wire it differs from step to step, and this is the median over the rounds.
     """
     if job.mode == "alone":
         return 0
-    own = job.started[0]["predicted_bytes"]
-    if own is not None:
-        return own
+    own = [one["predicted_bytes"] for one in rounds if one["predicted_bytes"] is not None]
+    if own:
+        return round(statistics.median(own))
     others = [one.started[0]["stock_bytes"] for one in jobs]
     return next((size for size in others if size is not None), None)
 

@@ -24,6 +24,7 @@ class Job:
 
     Attributes:
       started: what each worker said of itself when it was ready.
+      predicted_bytes: what the strategy of worker 0 says that the latest step has sent, if it does.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Job:
           RuntimeError: with the workers' logs, if one fails or takes too long.
         """
         self.mode = task["mode"]
+        self.predicted_bytes: int | None = None
         self._limit = limit
         self._links = links
         self._answers: queue.Queue[tuple[int, str | None]] = queue.Queue()
@@ -87,7 +89,9 @@ class Job:
         """Has all workers make `steps` steps, and returns each worker's seconds."""
         workers = range(len(self._workers.processes))
         self._tell(workers, {"steps": steps})
-        return [answer["seconds"] for answer in self._wait(workers)]
+        answers = self._wait(workers)
+        self.predicted_bytes = answers[0]["predicted_bytes"]
+        return [answer["seconds"] for answer in answers]
 
     def bits_per_second(self, size: int) -> float:
         """Returns the rate at which `size` bytes come from worker 0 to worker 1 over TCP."""

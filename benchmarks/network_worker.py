@@ -1,6 +1,6 @@
 """A worker process of benchmarks/network.py: obeys the lines it reads, a JSON object each.
 
-    {"steps": n}                         -> {"seconds": [n numbers]}
+    {"steps": n}                         -> {"seconds": [n numbers], "predicted_bytes": number}
     {"receive": bytes}                   -> {"port": number}, then {"seconds": s}
     {"send": bytes, "to": [host, port]}  -> {}
 
@@ -130,7 +130,6 @@ def main() -> None:
     answer(
         {
             "parameters": model.count_params(),
-            "predicted_bytes": traffic.sent_bytes if traffic else None,
             "stock_bytes": traffic.stock_bytes if traffic else None,
             "memory_bytes": peak_memory(),
         }
@@ -138,7 +137,9 @@ def main() -> None:
     while True:
         request = requests.get()
         if "steps" in request:
-            answer({"seconds": run_steps(step, request["steps"])})
+            seconds = run_steps(step, request["steps"])
+            traffic = getattr(strategy, "traffic", None)
+            answer({"seconds": seconds, "predicted_bytes": traffic.sent_bytes if traffic else None})
         elif "receive" in request:
             receive(request["receive"])
         else:

@@ -200,3 +200,33 @@ def test_bits_of_a_message() -> None:
     assert bits(tf_gc.Quantized(), 1, 2, 100) == [3.125, 6.25, 6.25]
     assert bits(tf_gc.Quantized(4), 1, 2) == [4.125, 8.25]
     assert bits(tf_gc.Quantized(3, sum_layers=1), 1, 2) == [3.125] * 2
+
+
+@each_class
+@pytest.mark.parametrize("wire", ["fast", "", 1, True])
+def test_an_unknown_wire_is_refused(kind: type, wire: object) -> None:
+    with pytest.raises(ValueError, match=rf"wire must be None or one of .*'compact'.*{wire!r}"):
+        kind(wire=wire)
+
+
+@each_class
+@pytest.mark.parametrize("wire", [None, "packed"])
+def test_a_wire_is_part_of_the_treatment(kind: type, wire: str | None) -> None:
+    (treatment,) = kind(wire=wire).treatments()
+    assert treatment.wire == wire
+
+
+def test_the_compact_wire_can_be_asked_for() -> None:
+    params = from_params({"type": "2bit", "threshold": 0.5, "wire": "compact"})
+    assert params == tf_gc.TwoBit(0.5, wire="compact")
+    assert from_params({"type": "quantized", "wire": "compact"}) == tf_gc.Quantized(wire="compact")
+    (treatment,) = params.treatments()
+    assert treatment.wire == "compact"
+
+
+def test_codes_of_one_bit_have_no_compact_wire() -> None:
+    for kind, arguments in ((tf_gc.OneBit, {}), (tf_gc.OneBit, {"threshold": 0.5})):
+        with pytest.raises(ValueError, match=r"'packed' for codes of one bit.*got 'compact'"):
+            kind(wire="compact", **arguments)
+    with pytest.raises(ValueError, match=r"'packed' for codes of one bit.*got 'compact'"):
+        tf_gc.Quantized(1, wire="compact")
