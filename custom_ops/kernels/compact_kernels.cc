@@ -185,9 +185,8 @@ class UnpackOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TfGc>Pack").Device(tensorflow::DEVICE_CPU),
                         PackOp);
-REGISTER_KERNEL_BUILDER(
-    Name("TfGc>Unpack").Device(tensorflow::DEVICE_CPU).HostMemory("words"),
-    UnpackOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>Unpack").Device(tensorflow::DEVICE_CPU),
+                        UnpackOp);
 
 }  // namespace
 }  // namespace tf_gc
