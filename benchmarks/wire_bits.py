@@ -44,7 +44,16 @@ SMALLEST = 2048  # elements of a tensor that is compressed
 WARM_UP = 20  # steps in full precision
 SAMPLES = 20
 SYNTHETIC_STEPS, SYNTHETIC_BATCHES = 100, 8
-SHOWN = ("mlp", "vgg", "lstm", "resnet", "CNN, SGD", "GRU, Nadam", "LSTM, Adam", "autoencoder, Muon")
+SHOWN = (
+    "mlp",
+    "vgg",
+    "lstm",
+    "resnet",
+    "CNN, SGD",
+    "GRU, Nadam",
+    "LSTM, Adam",
+    "autoencoder, Muon",
+)
 
 
 @dataclasses.dataclass(frozen=True)

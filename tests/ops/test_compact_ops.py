@@ -168,6 +168,14 @@ def test_wrong_arguments_are_refused(call: Callable[..., Any]) -> None:
             call(tf.zeros(shape, tf.int64), "two_bit", "auto")
 
 
+def test_no_rows_may_be_as_long_as_any_message() -> None:
+    words = (16 + (1 << 50) * 32) // 8
+    compact, lengths = pack(tf.zeros([0, words], tf.int64), "two_bit", 0.5)
+    assert compact.shape[0] == lengths.shape[0] == 0
+    assert compact.shape[1] >= words
+    assert unpack(compact[:, :2], words, "two_bit", 0.5).shape == (0, words)
+
+
 @each_codec
 def test_shape_functions_know_the_messages(codec: Codec) -> None:
     words = messages_of(codec, normal(3000)).shape[1]

@@ -64,7 +64,9 @@ def library() -> Path:
 
 
 @pytest.mark.timeout(900)
-def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(library: Path) -> None:
+def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
+    library: Path,
+) -> None:
     kernels, runtime = json.loads(run(sys.executable, "-c", KERNELS, library).splitlines()[-1])
     assert runtime >= 11080
     of: dict[str, set[tuple[Any, ...]]] = {"CPU": set(), "GPU": set()}

@@ -18,8 +18,8 @@ _ENOUGH = 0.5
 def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) -> float:
     """Returns the rate at which the slowest worker sends, the same number on all workers.
 
-    All workers call it. It takes less than half a second, or the time that 1 MB takes to each of
-    the other workers.
+    All workers call it. It takes about half a second at most, or longer if 1 MB to each of the
+    other workers does.
 
     Args:
       all_gather: takes this worker's int64 tensor [1, n] and returns the tensors of all workers,

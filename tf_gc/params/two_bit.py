@@ -41,9 +41,9 @@ class TwoBit(ThresholdParams):
         large gradients are. `None` means yes with `"auto"`; a fixed threshold has no warm-up, as
         in MXNet.
       wire: how codes travel, which changes no result: "packed", two bits for each, or "compact",
-        fewer bits for frequent codes than for rare ones. That takes some time on the CPU; there
-        is no kernel for GPUs yet. `None` (the default) means "compact" between hosts that reach each other at a low rate, measured when
-        the strategy is made, and else "packed".
+        fewer bits for frequent codes than for rare ones. That takes some time on the CPU; there is
+        no kernel for GPUs yet. `None` (the default) means "compact" between hosts that reach each
+        other at a low rate, measured when the strategy is made, and else "packed".
 
     Raises:
       ValueError: if an attribute has another value.

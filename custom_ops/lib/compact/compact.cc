@@ -249,10 +249,10 @@ int64_t CopyMessage(const MessageLayout& layout, const uint8_t* message,
 }  // namespace
 
 int64_t PackCapacity(Codec codec, const MessageLayout& layout) {
-  int64_t size = SegmentsStart(layout.blocks);
-  for (int64_t i = 0; i < NumSegments(layout.blocks); ++i) {
-    size += PlainBytes(codec, BlocksInSegment(layout.blocks, i));
-  }
+  const int64_t full = layout.blocks / kSegmentBlocks;
+  const int64_t size = SegmentsStart(layout.blocks) +
+                       full * PlainBytes(codec, kSegmentBlocks) +
+                       PlainBytes(codec, layout.blocks % kSegmentBlocks);
   return std::max(CompactBytes(size), layout.size);
 }
 
