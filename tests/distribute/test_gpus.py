@@ -89,7 +89,7 @@ def reduction(params: CompressionParams, plan: str, network: Network) -> Callabl
                 ]
             replicas.append(Replica(device, gradients, residuals))
         options = tf.distribute.experimental.CommunicationOptions()
-        return chosen.reduce(treatment.codec, 0, replicas, options).sums
+        return chosen.reduce(treatment.codec, "packed", 0, replicas, options).sums
 
     return reduce
 

@@ -62,7 +62,7 @@ def loop(strategy: tf.distribute.Strategy) -> tuple[np.ndarray, tf.Variable]:
     Returns the sums, and the variable that the gradients are of.
     """
     with strategy.scope():
-        variable = tf.Variable(tf.zeros([60_000]))
+        variable = tf.Variable(tf.zeros([120_000]))
 
     @tf.function
     def steps() -> tf.Tensor:
@@ -71,9 +71,9 @@ def loop(strategy: tf.distribute.Strategy) -> tuple[np.ndarray, tf.Variable]:
 
             def replica(i: tf.Tensor = i) -> tf.Tensor:
                 number = tf.distribute.get_replica_context().replica_id_in_sync_group
-                values = tf.random.stateless_normal([60_000], [i, number]) ** 3
-                values *= tf.cast(tf.range(60_000) < 20_000 * (i + 1), tf.float32)
-                values += tf.where((tf.range(60_000) == 77) & (i == 1), np.nan, 0.0)
+                values = tf.random.stateless_normal([120_000], [i, number]) ** 3
+                values *= tf.cast(tf.range(120_000) < 40_000 * (i + 1), tf.float32)
+                values += tf.where((tf.range(120_000) == 77) & (i == 1), np.nan, 0.0)
                 return tf_gc.all_reduce_gradients([(values, variable)])[0]
 
             total = strategy.run(replica)
