@@ -211,12 +211,13 @@ bool UnpackSegment(const Decoder& decoder, const Blocks& blocks,
     return false;
   }
   const int64_t bits = BytesOfBits(header.nonzeros);
+  const int planes = MagnitudeBits(blocks.codec) - 1;
+  const uint8_t* const first_plane = from + layout.planes_offset;
   const SegmentBits parts = {
       map,
       from + layout.signs_offset,
-      {from + layout.planes_offset, from + layout.planes_offset + bits},
+      {first_plane, first_plane + (planes > 1 ? bits : 0)},
       from + layout.lowest_offset};
-  const int planes = MagnitudeBits(blocks.codec) - 1;
   const int64_t above =
       planes == 0 ? 0
                   : functions.count_either(parts.planes[0],
@@ -311,9 +312,11 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
     return true;
   }
   const int64_t start = SegmentsStart(layout.blocks);
+  // A packed message is smaller. One without any segment is not.
+  const int64_t most = std::min(size, layout.size - kMessageAlignment);
   if (header.magic != kCompactMagic || header.blocks != layout.blocks ||
       header.codec != static_cast<uint8_t>(codec) ||
-      size < CompactBytes(start)) {
+      CompactBytes(start) > most) {
     return false;
   }
   Tables tables;
@@ -334,7 +337,7 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
     const size_t n = static_cast<size_t>(i);
     starts[n] = end;
     end += SegmentBytes(codec, blocks, headers[n]);
-    if (CompactBytes(end) > size) return false;
+    if (headers[n].reserved != 0 || CompactBytes(end) > most) return false;
   }
   const auto decoder = std::make_unique<Decoder>(tables);
   std::atomic<bool> whole = true;

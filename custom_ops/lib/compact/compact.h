@@ -29,10 +29,13 @@ int64_t PackCapacity(Codec codec, const MessageLayout& layout);
 int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
              uint8_t* compact, const RunTasks& run);
 
-// Unpacks what Pack() made, and was padded to `size` bytes or not, into
-// layout.size bytes. False if these bytes are none that Pack() makes for
-// `layout`: `message` then holds anything. Reads and writes nothing outside of
-// the two arrays, whatever they hold.
+// Unpacks what Pack() made into layout.size bytes. More bytes may follow it, up
+// to `size`. False if the lengths, frequencies or words of `compact` do not fit
+// together or to `layout`: `message` then holds anything. Changed bytes that
+// all fit give another message. A message that Pack() copied is copied back,
+// whatever it holds, and of the header of a packed one only the codec and the
+// blocks are compared: the caller checks the header of `message`. Reads and
+// writes nothing outside of the two arrays, whatever they hold.
 bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
             int64_t size, uint8_t* message, const RunTasks& run);
 
