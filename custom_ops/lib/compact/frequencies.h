@@ -11,21 +11,22 @@
 
 namespace tf_gc {
 
-// Every kSampledBlocks-th block is counted. The number is odd, so that it does
-// not keep step with the rows of a matrix.
+// The packer counts the symbols of blocks 0, kSampledBlocks, 2 * kSampledBlocks
+// and so on; of a scale below zero, those of its magnitude. The number is odd,
+// so that it does not keep step with the rows of a matrix.
 constexpr int64_t kSampledBlocks = 7;
 
-// The frequency of a symbol that was counted `count` times out of `total`, but
-// for what rounding leaves. No frequency is 0, since what was not counted may
-// still occur.
+// The frequency of a symbol that was counted `count` times out of `total`. It
+// is at least 1, because a symbol that was not counted may still occur, and the
+// rest is shared in proportion to the counts, rounded down.
 TF_GC_HOST_DEVICE inline uint32_t Frequency(int symbols, uint64_t count,
                                             uint64_t total) {
   const uint64_t shared = kFrequencySum - symbols;
   return 1 + (total == 0 ? 0 : static_cast<uint32_t>(count * shared / total));
 }
 
-// Makes frequencies with the sum kFrequencySum of counts. The symbol that
-// occurs most, the first of several, gets what rounding leaves.
+// Makes frequencies of counts. What Frequency() leaves of kFrequencySum goes to
+// the symbol that occurs most, or to the first one of several.
 inline void Normalize(const uint32_t* counts, int symbols,
                       uint16_t* frequencies) {
   uint64_t total = 0;

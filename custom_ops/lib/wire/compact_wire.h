@@ -9,44 +9,59 @@
 //   then                     zeros: 8 bytes or more, up to a multiple of
 //                            kMessageAlignment
 //
-// A message that does not get smaller is sent as it is in wire.h.
+// The header is that of the message in wire.h, but for the magic number. If the
+// packed message would not be shorter than that message, the message is sent as
+// it is.
 //
-// A segment has the kSegmentBlocks blocks that follow those of the segment
-// before it; the last one has what is left. Its parts are in this order, each
-// followed by zeros up to a multiple of 8 bytes:
+// Each segment has kSegmentBlocks blocks, in their order; the last one has
+// those that are left. These are its parts. Each of them, and each plane,
+// begins at a multiple of 8 bytes and is followed by zeros up to the next one.
+// In parts of bits the first bit is the lowest one of the first byte.
 //
-//   words    SegmentHeader::words uint16: the nonzero maps of the blocks, and
-//            the high bytes of their scales, as rANS words (Duda 2013)
+//   words    SegmentHeader::words uint16: the nonzero maps of the blocks, then
+//            the high bytes of their scales, coded by rANS (Duda 2013)
 //   scales   the low byte of each block's scale, if HasScales(codec)
 //   signs    SegmentHeader::nonzeros bits
-//   planes   as many bits for each bit of a magnitude above its lowest bit,
-//            from the second lowest on
+//   planes   SegmentHeader::nonzeros bits for each bit of a magnitude but its
+//            lowest one, in rising order
 //   lowest   SegmentHeader::lowest bits
 //
-// A block's nonzero map has a bit for each code, which is 1 if the code is not
-// kCodeZero. Of a codec in bit planes, the bits are in the order of elements.
-// Of a two-bit codec, they are in the order in which the high bits of the codes
-// are in the block, from the lowest bit of the first byte on. In that order the
-// other parts have bits of those codes alone that are not zero. The sign of a
-// code in bit planes is its top bit and the bits below are its magnitude; of a
-// two-bit code it is the low bit, and the magnitude is 1. The lowest bit of a
-// magnitude is sent if any bit above it is 1. Otherwise it is 1.
+// A nonzero map has a bit for each code of a block, which is 1 if the code is
+// not kCodeZero. Where codes are in bit planes, the bits are in the order of
+// elements. Two-bit codes are taken from the lowest bits of a byte up, so that
+// the bits are those of elements 3, 2, 1, 0, 7, 6, 5, 4 and so on.
 //
-// No code says "not finite": a segment that has such a code, or does not get
-// smaller, or has a scale below zero, has the codes and then the scales of its
-// blocks as they are in wire.h, and no words.
+// Signs, planes and lowest bits are in the order of the map, and only those of
+// codes that are not zero are sent. The sign of a code in bit planes is its top
+// bit, and the bits below are its magnitude; the sign of a two-bit code is its
+// low bit, and its magnitude is 1. The lowest bit of a magnitude is sent only
+// if a bit above it is 1: otherwise the lowest bit is 1, since the magnitude is
+// not 0.
 //
-// rANS: kCoderLanes states of 32 bits code kCoderLanes bytes at a time, a row,
-// each lane one of them. First are the rows of the nonzero maps, then those of
-// the scales; the last row of each may end with zeros that belong to no block.
-// To decode a row, each lane takes the symbol s whose interval [start(s),
-// start(s)
-// + frequency(s)) holds the low kFrequencyBits bits of its state x:
-//   x = frequency(s) * (x >> kFrequencyBits) + x % kFrequencySum - start(s)
-// The lanes whose x is below kLowestState then take x = x << 16 | word: their
-// words are the last ones that are left, the lowest lane takes the first of
-// these. The states themselves come first and are the last words, low half
-// first. After the last row all states are kLowestState, and no word is left.
+// A segment is not coded if it has a code "not finite" or a scale below zero,
+// for which there are no symbols, or if coding would not make it shorter. Such
+// a segment has the codes of its blocks, then their scales, as in wire.h, and
+// zeros up to a multiple of 8 bytes. The fields of its header are 0.
+//
+// rANS. A symbol is a byte. A table has the frequency of each symbol, at least
+// 1; the sum of a table is kFrequencySum. start(s) is the sum of the
+// frequencies of the symbols below s. Which frequencies a packer chooses is not
+// part of the format; frequencies.h says what those of this library choose.
+//
+// There are kCoderLanes lanes, each with a state of 32 bits. The bytes are
+// coded in rows of one byte a lane: first the rows of the nonzero maps, then
+// those of the scales' high bytes. Zeros fill the last row of each.
+//
+// The decoder reads words from the back. The last kStateWords words are the
+// first states, lane after lane, the low half of each first. To decode a row,
+// each lane with state x finds the symbol s with
+//   start(s) <= x % kFrequencySum < start(s) + frequency(s)
+// and continues with the state
+//   frequency(s) * (x >> kFrequencyBits) + x % kFrequencySum - start(s)
+// Then the lanes whose state is below kLowestState take a word each: if there
+// are n of them, they take the last n words that are left, the lowest lane the
+// first of these, and x becomes x << 16 | word. After the last row all states
+// are kLowestState and no word is left. The coder does all this in reverse.
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
@@ -79,7 +94,7 @@ constexpr int64_t kSegmentBlocks = 1024;
 constexpr int64_t kMapBytes = kBlockSize / 8;  // of a block
 
 struct SegmentHeader {
-  uint32_t words;  // 0: the segment is not coded
+  uint32_t words;  // 0 if the segment is not coded
   uint32_t nonzeros;
   uint32_t lowest;
   uint32_t reserved;  // 0
