@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,10 @@ CODE_BITS: dict[AnyCodec, int] = {
 }
 
 
+# The codecs whose messages may be packed.
+COMPACTIBLE: list[AnyCodec] = [*Codec, *Levels]
+
+
 class Target(enum.IntEnum):
     SCALAR = 0
     AVX2 = 1
@@ -92,6 +96,22 @@ def has_scales(codec: AnyCodec) -> bool:
 
 def num_blocks(size: int) -> int:
     return -(-size // BLOCK_SIZE)
+
+
+# A task of packing or unpacking, and what runs all tasks: (tasks, task, context).
+_Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+_RunTasks = ctypes.CFUNCTYPE(None, ctypes.c_int64, _Task, ctypes.c_void_p)
+RunTasks = Callable[[int, Callable[[int], None]], None]
+
+
+def _callback(run: RunTasks | None) -> Any:
+    """What the library calls to run tasks, null for None."""
+
+    def call(tasks: int, task: Callable[[Any, int], None], context: Any) -> None:
+        assert run is not None
+        run(tasks, lambda index: task(context, index))
+
+    return _RunTasks() if run is None else _RunTasks(call)
 
 
 def _address(array: Array | None) -> ctypes.c_void_p:
@@ -147,6 +167,11 @@ class Library:
             pointer,
         ]
         self._c.tf_gc_decode_counts.argtypes = [integer, pointer, integer, size, real, pointer]
+        self._c.tf_gc_pack_capacity.argtypes = [integer, size]
+        self._c.tf_gc_pack_capacity.restype = size
+        self._c.tf_gc_pack.argtypes = [integer, size, pointer, pointer, _RunTasks]
+        self._c.tf_gc_pack.restype = size
+        self._c.tf_gc_unpack.argtypes = [integer, size, pointer, size, pointer, _RunTasks]
         self._c.tf_gc_block_bytes.argtypes = [integer, size]
         self._c.tf_gc_codec.argtypes = [ctypes.c_char_p, integer]
         self._c.tf_gc_codec_name.restype = ctypes.c_char_p
@@ -290,6 +315,34 @@ class Library:
                 _address(result),
             )
         )
+
+    def pack_capacity(self, codec: int, blocks: int) -> int:
+        """The bytes that `pack` may write, 0 if messages of the codec are not packed."""
+        return int(self._c.tf_gc_pack_capacity(codec, blocks))
+
+    def pack(
+        self,
+        codec: int,
+        blocks: int,
+        message: Array,
+        compact: Array,
+        run: RunTasks | None = None,
+    ) -> int:
+        """Packs with tasks that `run` runs. Returns the bytes, 0 as in `pack_capacity`."""
+        arguments = (_address(message), _address(compact), _callback(run))
+        return int(self._c.tf_gc_pack(codec, blocks, *arguments))
+
+    def unpack(
+        self,
+        codec: int,
+        blocks: int,
+        compact: Array,
+        message: Array,
+        run: RunTasks | None = None,
+    ) -> bool:
+        """False if the bytes are no message."""
+        arguments = (_address(compact), compact.nbytes, _address(message), _callback(run))
+        return bool(self._c.tf_gc_unpack(codec, blocks, *arguments))
 
     def block_bytes(self, codec: int, replicas: int) -> int:
         """Bytes of a block in a message with the sum of `replicas` messages, 0 if there is none."""

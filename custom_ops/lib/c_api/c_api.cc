@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <iterator>
 
+#include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
 #include "custom_ops/lib/numbers/floats.h"
@@ -33,6 +35,26 @@ T* Typed(void* data, T*) {
 bool Takes(bool (*takes)(tf_gc::Codec), int codec) {
   return codec >= 0 && codec <= UINT8_MAX &&
          takes(static_cast<tf_gc::Codec>(codec));
+}
+
+// Whether there are messages of so many blocks that may be packed.
+bool Packs(int codec, int64_t blocks) {
+  return Takes(tf_gc::IsCompactible, codec) && blocks >= 0 &&
+         blocks <= tf_gc::kMaxBlocks;
+}
+
+// `run`, or one task after the other if it is null.
+tf_gc::RunTasks RunsTasks(tf_gc_run_tasks run) {
+  return [run](int64_t tasks, const std::function<void(int64_t)>& task) {
+    if (run == nullptr) {
+      for (int64_t i = 0; i < tasks; ++i) task(i);
+      return;
+    }
+    const auto call = [](void* context, int64_t index) {
+      (*static_cast<const std::function<void(int64_t)>*>(context))(index);
+    };
+    run(tasks, call, const_cast<void*>(static_cast<const void*>(&task)));
+  };
 }
 
 bool IsCountBits(int bits) { return bits == 4 || bits == 8 || bits == 16; }
@@ -105,6 +127,28 @@ int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
     tf_gc::DecodeCounts(counts, bits, size, unit, Typed(sum, type));
     return 1;
   });
+}
+
+int64_t tf_gc_pack_capacity(int codec, int64_t blocks) {
+  if (!Packs(codec, blocks)) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  return tf_gc::PackCapacity(kind, tf_gc::LayoutOf(kind, blocks));
+}
+
+int64_t tf_gc_pack(int codec, int64_t blocks, const uint8_t* message,
+                   uint8_t* compact, tf_gc_run_tasks run) {
+  if (!Packs(codec, blocks)) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  return tf_gc::Pack(kind, tf_gc::LayoutOf(kind, blocks), message, compact,
+                     RunsTasks(run));
+}
+
+int tf_gc_unpack(int codec, int64_t blocks, const uint8_t* compact,
+                 int64_t size, uint8_t* message, tf_gc_run_tasks run) {
+  if (!Packs(codec, blocks)) return 0;
+  const auto kind = static_cast<tf_gc::Codec>(codec);
+  return tf_gc::Unpack(kind, tf_gc::LayoutOf(kind, blocks), compact, size,
+                       message, RunsTasks(run));
 }
 
 int tf_gc_wire_version(void) { return tf_gc::kWireVersion; }

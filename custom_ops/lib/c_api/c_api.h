@@ -2,7 +2,8 @@
 //
 // `codec` is the number of a tf_gc::Codec (wire/wire.h), which tf_gc_codec()
 // gives, `dtype` that of a tf_gc::DType (numbers/floats.h), `target` that of a
-// tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in cpu/codec.h.
+// tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in cpu/codec.h and
+// compact/compact.h.
 // Functions that return an int return 1, or 0 if a number is unknown or not one
 // that the function takes; they do nothing then.
 
@@ -76,6 +77,22 @@ TF_GC_EXPORT int tf_gc_force_target(int target);
 // and without effect on processors that the library does not know.
 TF_GC_EXPORT uint64_t tf_gc_float_mode(void);
 TF_GC_EXPORT void tf_gc_set_float_mode(uint64_t mode);
+
+// Calls task(context, 0), ..., task(context, tasks - 1), on any threads in any
+// order, and returns after the last one.
+typedef void (*tf_gc_task)(void* context, int64_t index);
+typedef void (*tf_gc_run_tasks)(int64_t tasks, tf_gc_task task, void* context);
+
+// What compact/compact.h does with messages of `blocks` blocks. `run` may be
+// null: tasks then run one after the other. All three return 0 for a codec
+// whose messages are not packed and for a number of blocks that no message has.
+TF_GC_EXPORT int64_t tf_gc_pack_capacity(int codec, int64_t blocks);
+TF_GC_EXPORT int64_t tf_gc_pack(int codec, int64_t blocks,
+                                const uint8_t* message, uint8_t* compact,
+                                tf_gc_run_tasks run);
+TF_GC_EXPORT int tf_gc_unpack(int codec, int64_t blocks, const uint8_t* compact,
+                              int64_t size, uint8_t* message,
+                              tf_gc_run_tasks run);
 
 // Seconds that `repetitions` equal calls take, negative if a number is unknown.
 TF_GC_EXPORT double tf_gc_time_encode(int repetitions, int codec, int dtype,
