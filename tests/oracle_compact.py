@@ -1,0 +1,364 @@
+"""The compact wire, in plain Python: the reference for every implementation.
+
+Written from the comments of `custom_ops/lib/wire/compact_wire.h` and, for the frequencies that a
+packer chooses, of `custom_ops/lib/compact/frequencies.h`; it shares no code and no table with them.
+Messages are uint8 arrays. The coder computes with Python's integers, one lane after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import numpy as np
+
+from tests import oracle, oracle_levels
+from tests.oracle import BLOCK_SIZE, Array
+
+HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
+SEGMENT = struct.Struct("<IIII")  # words, nonzeros, lowest, reserved
+MAGIC, COMPACT_MAGIC = 0x4347, 0x5A47
+
+LANES = 32
+FREQUENCY_BITS = 12
+FREQUENCY_SUM = 4096
+LOWEST_STATE = 65_536
+MAP_SYMBOLS, SCALE_SYMBOLS = 256, 128
+SEGMENT_BLOCKS = 1024
+SAMPLED_BLOCKS = 7
+
+# By the number of a codec: the bits of a code, and whether blocks have scales.
+CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True)}
+
+
+class BrokenError(Exception):
+    """These bytes are no message."""
+
+
+def round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A codec, as the wire has it."""
+
+    bits: int
+    scaled: bool
+
+    @staticmethod
+    def of(codec: int) -> Format:
+        return Format(*CODECS[codec])
+
+    def code_bytes(self, blocks: int) -> int:
+        return blocks * BLOCK_SIZE * self.bits // 8
+
+    def scale_bytes(self, blocks: int) -> int:
+        return 2 * blocks if self.scaled else 0
+
+    def plain_bytes(self, blocks: int) -> int:
+        """The bytes of a segment that is not coded."""
+        return round_up(self.code_bytes(blocks) + self.scale_bytes(blocks), 8)
+
+    def message_bytes(self, blocks: int) -> int:
+        parts = self.code_bytes(blocks) + self.scale_bytes(blocks)
+        return round_up(HEADER.size + parts, 16)
+
+    def numbers(self, codes: Array) -> tuple[Array, Array]:
+        """Magnitudes and signs of the codes of some blocks, in the order of the nonzero maps."""
+        size = codes.size * 8 // self.bits
+        if self.bits == 2:
+            in_order = oracle.unpack(codes, size).reshape(-1, 4)[:, ::-1].reshape(-1)
+            return in_order >> 1, in_order & 1
+        values = oracle_levels.unpack(codes, size, self.bits)
+        return values & ((1 << (self.bits - 1)) - 1), values >> (self.bits - 1)
+
+    def codes(self, magnitudes: Array, signs: Array) -> Array:
+        """The inverse of `numbers`."""
+        if self.bits == 2:
+            in_order = magnitudes << 1 | signs
+            return oracle.pack(in_order.reshape(-1, 4)[:, ::-1].reshape(-1))
+        return oracle_levels.pack(signs << (self.bits - 1) | magnitudes, self.bits)
+
+
+# ---- Parts of a message ------------------------------------------------------------
+
+
+def make_message(
+    codec: int, codes: Array, scales: Array, blocks: int, threshold: float = 0.0
+) -> Array:
+    """A message of wire.h."""
+    (threshold_bits,) = struct.unpack("<I", struct.pack("<f", threshold))
+    head = HEADER.pack(MAGIC, 1, codec, threshold_bits, blocks)
+    body = head + codes.tobytes() + scales.astype("<u2").tobytes()
+    return np.frombuffer(body.ljust(Format.of(codec).message_bytes(blocks), b"\0"), np.uint8)
+
+
+def segments_of(blocks: int) -> list[int]:
+    """The blocks of each segment."""
+    return [min(SEGMENT_BLOCKS, blocks - i) for i in range(0, blocks, SEGMENT_BLOCKS)]
+
+
+def padded(part: bytes) -> bytes:
+    """With zeros up to a multiple of 8 bytes."""
+    return part.ljust(round_up(len(part), 8), b"\0")
+
+
+def bytes_of_bits(bits: Array) -> bytes:
+    """The first bit is the lowest one of the first byte."""
+    return padded(np.packbits(bits.astype(np.uint8), bitorder="little").tobytes())
+
+
+def bits_of_bytes(data: bytes, count: int) -> Array:
+    ones = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    return ones[:count]
+
+
+def frequencies(symbols: list[int], count: int) -> list[int]:
+    """What the packer chooses for symbols that it has sampled."""
+    counts = [0] * count
+    for symbol in symbols:
+        counts[symbol] += 1
+    total = max(1, sum(counts))
+    result = [1 + one * (FREQUENCY_SUM - count) // total for one in counts]
+    result[counts.index(max(counts))] += FREQUENCY_SUM - sum(result)
+    return result
+
+
+def sampled(data: Array, blocks: int) -> list[int]:
+    """The bytes of every SAMPLED_BLOCKS-th block."""
+    symbols: list[int] = data.reshape(blocks, -1)[::SAMPLED_BLOCKS].reshape(-1).tolist()
+    return symbols
+
+
+def rows_of(data: bytes) -> list[bytes]:
+    """A byte for each lane, with zeros in the last row."""
+    data = data.ljust(round_up(len(data), LANES), b"\0")
+    return [data[i : i + LANES] for i in range(0, len(data), LANES)]
+
+
+# ---- The coder ---------------------------------------------------------------------
+
+
+def starts(table: list[int]) -> list[int]:
+    """Where the interval of each symbol starts."""
+    return [sum(table[:symbol]) for symbol in range(len(table))]
+
+
+def code(parts: list[tuple[list[int], list[bytes]]]) -> list[int]:
+    """The words of rows, given with the table of frequencies for each list of rows.
+
+    Codes in the opposite order of decoding: from the last row to the first one.
+    """
+    states = [LOWEST_STATE] * LANES
+    groups: list[list[int]] = []  # of words, the last one is decoded first
+    for table, rows in reversed(parts):
+        first = starts(table)
+        for row in reversed(rows):
+            words = []
+            for lane, symbol in enumerate(row):
+                x, frequency = states[lane], table[symbol]
+                if x >= frequency << (32 - FREQUENCY_BITS):
+                    words.append(x & 0xFFFF)
+                    x >>= 16
+                x = (x // frequency << FREQUENCY_BITS) + x % frequency + first[symbol]
+                states[lane] = x
+            groups.append(words)
+    groups.append([word for x in states for word in (x & 0xFFFF, x >> 16)])
+    return [word for group in groups for word in group]
+
+
+def decode(words: list[int], parts: list[tuple[list[int], int]]) -> list[bytes]:
+    """The bytes of rows, of which there are so many for each table."""
+    if len(words) < 2 * LANES:
+        raise BrokenError("words of the states are missing")
+    left, last = words[: -2 * LANES], words[-2 * LANES :]
+    states = [low | high << 16 for low, high in zip(last[::2], last[1::2], strict=True)]
+    results = []
+    for table, rows in parts:
+        first = starts(table)
+        symbols = [symbol for symbol, frequency in enumerate(table) for _ in range(frequency)]
+        result = bytearray()
+        for _ in range(rows):
+            for lane in range(LANES):
+                x = states[lane]
+                symbol = symbols[x % FREQUENCY_SUM]
+                states[lane] = (
+                    table[symbol] * (x >> FREQUENCY_BITS) + x % FREQUENCY_SUM - first[symbol]
+                )
+                result.append(symbol)
+            takers = [lane for lane in range(LANES) if states[lane] < LOWEST_STATE]
+            if len(takers) > len(left):
+                raise BrokenError("words are missing")
+            taken = left[len(left) - len(takers) :]
+            del left[len(left) - len(takers) :]
+            for lane, word in zip(takers, taken, strict=True):
+                states[lane] = states[lane] << 16 | word
+        results.append(bytes(result))
+    if left or any(x != LOWEST_STATE for x in states):
+        raise BrokenError("words are left")
+    return results
+
+
+# ---- Segments and messages ---------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    maps: list[int]
+    scales: list[int]
+
+    def to_bytes(self) -> bytes:
+        return np.array(self.maps + self.scales, "<u2").tobytes()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Tables:
+        values = np.frombuffer(data, "<u2").tolist()
+        tables = Tables(values[:MAP_SYMBOLS], values[MAP_SYMBOLS:])
+        for table in (tables.maps, tables.scales):
+            if min(table) == 0 or sum(table) != FREQUENCY_SUM:
+                raise BrokenError("these are no frequencies")
+        return tables
+
+
+def pack_segment(form: Format, tables: Tables, codes: Array, scales: Array) -> tuple[bytes, bytes]:
+    """The header and the bytes of a segment. `scales` has the bytes of the scales."""
+    plain = SEGMENT.pack(0, 0, 0, 0), padded(codes.tobytes() + scales.tobytes())
+    magnitudes, signs = form.numbers(codes)
+    nonzero = magnitudes > 0
+    low, high = scales[::2], scales[1::2]
+    if (signs[~nonzero] == 1).any() or (high >= SCALE_SYMBOLS).any():
+        return plain
+    rows = [(tables.maps, rows_of(np.packbits(nonzero, bitorder="little").tobytes()))]
+    if form.scaled:
+        rows.append((tables.scales, rows_of(high.tobytes())))
+    words = code(rows)
+    parts = [padded(np.array(words, "<u2").tobytes())]
+    if form.scaled:
+        parts.append(padded(low.tobytes()))
+    parts.append(bytes_of_bits(signs[nonzero]))
+    parts += [bytes_of_bits(magnitudes[nonzero] >> bit & 1) for bit in range(1, form.bits - 1)]
+    lowest = magnitudes[magnitudes > 1] & 1
+    parts.append(bytes_of_bits(lowest))
+    coded = b"".join(parts)
+    if len(coded) >= len(plain[1]):
+        return plain
+    return SEGMENT.pack(len(words), nonzero.sum(), lowest.size, 0), coded
+
+
+def pack(codec: int, message: Array) -> Array:
+    """Packs a message of wire.h."""
+    form = Format.of(codec)
+    _, version, _, threshold, blocks = HEADER.unpack(message[: HEADER.size].tobytes())
+    start = HEADER.size
+    codes = message[start : start + form.code_bytes(blocks)]
+    start += codes.size
+    scales = message[start : start + form.scale_bytes(blocks)]
+    if blocks == 0:
+        return message
+    nonzero = form.numbers(codes)[0] > 0
+    tables = Tables(
+        frequencies(sampled(np.packbits(nonzero, bitorder="little"), blocks), MAP_SYMBOLS),
+        frequencies(
+            # Of a scale below zero the packer counts the magnitude.
+            [byte % SCALE_SYMBOLS for byte in sampled(scales[1::2], blocks)] if form.scaled else [],
+            SCALE_SYMBOLS,
+        ),
+    )
+    headers, bodies = [], []
+    for segment, count in enumerate(segments_of(blocks)):
+        first = segment * SEGMENT_BLOCKS
+        of_codes = slice(form.code_bytes(first), form.code_bytes(first + count))
+        of_scales = slice(form.scale_bytes(first), form.scale_bytes(first + count))
+        header, body = pack_segment(form, tables, codes[of_codes], scales[of_scales])
+        headers.append(header)
+        bodies.append(body)
+    head = HEADER.pack(COMPACT_MAGIC, version, codec, threshold, blocks)
+    compact = b"".join([head, tables.to_bytes(), *headers, *bodies])
+    compact = compact.ljust(round_up(len(compact) + 8, 16), b"\0")
+    return message if len(compact) >= message.size else np.frombuffer(compact, np.uint8)
+
+
+def unpack_segment(
+    form: Format, tables: Tables, blocks: int, header: tuple[int, ...], data: bytes
+) -> tuple[Array, Array, int]:
+    """The codes and the bytes of the scales of a segment, and its size on the wire."""
+    at = 0
+
+    def take(size: int) -> bytes:
+        nonlocal at
+        part = data[at : at + size]
+        if len(part) < size:
+            raise BrokenError("the segment is too short")
+        at += round_up(size, 8)
+        return part
+
+    words, nonzeros, lowest, reserved = header
+    if reserved:
+        raise BrokenError("the reserved field is not 0")
+    if words == 0:
+        if nonzeros or lowest:
+            raise BrokenError("a segment that is not coded has no bits")
+        plain = np.frombuffer(take(form.plain_bytes(blocks)), np.uint8)
+        end = form.code_bytes(blocks)
+        return plain[:end], plain[end : end + form.scale_bytes(blocks)], at
+    rows = [(tables.maps, -(-blocks * 16 // LANES))]
+    if form.scaled:
+        rows.append((tables.scales, -(-blocks // LANES)))
+    decoded = decode(np.frombuffer(take(2 * words), "<u2").tolist(), rows)
+    nonzero = bits_of_bytes(decoded[0], blocks * BLOCK_SIZE) == 1
+    if nonzero.sum() != nonzeros:
+        raise BrokenError("the map has other bits than the header says")
+    scales = np.zeros(form.scale_bytes(blocks), np.uint8)
+    if form.scaled:
+        scales[::2] = np.frombuffer(take(blocks), np.uint8)
+        scales[1::2] = np.frombuffer(decoded[1], np.uint8)[:blocks]
+
+    def take_bits(count: int) -> Array:
+        return bits_of_bytes(take(round_up(count, 64) // 8), count)
+
+    signs, magnitudes = np.zeros((2, blocks * BLOCK_SIZE), np.uint8)
+    signs[nonzero] = take_bits(nonzeros)
+    for bit in range(1, form.bits - 1):
+        magnitudes[nonzero] |= take_bits(nonzeros) << bit
+    upper = magnitudes > 1
+    if upper.sum() != lowest:
+        raise BrokenError("there are other magnitudes than the header says")
+    magnitudes[nonzero & ~upper] = 1
+    magnitudes[upper] |= take_bits(lowest)
+    return form.codes(magnitudes, signs), scales, at
+
+
+def unpack(codec: int, blocks: int, compact: Array) -> Array:
+    """Unpacks what `pack` gave, with zeros after it or not. Raises BrokenError."""
+    form = Format.of(codec)
+    data = compact.tobytes()
+    if len(data) < HEADER.size:
+        raise BrokenError("there is no header")
+    magic, version, of_codec, threshold, of_blocks = HEADER.unpack_from(data)
+    if magic == MAGIC:
+        if len(data) < form.message_bytes(blocks):
+            raise BrokenError("the message is too short")
+        return compact[: form.message_bytes(blocks)]
+    if (magic, of_codec, of_blocks) != (COMPACT_MAGIC, codec, blocks):
+        raise BrokenError("another message")
+    at = HEADER.size + 2 * (MAP_SYMBOLS + SCALE_SYMBOLS)
+    segments = segments_of(blocks)
+    if len(data) < at + SEGMENT.size * len(segments) + 8:
+        raise BrokenError("the message is too short")
+    tables = Tables.from_bytes(data[HEADER.size : at])
+    headers = [SEGMENT.unpack_from(data, at + SEGMENT.size * i) for i in range(len(segments))]
+    at += SEGMENT.size * len(segments)
+    parts = []
+    for count, header in zip(segments, headers, strict=True):
+        codes, scales, size = unpack_segment(form, tables, count, header, data[at:])
+        parts.append((codes, scales))
+        at += size
+    if len(data) < round_up(at + 8, 16):
+        raise BrokenError("the message is too short")
+    body = [*(part[0] for part in parts), *(part[1] for part in parts)]
+    head = np.frombuffer(HEADER.pack(MAGIC, version, codec, threshold, blocks), np.uint8)
+    message = np.zeros(form.message_bytes(blocks), np.uint8)
+    whole = np.concatenate([head, *body])
+    message[: whole.size] = whole
+    return message
