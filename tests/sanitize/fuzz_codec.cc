@@ -1,5 +1,6 @@
 // Fuzz target of the codec library: the calls that codec.h allows, with any
-// bytes as messages, and the sizes of wire.h and bucket.h for any numbers.
+// bytes as messages, and the sizes of wire.h and bucket.h for any numbers. What
+// compact.h allows is in fuzz_compact.cc.
 //
 // Each array has exactly the size that codec.h promises, so that
 // AddressSanitizer sees one byte too many. Results must be those of the scalar
@@ -9,26 +10,18 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/wire.h"
+#include "tests/sanitize/check.h"
+#include "tests/sanitize/fuzz_compact.h"
 #include "tests/sanitize/input.h"
 
 namespace tf_gc {
 namespace {
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      abort();                                                        \
-    }                                                                 \
-  } while (false)
 
 constexpr Codec kCodecs[] = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
                              Codec::kOneBitFixed, Codec::kOneBitAuto,
@@ -45,16 +38,6 @@ std::vector<uint8_t> Join(const std::vector<std::vector<uint8_t>>& parts) {
     result.insert(result.end(), part.begin(), part.end());
   }
   return result;
-}
-
-// Calls run(), which returns the bytes that it computed, with each target.
-template <typename Run>
-void SameForAllTargets(Run run) {
-  CHECK(ForceTarget(Target::kScalar));
-  const std::vector<uint8_t> expected = run();
-  for (Target target : {Target::kAvx2, Target::kAvx512}) {
-    if (ForceTarget(target)) CHECK(run() == expected);
-  }
 }
 
 int64_t ShiftOf(Input* input) { return input->Coin() ? input->Below(9) : 0; }
@@ -373,7 +356,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tf_gc::Input input(data, size);
-  switch (input.Below(5)) {
+  switch (input.Below(6)) {
     case 0:
       tf_gc::FuzzSizes(&input);
       break;
@@ -388,6 +371,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 4:
       tf_gc::FuzzType<tf_gc::BFloat16>(&input);
+      break;
+    case 5:
+      tf_gc::FuzzCompact(&input);
       break;
   }
   return 0;

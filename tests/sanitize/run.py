@@ -2,7 +2,8 @@
 
     python tests/sanitize/run.py [SECONDS]
 
-- fuzz_codec.cc: the codec library, under AddressSanitizer and UndefinedBehaviorSanitizer;
+- fuzz_codec.cc and fuzz_compact.cc: the codec library, under AddressSanitizer and
+  UndefinedBehaviorSanitizer;
 - fuzz_ops.py: the ops in TensorFlow, their library built with the same two;
 - threads.cc: the codec library in many threads, under ThreadSanitizer. Not the ops: it has to see
   every lock, and TensorFlow's own are not compiled for it.
@@ -56,7 +57,8 @@ def program(name: str, sanitizer: str, sources: Iterable[Path]) -> Path:
     objects.mkdir(parents=True, exist_ok=True)
 
     def compile_one(source: Path) -> str:
-        target = str(objects / f"{source.stem}.o")
+        # Sources in several folders have the same name.
+        target = str(objects / f"{source.parent.name}_{source.stem}.o")
         command = [*CXX, *FLAGS, *LANGUAGE, sanitizer, "-c", str(source), "-o", target]
         subprocess.run(command, check=True)
         return target
@@ -116,7 +118,7 @@ def main(seconds: str) -> None:
         print("skipped: sanitizers (need libasan, libubsan and libtsan of g++)")
         return
     prefix = fixed_addresses()
-    fuzz = program("fuzz_codec", ADDRESS, [HERE / "fuzz_codec.cc", HERE / "fuzz_main.cc"])
+    fuzz = program("fuzz_codec", ADDRESS, sorted(HERE.glob("fuzz_*.cc")))
     threads = program("threads", THREAD, [HERE / "threads.cc"])
     library = op_library()
     # Python is not built with AddressSanitizer, which has to be the first library of a process.

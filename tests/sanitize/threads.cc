@@ -1,6 +1,7 @@
 // What the kernels do with their threads, for ThreadSanitizer: parts of a
 // bucket are encoded, decoded, counted and encoded again side by side, from
 // inputs that all threads share into neighbouring bytes of the same outputs.
+// Messages are packed and unpacked by tasks side by side.
 //
 // The results must be those of one thread. TensorFlow is not part of this:
 // ThreadSanitizer has to see every lock, and TensorFlow's are not compiled for
@@ -17,7 +18,9 @@
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
+#include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {
@@ -55,16 +58,16 @@ Tensors<T> TensorsOf(uint32_t seed) {
 
 // Calls work(first, last) for parts of [0, blocks) in so many threads.
 void ForBlocks(int threads, int64_t blocks,
-               const std::function<void(int64_t, int64_t)>& work) {
-  constexpr int64_t kPart = 5;
+               const std::function<void(int64_t, int64_t)>& work,
+               int64_t part = 5) {
   std::atomic<int64_t> next{0};
   std::vector<std::thread> pool;
   for (int i = 0; i < threads; ++i) {
     pool.emplace_back([&] {
       for (;;) {
-        const int64_t first = next.fetch_add(kPart);
+        const int64_t first = next.fetch_add(part);
         if (first >= blocks) return;
-        work(first, std::min(blocks, first + kPart));
+        work(first, std::min(blocks, first + part));
       }
     });
   }
@@ -214,12 +217,54 @@ void CheckThreads(Codec codec) {
   }
 }
 
+// Packs and unpacks a message of several segments, one of them not coded.
+Bytes PackAndUnpack(Codec codec, int threads) {
+  constexpr int64_t kBlocks = 4 * kSegmentBlocks + 3;
+  const MessageLayout layout = LayoutOf(codec, kBlocks);
+  Bytes message(layout.size);
+  const MessageHeader header = HeaderOf(codec, kBlocks, 0);
+  memcpy(message.data(), &header, sizeof(header));
+  uint8_t* const codes = layout.Codes(message.data(), 0);
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    codes[i * layout.code_bytes + i % kPlaneBytes] = 0xff;
+  }
+  for (int64_t i = 0; i < kSegmentBlocks * layout.code_bytes; ++i) {
+    codes[i] = static_cast<uint8_t>(i * i >> 3);
+  }
+  const RunTasks run = [threads](int64_t tasks,
+                                 const std::function<void(int64_t)>& task) {
+    ForBlocks(threads, tasks, [&](int64_t first, int64_t) { task(first); }, 1);
+  };
+  Bytes compact(PackCapacity(codec, layout));
+  compact.resize(Pack(codec, layout, message.data(), compact.data(), run));
+  Bytes unpacked(layout.size);
+  if (compact.size() >= message.size() ||
+      !Unpack(codec, layout, compact.data(), compact.size(), unpacked.data(),
+              run) ||
+      unpacked != message) {
+    fprintf(stderr, "a message of codec %d was lost\n",
+            static_cast<int>(codec));
+    exit(1);
+  }
+  return compact;
+}
+
+void CheckCompact(Codec codec) {
+  const Bytes many = PackAndUnpack(codec, kThreads);
+  if (many != PackAndUnpack(codec, 1)) {
+    fprintf(stderr, "threads change the packed bytes of codec %d\n",
+            static_cast<int>(codec));
+    exit(1);
+  }
+}
+
 void CheckCodecs() {
   for (Codec codec :
        {Codec::kTwoBitFixed, Codec::kTwoBitAuto, Codec::kOneBitFixed,
         Codec::kOneBitAuto, Codec::kThreeBit, Codec::kFourBit}) {
     CheckThreads<float>(codec);
     CheckThreads<BFloat16>(codec);
+    if (IsCompactible(codec)) CheckCompact(codec);
   }
 }
 

@@ -1,0 +1,35 @@
+// What the fuzz target checks: conditions, and that all targets agree.
+
+#ifndef TF_GC_TESTS_SANITIZE_CHECK_H_
+#define TF_GC_TESTS_SANITIZE_CHECK_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "custom_ops/lib/cpu/codec.h"
+
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      abort();                                                        \
+    }                                                                 \
+  } while (false)
+
+namespace tf_gc {
+
+// Calls run(), which returns the bytes that it computed, with each target.
+template <typename Run>
+void SameForAllTargets(Run run) {
+  CHECK(ForceTarget(Target::kScalar));
+  const std::vector<uint8_t> expected = run();
+  for (Target target : {Target::kAvx2, Target::kAvx512}) {
+    if (ForceTarget(target)) CHECK(run() == expected);
+  }
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_TESTS_SANITIZE_CHECK_H_

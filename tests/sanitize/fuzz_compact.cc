@@ -1,0 +1,267 @@
+// Fuzz target of compact.h: messages that come back as they were, and bytes
+// that are no message.
+//
+// Each array has exactly the size that compact.h promises. What unpacking makes
+// of any bytes is the same with every target.
+
+#include "tests/sanitize/fuzz_compact.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "custom_ops/lib/compact/compact.h"
+#include "custom_ops/lib/wire/compact_wire.h"
+#include "custom_ops/lib/wire/wire.h"
+#include "tests/sanitize/check.h"
+
+namespace tf_gc {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using Task = std::function<void(int64_t)>;
+
+constexpr Codec kCodecs[] = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
+                             Codec::kThreeBit, Codec::kFourBit};
+
+void Forwards(int64_t tasks, const Task& task) {
+  for (int64_t i = 0; i < tasks; ++i) task(i);
+}
+
+void Backwards(int64_t tasks, const Task& task) {
+  for (int64_t i = tasks - 1; i >= 0; --i) task(i);
+}
+
+void InThreads(int64_t tasks, const Task& task) {
+  std::thread other([&] {
+    for (int64_t i = 0; i < tasks; i += 2) task(i);
+  });
+  for (int64_t i = 1; i < tasks; i += 2) task(i);
+  other.join();
+}
+
+int64_t BlocksOf(Input* input) {
+  switch (input->Below(8)) {
+    case 0:
+      return input->Below(18);
+    case 1:
+      return kSegmentBlocks - 2 + input->Below(5);
+    case 2:
+      return kSegmentBlocks + input->Below(2 * kSegmentBlocks);
+    default:
+      return 16 + input->Below(50);
+  }
+}
+
+// Which of 64 codes are not zero: none, all, half of them, a quarter and so on.
+uint64_t NonzerosOf(Input* input, int64_t kind) {
+  uint64_t bits = input->Value<uint64_t>();
+  if (kind == 0) return 0;
+  if (kind == 1) return ~uint64_t{0};
+  for (int64_t i = 2; i < kind; ++i) bits &= input->Value<uint64_t>();
+  return bits;
+}
+
+// Sets a bit to the lowest bit of `value`.
+void Set(uint8_t* codes, int64_t bit, uint64_t value) {
+  uint8_t& byte = codes[bit / 8];
+  byte = static_cast<uint8_t>(byte | (value & 1) << bit % 8);
+}
+
+// Codes of a block, half a block after the other, each as dense as its kind.
+void FillCodes(Codec codec, Input* input, uint8_t* codes) {
+  const int planes = MagnitudeBits(codec);
+  for (int half = 0; half < 2; ++half) {
+    const uint64_t nonzero = NonzerosOf(input, input->Below(8));
+    const uint64_t sign = nonzero & input->Value<uint64_t>();
+    const uint64_t upper[2] = {NonzerosOf(input, input->Below(4)),
+                               NonzerosOf(input, input->Below(4))};
+    const uint64_t lowest = input->Value<uint64_t>();
+    for (int i = 0; i < 64; ++i) {
+      const int64_t bit = half * 64 + i;
+      if (planes == 1) {
+        Set(codes, 2 * bit + 1, nonzero >> i);
+        Set(codes, 2 * bit, sign >> i);
+        continue;
+      }
+      uint64_t above = 0;
+      for (int plane = 1; plane < planes; ++plane) {
+        const uint64_t one = (nonzero & upper[plane - 1]) >> i & 1;
+        Set(codes, plane * kBlockSize + bit, one);
+        above |= one;
+      }
+      Set(codes, bit, nonzero >> i & (above == 0 ? 1 : lowest >> i));
+      Set(codes, planes * kBlockSize + bit, sign >> i);
+    }
+  }
+}
+
+Array<uint8_t> MessageOf(Codec codec, const MessageLayout& layout,
+                         Input* input) {
+  Array<uint8_t> message(layout.size);
+  const MessageHeader header =
+      HeaderOf(codec, layout.blocks, input->Value<float>());
+  memset(message.data(), 0, message.size());
+  memcpy(message.data(), &header, sizeof header);
+  const int64_t used = input->Coin() ? layout.blocks  // the others are zeros
+                                     : input->Below(layout.blocks + 1);
+  for (int64_t i = 0; i < used; ++i) {
+    FillCodes(codec, input, layout.Codes(message.data(), i));
+  }
+  if (HasScales(codec)) {
+    const uint16_t mask = input->Coin() ? 0x01ff : 0x7fff;
+    for (int64_t i = 0; i < layout.blocks; ++i) {
+      layout.Scales(message.data(), i)[0] = input->Value<uint16_t>() & mask;
+    }
+  }
+  // At times any bytes: codes that say "not finite", scales below zero.
+  for (int64_t i = input->Below(4) == 0 ? input->Below(9) : 0; i > 0; --i) {
+    const int64_t end = layout.padding_offset - layout.codes_offset;
+    if (end > 0) {
+      message[layout.codes_offset + input->Below(end)] =
+          input->Value<uint8_t>();
+    }
+  }
+  return message;
+}
+
+Bytes Packed(Codec codec, const MessageLayout& layout,
+             const Array<uint8_t>& message, const RunTasks& run) {
+  const Array<uint8_t> compact(PackCapacity(codec, layout));
+  const int64_t size = Pack(codec, layout, message.data(), compact.data(), run);
+  CHECK(0 < size && size <= layout.size && size % kMessageAlignment == 0);
+  return Bytes(compact.data(), compact.data() + size);
+}
+
+// The message, or nothing if there is none.
+Bytes Unpacked(Codec codec, const MessageLayout& layout, const Bytes& bytes,
+               const RunTasks& run) {
+  const Array<uint8_t> compact(static_cast<int64_t>(bytes.size()));
+  if (!bytes.empty()) memcpy(compact.data(), bytes.data(), bytes.size());
+  const Array<uint8_t> message(layout.size);
+  const bool whole = Unpack(codec, layout, compact.data(), compact.size(),
+                            message.data(), run);
+  return whole ? message.Bytes() : Bytes();
+}
+
+SegmentHeader* HeadersOf(Bytes* compact) {
+  return reinterpret_cast<SegmentHeader*>(compact->data() + kSegmentsOffset);
+}
+
+void ChangeField(int64_t segments, Input* input, Bytes* compact) {
+  SegmentHeader& header = HeadersOf(compact)[input->Below(segments)];
+  uint32_t* const fields[] = {&header.words, &header.nonzeros, &header.lowest,
+                              &header.reserved};
+  uint32_t& field = *input->OneOf(fields);
+  field = input->Coin() ? field + static_cast<uint32_t>(input->Below(9)) - 4
+                        : static_cast<uint32_t>(input->Hostile());
+}
+
+// Puts other frequencies into a table, with the right sum at times.
+void ChangeTable(Input* input, Bytes* compact) {
+  const bool maps = input->Coin();
+  const int64_t symbols = maps ? kMapSymbols : kScaleSymbols;
+  uint16_t* const table = reinterpret_cast<uint16_t*>(
+      compact->data() + (maps ? kMapTableOffset : kScaleTableOffset));
+  const uint16_t moved = input->Value<uint16_t>() % kFrequencySum;
+  table[input->Below(symbols)] += moved;
+  if (input->Coin()) table[input->Below(symbols)] -= moved;
+}
+
+// Other bits in all planes of a segment, and the lowest bits that go with them:
+// nothing is wrong with it, but that bits follow the last one.
+void ReplacePlanes(Codec codec, const MessageLayout& layout, Input* input,
+                   Bytes* compact) {
+  SegmentHeader* const header = HeadersOf(compact);
+  if (layout.blocks > kSegmentBlocks || header->words == 0) return;
+  const SegmentLayout parts = LayoutOf(codec, layout.blocks, *header);
+  const int64_t start = SegmentsStart(layout.blocks);
+  const int64_t bits = BytesOfBits(header->nonzeros);
+  uint8_t* const planes = compact->data() + start + parts.planes_offset;
+  input->Fill(planes,
+              static_cast<size_t>(parts.lowest_offset - parts.planes_offset));
+  header->lowest = 0;
+  for (int64_t i = 0; i < (MagnitudeBits(codec) > 1 ? 8 * bits : 0); ++i) {
+    bool above = false;
+    for (int plane = 0; plane < MagnitudeBits(codec) - 1; ++plane) {
+      above |= (planes[plane * bits + i / 8] >> i % 8 & 1) != 0;
+    }
+    header->lowest += above;
+  }
+  const int64_t end = start + LayoutOf(codec, layout.blocks, *header).size;
+  compact->resize(static_cast<size_t>(CompactBytes(end)));
+}
+
+void Change(Codec codec, const MessageLayout& layout, Input* input,
+            Bytes* compact) {
+  MessageHeader header;
+  memcpy(&header, compact->data(), sizeof header);
+  const bool packed = header.magic == kCompactMagic;
+  switch (input->Below(packed ? 8 : 3)) {
+    case 0:  // Bits anywhere.
+      for (int64_t i = input->Below(5); i >= 0; --i) {
+        (*compact)[input->Below(static_cast<int64_t>(compact->size()))] ^=
+            1 << input->Below(8);
+      }
+      break;
+    case 1:  // Another length.
+      compact->resize(input->Below(static_cast<int64_t>(compact->size()) + 99));
+      break;
+    case 2: {  // Any bytes from here on.
+      const int64_t size = static_cast<int64_t>(compact->size());
+      const int64_t from = input->Below(size);
+      input->Fill(compact->data() + from, static_cast<size_t>(size - from));
+      break;
+    }
+    case 3:
+      ChangeTable(input, compact);
+      break;
+    case 4:
+    case 5:
+      ReplacePlanes(codec, layout, input, compact);
+      break;
+    default:
+      ChangeField(NumSegments(layout.blocks), input, compact);
+  }
+}
+
+}  // namespace
+
+void FuzzCompact(Input* input) {
+  const RunTasks runs[] = {Forwards, Backwards, InThreads};
+  const Codec codec = input->OneOf(kCodecs);
+  const int64_t blocks = BlocksOf(input);
+  const RunTasks& run = runs[input->Below(blocks > kSegmentBlocks ? 3 : 2)];
+  const MessageLayout layout = LayoutOf(codec, blocks);
+  const Array<uint8_t> message = MessageOf(codec, layout, input);
+  Bytes compact;
+  SameForAllTargets([&] {
+    compact = Packed(codec, layout, message, run);
+    CHECK(Unpacked(codec, layout, compact, run) == message.Bytes());
+    return compact;
+  });
+  for (int64_t i = input->Below(4); i >= 0; --i) {
+    Bytes changed = compact;
+    Change(codec, layout, input, &changed);
+    SameForAllTargets([&] { return Unpacked(codec, layout, changed, run); });
+  }
+  // A header with any bytes behind it, or with tables and then any bytes.
+  MessageHeader header = HeaderOf(codec, layout.blocks, 0);
+  header.magic = kCompactMagic;
+  Bytes bytes(static_cast<size_t>(1 + input->Below(4000)));
+  input->Fill(bytes.data(), bytes.size());
+  memcpy(bytes.data(), &header, std::min(bytes.size(), sizeof header));
+  if (bytes.size() >= static_cast<size_t>(kSegmentsOffset) && input->Coin()) {
+    uint16_t table[kMapSymbols + kScaleSymbols];
+    std::fill_n(table, kMapSymbols, kFrequencySum / kMapSymbols);
+    std::fill_n(table + kMapSymbols, kScaleSymbols,
+                kFrequencySum / kScaleSymbols);
+    memcpy(bytes.data() + kMapTableOffset, table, sizeof table);
+  }
+  SameForAllTargets([&] { return Unpacked(codec, layout, bytes, run); });
+}
+
+}  // namespace tf_gc
