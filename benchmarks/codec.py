@@ -2,10 +2,14 @@
 
 Besides encoding and decoding there is the second stage of the scatter-gather plan: `reencode` adds
 the messages of the other replicas to the own gradient and encodes the sum, `count` sums messages
-with a fixed threshold, `decode counts` turns such a sum into floats.
+with a fixed threshold, `decode counts` turns such a sum into floats. `pack` and `unpack` are what
+the compact wire adds, with codes as training makes them: of gradients with heavy tails, whose mean
+is not zero, after some steps with error feedback.
 
 A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads
 it, reads and writes the residual and writes the codes: 12.25 bytes an element.
+The results also have the float32 gradients per second that go through, in gigabytes, and the time
+for a block, by which the cases can be added up: of one message, but `decode N` reads N messages.
 Absolute rates depend on the machine and on its neighbours; the ratios are what counts.
 
     python benchmarks/codec.py [--elements N ...] [--repetitions N] [--output DIR]
@@ -34,9 +38,11 @@ import numpy.typing as npt
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests import oracle_compact  # noqa: E402
 from tests.custom_ops import native  # noqa: E402
 from tests.custom_ops.native import (  # noqa: E402
     CODE_BITS,
+    COMPACTIBLE,
     AnyCodec,
     Codec,
     Levels,
@@ -50,6 +56,7 @@ Array = npt.NDArray[Any]
 SECONDS_A_SAMPLE = 0.01
 THRESHOLD = 1.5
 MEMCPY = "memcpy"
+STEPS = 20  # of training, before messages are packed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +105,46 @@ def timed(call: Callable[[], object]) -> Callable[[int], float]:
     return run
 
 
+class Packing:
+    """A message whose codes are as training makes them, and its packed form."""
+
+    def __init__(self, library: Library, codec: AnyCodec, size: int) -> None:
+        self.library, self.codec, self.blocks = library, codec, native.num_blocks(size)
+        rng = np.random.default_rng(1)
+        # Each step has the same mean, and noise from another place of one array.
+        mean = 0.3 * rng.laplace(size=1 << 20).astype(np.float32)
+        noise = rng.laplace(size=1 << 21).astype(np.float32)
+        gradient, residual = np.zeros((2, size), np.float32)
+        own = Messages(codec, self.blocks, 1)
+        for _ in range(STEPS):
+            for start in range(0, size, mean.size):
+                part = gradient[start : start + mean.size]
+                offset = int(rng.integers(mean.size))
+                np.add(mean[: part.size], noise[offset : offset + part.size], out=part)
+            arguments = (gradient, residual, residual, own.codes[0], own.scales[0], 2 * THRESHOLD)
+            library.encode(codec, *arguments)
+        scales = own.scales[0] if native.has_scales(codec) else own.scales[0][:0]
+        message = oracle_compact.make_message(int(codec), own.codes[0], scales, self.blocks)
+        self.message, self.unpacked = aligned(message.size, np.uint8), message.copy()
+        self.message[:] = message
+        self.packed = aligned(library.pack_capacity(codec, self.blocks), np.uint8)
+        self.size = self.pack()
+
+    def pack(self) -> int:
+        return self.library.pack(self.codec, self.blocks, self.message, self.packed)
+
+    def unpack(self) -> bool:
+        packed = self.packed[: self.size]
+        return self.library.unpack(self.codec, self.blocks, packed, self.unpacked)
+
+    def of(self, target: Target) -> list[Case]:
+        name, moved = name_of(self.codec), self.message.size + self.size
+        return [
+            Case(f"pack {name}", target, moved, timed(self.pack)),
+            Case(f"unpack {name}", target, moved, timed(self.unpack)),
+        ]
+
+
 class Cases:
     """The cases for arrays of one size. They share a residual and a result."""
 
@@ -115,15 +162,25 @@ class Cases:
 
     def all(self) -> list[Case]:
         library, residual, result = self.library, self.residual, self.result
+        packings = [Packing(library, codec, self.size) for codec in COMPACTIBLE]
         copy = Case(
             MEMCPY, None, 2 * residual.nbytes, lambda n: library.memcpy(result, residual, n)
         )
-        return [copy] + [
-            case
-            for target in library.supported_targets()
-            for codec in [*Codec, *OneBit, *Levels]
-            for case in self.of(codec, target)
-        ]
+        return (
+            [copy]
+            + [
+                case
+                for target in library.supported_targets()
+                for codec in [*Codec, *OneBit, *Levels]
+                for case in self.of(codec, target)
+            ]
+            + [
+                case
+                for target in library.supported_targets()
+                for packing in packings
+                for case in packing.of(target)
+            ]
+        )
 
     def of(self, codec: AnyCodec, target: Target) -> list[Case]:
         library, residual, result = self.library, self.residual, self.result
@@ -196,7 +253,9 @@ class Cases:
         ]
 
 
-def measure(library: Library, cases: list[Case], repetitions: int) -> list[dict[str, Any]]:
+def measure(
+    library: Library, cases: list[Case], size: int, repetitions: int
+) -> list[dict[str, Any]]:
     """Interleaves the cases, so that a slow moment of the machine meets all of them.
 
     A ratio is the median over the rounds of the ratio to the memcpy of the same round.
@@ -214,6 +273,10 @@ def measure(library: Library, cases: list[Case], repetitions: int) -> list[dict[
                 library.force_target(case.target)
             samples.append(case.bytes_moved * count / case.run(count))
     copies = rates[0]
+    calls_a_second = [
+        statistics.median(samples) / case.bytes_moved
+        for case, samples in zip(cases, rates, strict=True)
+    ]
     return [
         {
             "case": case.name,
@@ -222,8 +285,10 @@ def measure(library: Library, cases: list[Case], repetitions: int) -> list[dict[
             "ratio_to_memcpy": statistics.median(
                 rate / copy for rate, copy in zip(samples, copies, strict=True)
             ),
+            "gradient_gigabytes_per_second": 4 * size * a_second / 1e9,
+            "nanoseconds_per_block": 1e9 / a_second / native.num_blocks(size),
         }
-        for case, samples in zip(cases, rates, strict=True)
+        for case, samples, a_second in zip(cases, rates, calls_a_second, strict=True)
     ]
 
 
@@ -243,11 +308,11 @@ def pin_to_one_core() -> None:
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
-    print(f"\n{title}\n{'case':28} {'target':8} {'GB/s':>8} {'x memcpy':>9}")
+    print(f"\n{title}\n{'case':28} {'target':8} {'GB/s':>8} {'x memcpy':>9} {'ns/block':>9}")
     for row in rows:
         print(
             f"{row['case']:28} {row['target']:8} {row['gigabytes_per_second']:8.1f}"
-            f" {row['ratio_to_memcpy']:9.2f}"
+            f" {row['ratio_to_memcpy']:9.2f} {row['nanoseconds_per_block']:9.2f}"
         )
 
 
@@ -264,7 +329,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(
         1,
         len(runs),
-        figsize=(2 + 5 * len(runs), 12),
+        figsize=(2 + 5 * len(runs), 14),
         sharey=True,
         squeeze=False,
         layout="constrained",
@@ -315,7 +380,7 @@ def main() -> None:
         for size in options.elements:
             title = f"arrays of {size * 4 / 1e6:.3g} MB in float32"
             cases = Cases(library, size, options.replicas).all()
-            rows = measure(library, cases, options.repetitions)
+            rows = measure(library, cases, size, options.repetitions)
             print_table(title, rows)
             results["runs"].append({"title": title, "elements": size, "rows": rows})
 
