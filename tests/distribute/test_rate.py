@@ -11,7 +11,7 @@ from tf_gc.distribute.rate import bits_per_second
 def workers_of(
     count: int, nanoseconds: Callable[[int], int]
 ) -> tuple[Callable[[tf.Tensor], tf.Tensor], list[int]]:
-    """Returns what gathers from workers of which others say how long each message took.
+    """Returns what gathers from workers that say how long each message took, whatever it took here.
 
     Args:
       count: how many workers there are.
@@ -28,7 +28,7 @@ def workers_of(
             sizes.append(8 * mine.shape[1])
         elif sizes:
             slowest = tf.constant([[nanoseconds(sizes[-1])]], tf.int64)
-            rows = tf.concat([rows[1:], slowest], axis=0)
+            rows = tf.concat([tf.zeros_like(rows[1:]), slowest], axis=0)
         return rows
 
     return all_gather, sizes
