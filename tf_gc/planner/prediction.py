@@ -1,0 +1,197 @@
+"""What each choice of compression sends, and how long its step takes."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf_gc.params import CompressionParams, Gradient, NoCompression, Quantized
+from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_seconds
+from tf_gc.reduction.group import Channel, Group
+from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
+from tf_gc.schedule import Bucket, Schedule, make_schedule
+
+# By the name of a plan: how many rounds of messages follow one another with so many workers.
+_ROUNDS: dict[str, Callable[[int], int]] = {
+    "all_gather": lambda workers: workers - 1,
+    "scatter_gather": lambda workers: 2 * (workers - 1),
+}
+
+# Length, values and indices of a sparse gradient are gathered one after the other.
+_GATHERS_OF_SPARSE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A way to send gradients.
+
+    Attributes:
+      name: what the table calls it.
+      params: the `compression_params`. A wire that codes by frequency needs no more than its own
+        params here: what its messages take is measured (`CodecCost.bits`).
+    """
+
+    name: str
+    params: CompressionParams
+
+
+STOCK = Choice("stock", NoCompression())
+CHOICES = tuple(Choice(f"{bits} bit{'s' if bits > 1 else ''}", Quantized(bits)) for bits in range(1, 5))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """What is known of a model's gradients.
+
+    Attributes:
+      gradients: the dense ones, in the order of the variables; `None` in place of sparse ones.
+      sparse_bytes: what each sparse one (`tf.IndexedSlices`) takes: values and indices.
+      state_bytes: what layers update by themselves in each replica, which tf_gc averages.
+    """
+
+    gradients: tuple[Gradient | None, ...]
+    sparse_bytes: tuple[int, ...] = ()
+    state_bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class CodecCost:
+    """What a choice's codec takes on this machine, in seconds and bits for each element.
+
+    Attributes:
+      encode: to encode an element.
+      decode: to write a sum of messages.
+      add: to read one message and add it up.
+      bits: what a message takes.
+    """
+
+    encode: float
+    decode: float
+    add: float
+    bits: float
+
+    def scaled(self, factor: float) -> "CodecCost":
+        """Returns the same on a machine that takes `factor` times as long."""
+        return CodecCost(
+            factor * self.encode, factor * self.decode, factor * self.add, self.bits
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What is predicted for a choice.
+
+    Attributes:
+      seconds: the time of a step.
+      sent_bytes: what a worker sends in a step.
+      plans: the names of the plans, in the order of the buckets; none if nothing is compressed.
+    """
+
+    seconds: float
+    sent_bytes: float
+    plans: tuple[str, ...]
+
+
+class _Hosts:
+    """The network of workers that do not exist yet, one replica each."""
+
+    def __init__(self, workers: int) -> None:
+        self.hosts = workers
+        self.devices = ("/job:worker/device:CPU:0",)
+
+    def group(self, devices: Sequence[str]) -> Group:
+        del devices
+        return Group((0,), self.hosts, _refuse)
+
+
+def _refuse(bucket: int, options: object) -> Channel:
+    raise NotImplementedError(f"the planner sends nothing: bucket {bucket}, {options!r}")
+
+
+def schedule_of(choice: Choice, gradients: Gradients, workers: int) -> Schedule:
+    """Returns what a choice sends how, as the strategies would decide it.
+
+    Raises:
+      ValueError: if the choice forces a plan that is of no use.
+    """
+    return make_schedule(choice.params, gradients.gradients, Plans(_Hosts(workers)))
+
+
+def predict(
+    choice: Choice,
+    gradients: Gradients,
+    compute: Compute,
+    costs: Mapping[str, CodecCost],
+    link: Link,
+    slowdown: float = SLOWDOWN,
+) -> Prediction:
+    """Predicts the step of a choice.
+
+    Args:
+      choice: how gradients are sent.
+      gradients: the model's gradients.
+      compute: what a worker computes.
+      costs: by the name of a choice, what its codec takes; the stock strategy needs none.
+      link: the links and the number of workers.
+      slowdown: as in `step_seconds`.
+
+    Raises:
+      KeyError: if the choice compresses something and has no costs.
+    """
+    if link.workers == 1:
+        return Prediction(compute.total, 0.0, ())
+    schedule = schedule_of(choice, gradients, link.workers)
+    first = min(schedule.compressed, default=None)
+    transfers, sent = [], 0.0
+    for bucket in schedule.buckets:
+        size = _sent_bytes(bucket, costs[choice.name], link.workers)
+        early = first not in bucket.indices
+        transfers.append(_of_bucket(bucket, costs[choice.name], link, size, early))
+        sent += size
+    full = [gradient for i in schedule.bypass if (gradient := gradients.gradients[i]) is not None]
+    for size in _packs(full):
+        # TensorFlow sums these in one pack, which waits for the last of them.
+        transfers.append(Transfer(0, link.all_reduce(size), 0, early=False))
+        sent += all_reduce_bytes(size, link.workers)
+    for size in gradients.sparse_bytes:
+        sent += all_gather_bytes(size, link.workers)
+        seconds = link.seconds(
+            all_gather_bytes(size, link.workers), _GATHERS_OF_SPARSE * (link.workers - 1)
+        )
+        transfers.append(Transfer(0, seconds, 0, early=False))
+    if choice.params.treatments() and gradients.state_bytes:
+        transfers.append(Transfer(0, link.all_reduce(gradients.state_bytes), 0, early=False))
+    plans = tuple(bucket.plan.name for bucket in schedule.buckets)
+    return Prediction(step_seconds(compute, transfers, slowdown), sent, plans)
+
+
+def _packs(gradients: Sequence[Gradient]) -> list[int]:
+    """Returns the bytes of what the stock ops sum at once: all gradients of a dtype."""
+    sizes: dict[tf.DType, int] = {}
+    for gradient in gradients:
+        size = gradient.elements * gradient.dtype.size
+        sizes[gradient.dtype] = sizes.get(gradient.dtype, 0) + size
+    return list(sizes.values())
+
+
+def _sent_bytes(bucket: Bucket, cost: CodecCost, workers: int) -> float:
+    """Returns what a worker sends for a bucket."""
+    bits = bucket.plan.cost(bucket.codec, _Hosts(workers))
+    # What a plan sends is in proportion to what a message takes.
+    return bits * (cost.bits / bucket.codec.bits(1)) * bucket.elements / 8
+
+
+def _of_bucket(
+    bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool
+) -> Transfer:
+    """Returns what sums a bucket."""
+    network = link.seconds(size, _ROUNDS[bucket.plan.name](link.workers))
+    elements, workers = bucket.elements, link.workers
+    decode = cost.decode + workers * cost.add
+    if bucket.plan.name == "scatter_gather":
+        # A worker adds up its shard, encodes the sum, in one message or two, and decodes all sums.
+        messages = bucket.codec.bits(workers) / bucket.codec.bits(1)
+        of_shard = workers * cost.add + messages * cost.encode
+        decode = of_shard / workers + cost.decode + messages * cost.add
+    return Transfer(elements * cost.encode, network, elements * decode, early)

@@ -1,0 +1,130 @@
+"""How long a step takes: an alpha-beta model of the network, and what overlaps with what.
+
+The model is that of Agarwal et al., "On the Utility of Gradient Compression in Distributed Training
+Systems" (MLSys 2022), with three additions: a transport whose own work takes time for each byte, the
+forward pass and the optimizer's update, which nothing overlaps with, and work before and after each
+transfer (encoding, decoding). All times are in seconds.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+# How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
+SLOWDOWN = 1.07
+
+# Of 1538 bytes that a full Ethernet frame occupies on a link (preamble and gap included), 1448 are
+# payload of TCP over IPv4 with timestamps (IEEE 802.3, RFC 9293, RFC 7323).
+_PAYLOAD = 1448 / 1538
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """The links between workers, all alike, and what carries messages over them.
+
+    Attributes:
+      workers: how many there are, each on a host of its own.
+      bits_per_second: the rate of a worker's link, in each direction.
+      latency: seconds that a message takes besides those for its bytes (alpha).
+      transport: bytes a second that the transport itself carries, were the link infinitely fast.
+
+    Raises:
+      ValueError: if a number is out of range.
+    """
+
+    workers: int
+    bits_per_second: float
+    latency: float
+    transport: float
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers!r}")
+        if not self.latency >= 0:
+            raise ValueError(f"latency must be at least 0 seconds, got {self.latency!r}")
+        for name in ("bits_per_second", "transport"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+
+    def seconds(self, sent_bytes: float, messages: int) -> float:
+        """Returns the time in which each worker sends that much, in messages one after another."""
+        if self.workers == 1:
+            return 0.0
+        on_link = 8 / (_PAYLOAD * self.bits_per_second)
+        return self.latency * messages + sent_bytes * (on_link + 1 / self.transport)
+
+    def all_reduce(self, size: float) -> float:
+        """Returns the time of a ring all-reduce of `size` bytes (Patarasuk, Yuan 2009)."""
+        others = self.workers - 1
+        return self.seconds(2 * size * others / self.workers, 2 * others)
+
+    def all_gather(self, size: float) -> float:
+        """Returns the time of an all-gather of `size` bytes from each worker."""
+        others = self.workers - 1
+        return self.seconds(size * others, others)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compute:
+    """What a step computes on one worker, besides compression.
+
+    Attributes:
+      forward: the forward pass.
+      backward: backpropagation.
+      update: the optimizer.
+    """
+
+    forward: float
+    backward: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        """The whole step of a worker that is alone."""
+        return self.forward + self.backward + self.update
+
+    def scaled(self, factor: float) -> "Compute":
+        """Returns the same on a machine that takes `factor` times as long."""
+        return Compute(factor * self.forward, factor * self.backward, factor * self.update)
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """What sums one bucket of gradients.
+
+    Attributes:
+      before: work of the processor before the bucket is sent: encoding.
+      network: sending.
+      after: work of the processor after that: decoding, adding up.
+      early: whether the bucket is ready while backpropagation goes on. The bucket with the first
+        variable never is.
+    """
+
+    before: float
+    network: float
+    after: float
+    early: bool
+
+
+def step_seconds(
+    compute: Compute, transfers: Sequence[Transfer], slowdown: float = SLOWDOWN
+) -> float:
+    """Returns the time of a step.
+
+    Early transfers overlap with backpropagation and with all other work of the processor; what
+    takes longer counts. Late ones come after that:
+    max(slowdown * T_comp, (k - 1) * T_comm(b)) + T_comm(last).
+
+    Args:
+      compute: what a worker computes.
+      transfers: all that is sent; none if the worker is alone.
+      slowdown: how much slower backpropagation is while something is sent (gamma); without early
+        transfers nothing is.
+    """
+    early = [transfer for transfer in transfers if transfer.early]
+    late = [transfer for transfer in transfers if not transfer.early]
+    busy = compute.backward * (slowdown if early else 1)
+    busy += sum(transfer.before for transfer in transfers)
+    busy += sum(transfer.after for transfer in early)
+    sending = sum(transfer.network for transfer in early)
+    tail = sum(transfer.network + transfer.after for transfer in late)
+    return compute.forward + max(busy, sending) + tail + compute.update
