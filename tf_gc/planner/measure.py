@@ -16,7 +16,7 @@ from tf_gc.planner.time_model import Compute
 from tf_gc.reduction.group import LocalNetwork
 
 # Decoding is measured with so many messages; the difference is what one more costs.
-_FEW, _MANY = 2, 6
+_FEW, _MANY = 2, 16
 
 
 def measure_compute(subject: Subject, repeats: int) -> Compute:

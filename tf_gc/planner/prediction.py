@@ -15,7 +15,8 @@ from tf_gc.schedule import Bucket, Schedule, make_schedule
 # By the name of a plan: how many rounds of messages follow one another with so many workers.
 _ROUNDS: dict[str, Callable[[int], int]] = {
     "all_gather": lambda workers: workers - 1,
-    "scatter_gather": lambda workers: 2 * (workers - 1),
+    # In TensorFlow's all-to-all a worker sends to all others at once; then comes an all-gather.
+    "scatter_gather": lambda workers: 1 + (workers - 1),
 }
 
 # Length, values and indices of a sparse gradient are gathered one after the other.

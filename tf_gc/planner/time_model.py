@@ -12,6 +12,11 @@ from collections.abc import Sequence
 # How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
 SLOWDOWN = 1.07
 
+# What TensorFlow's collectives over gRPC take of a core (benchmarks/planner.py): seconds for each
+# message, and bytes a second that a worker sends while it receives as many.
+LATENCY = 2e-3
+TRANSPORT = 425e6
+
 # Of 1538 bytes that a full Ethernet frame occupies on a link (preamble and gap included), 1448 are
 # payload of TCP over IPv4 with timestamps (IEEE 802.3, RFC 9293, RFC 7323).
 _PAYLOAD = 1448 / 1538
