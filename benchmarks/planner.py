@@ -1,9 +1,9 @@
 """Predictions of `python -m tf_gc.planner` against the step times that network.py recorded.
 
 Predicts every cell of results/network_*.json: models, rates, numbers of workers, ways to send. The
-planner's two constants of TensorFlow's transport, time for each byte and for each message, are fitted
-on the largest and the smallest model with 2 workers; all other files are set aside, and reported
-apart. Computing takes what
+planner's three constants of TensorFlow's transport, its time for each collective, round and byte, are
+fitted on three files; all others are set aside, and reported apart. Those of AFTERWARDS were measured
+when the planner was finished. Computing takes what
 the recorded mode `alone` took. Encoding and decoding are measured on this machine with --measure,
 with one thread, as in network.py; without it, those of the last time are read again. Prints the
 constants and the errors; writes results/planner.json and .png.
@@ -14,13 +14,13 @@ constants and the errors; writes results/planner.json and .png.
 
 import argparse
 import dataclasses
-import itertools
 import json
+import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -35,15 +35,20 @@ from tf_gc.params.from_params import from_params
 from tf_gc.planner import measure
 from tf_gc.planner.prediction import STOCK, Choice, CodecCost, Gradients, predict
 from tf_gc.planner.subject import make_subject
-from tf_gc.planner.time_model import LATENCY, TRANSPORT, Compute, Link
+from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, Compute, Link
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-FITTED = ("network_mlp", "network_resnet")
+FITTED = ("network_mlp", "network_resnet", "network_small")
+AFTERWARDS = ("network_vgg_small_batch", "network_lstm_small_batch")
 # In these files, sums of a scatter-gather were in one layer, which was the default then.
 ONE_LAYER = ("network_mlp_plans_auto", "network_mlp_4_workers")
 THREADS = 1
+
+# Seconds of TensorFlow's transport: to start a collective, for a round, for a byte.
+Constants: TypeAlias = tuple[float, float, float]
+OURS: Constants = (LAUNCH, LATENCY, BYTE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,24 +58,31 @@ class Cell:
     Attributes:
       file: the name of the recorded result.
       model: a key of models.MODELS.
+      batch_size: of one worker.
       mode: as in network.py.
       workers: how many there were.
       bits_per_second: the rate of their links.
       alone: the step of a worker that sends nothing, beside as many others.
       contention: how many threads of workers share a core.
       measured: the step's median seconds.
-      sent_bytes: what `strategy.traffic` said.
+      sent_bytes: what `strategy.traffic` said, if a strategy of tf_gc was measured as well.
     """
 
     file: str
     model: str
+    batch_size: int
     mode: str
     workers: int
     bits_per_second: float
     alone: float
     contention: float
     measured: float
-    sent_bytes: int
+    sent_bytes: int | None
+
+    @property
+    def task(self) -> str:
+        """The model with its batch size."""
+        return f"{self.model}, batch {self.batch_size}"
 
     @property
     def base(self) -> str:
@@ -87,9 +99,9 @@ class Cell:
 def recorded_cells() -> list[Cell]:
     """Returns all recorded cells in which something was sent over a shaped link."""
     results = {path.stem: json.loads(path.read_text()) for path in report.RESULTS.glob("network_*.json")}
-    # What the model takes alone beside one other worker, for files that do not say.
+    # What a model takes alone beside one other worker, for files that do not say.
     alone_of = {
-        result["options"]["model"]: statistics.median(
+        (result["options"]["model"], result["options"]["batch_size"]): statistics.median(
             rate["modes"]["alone"]["seconds"] for rate in result["workers"]["2"]["rates"].values()
         )
         for result in results.values()
@@ -105,12 +117,14 @@ def recorded_cells() -> list[Cell]:
                 modes = of_rate["modes"]
                 if speed is None or options["threads"] != THREADS:
                     continue
-                alone = alone_of[options["model"]] * contention
+                task = (options["model"], options["batch_size"])
                 if "alone" in modes:
                     alone = modes["alone"]["seconds"]
+                else:
+                    alone = alone_of[task] * contention
                 cells += [
                     Cell(
-                        *(name, options["model"], mode, int(workers), speed, alone, contention),
+                        *(name, *task, mode, int(workers), speed, alone, contention),
                         measured=modes[mode]["seconds"],
                         sent_bytes=modes[mode]["predicted_bytes"],
                     )
@@ -127,19 +141,17 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     measured = {}
-    for model in dict.fromkeys(cell.model for cell in cells):
-        build = models.MODELS[model]
-        subject = make_subject(lambda build=build: build(32).model, 32)
+    for task, cell in {cell.task: cell for cell in cells}.items():
+        model = models.MODELS[cell.model](cell.batch_size).model
+        subject = make_subject(lambda model=model: model, cell.batch_size)
         compute = measure.measure_compute(subject, repeats)
         values = measure.compute_gradients(subject)
         gradients = measure.describe(subject, values)
-        chosen = {cell.base: Choice(cell.base, from_params(network.MODES[cell.base]))
-                  for cell in cells if cell.model == model and cell.mode != "stock"}
-        costs = {
-            name: measure.measure_codec(choice, gradients, values, repeats)
-            for name, choice in chosen.items()
-        }
-        measured[model] = {
+        costs = {}
+        for mode in {one.base for one in cells if one.task == task} - {"stock"}:
+            choice = Choice(mode, from_params(network.MODES[mode]))
+            costs[mode] = measure.measure_codec(choice, gradients, values, repeats)
+        measured[task] = {
             "compute": dataclasses.asdict(compute),
             "gradients": {
                 "dense": [g and [g.variable, g.dtype.name, g.elements] for g in gradients.gradients],
@@ -148,7 +160,7 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
             },
             "costs": {name: dataclasses.asdict(cost) for name, cost in costs.items()},
         }
-        print(f"{model}: a step takes {1e3 * compute.total:.1f} ms alone", flush=True)
+        print(f"{task}: a step takes {1e3 * compute.total:.1f} ms alone", flush=True)
     return measured
 
 
@@ -171,36 +183,43 @@ class Predictor:
             for name, one in measured.items()
         }
 
-    def __call__(self, cell: Cell, latency: float, transport: float) -> Any:
+    def __call__(self, cell: Cell, constants: Constants) -> Any:
         """Returns the prediction of a cell.
 
         Beside others, a worker takes longer than when this machine was measured, for computing and
         for codecs alike: `alone` says by how much. The transport has to share the cores as well.
         """
-        compute = self._compute[cell.model]
+        compute = self._compute[cell.task]
         slower = cell.alone / compute.total
         compute, costs = compute.scaled(slower), {}
         if cell.mode != "stock":
-            costs[cell.mode] = self._costs[cell.model][cell.base].scaled(slower)
-        link = Link(
-            *(cell.workers, cell.bits_per_second),
-            latency=latency * cell.contention,
-            transport=transport / cell.contention,
-        )
-        return predict(cell.choice(), self._gradients[cell.model], compute, costs, link)
+            costs[cell.mode] = self._costs[cell.task][cell.base].scaled(slower)
+        slow = (cell.contention * constant for constant in constants)
+        link = Link(cell.workers, cell.bits_per_second, *slow)
+        return predict(cell.choice(), self._gradients[cell.task], compute, costs, link)
 
 
-def fit(cells: Sequence[Cell], predictor: Predictor) -> tuple[float, float]:
-    """Returns seconds for each message and bytes a second with the least squared log error."""
-    latencies = np.geomspace(1e-4, 1e-2, 41)
-    transports = np.geomspace(1e8, 3e9, 61)
+def fit(cells: Sequence[Cell], predictor: Predictor) -> Constants:
+    """Returns the constants of the transport with the least squared error of the logarithm."""
 
-    def error(constants: tuple[float, float]) -> float:
+    def error(constants: Constants) -> float:
         return sum(
-            np.log(predictor(cell, *constants).seconds / cell.measured) ** 2 for cell in cells
+            math.log(predictor(cell, constants).seconds / cell.measured) ** 2 for cell in cells
         )
 
-    return min(itertools.product(latencies.tolist(), transports.tolist()), key=error)
+    best = (1e-3, 1e-3, 1e-9)
+    for step in (2.0, 1.3, 1.1, 1.03, 1.01):  # one after another, in ever smaller steps
+        while True:
+            tried = [
+                tuple(c * step**power if i == changed else c for i, c in enumerate(best))
+                for changed in range(len(best))
+                for power in (-1, 1)
+            ]
+            better = min(tried, key=error)
+            if error(better) >= error(best):
+                break
+            best = better
+    return best
 
 
 def summary(errors: Sequence[float]) -> dict[str, float]:
@@ -258,9 +277,9 @@ def main() -> None:
 
     rows = []
     for cell in cells:
-        predicted = predictor(cell, *fitted)
-        with_constants = predictor(cell, LATENCY, TRANSPORT)
+        predicted = predictor(cell, OURS)
         error = abs(predicted.seconds / cell.measured - 1)
+        ratio = f"{predicted.sent_bytes / cell.sent_bytes:.3f}" if cell.sent_bytes else "-"
         rows.append(
             {
                 **dataclasses.asdict(cell),
@@ -268,22 +287,23 @@ def main() -> None:
                 "predicted": predicted.seconds,
                 "predicted_bytes": predicted.sent_bytes,
                 "error": error,
-                "predicted_with_the_planners_constants": with_constants.seconds,
             }
         )
         print(
             f"{cell.file:24}{cell.workers:3}{cell.bits_per_second / 1e6:8.0f} Mbit/s "
             f"{cell.mode:21}{cell.measured:9.4f} s{predicted.seconds:9.4f} s"
-            f"{predicted.seconds / cell.measured - 1:+7.1%}"
-            f"{predicted.sent_bytes / cell.sent_bytes:8.3f}"
+            f"{predicted.seconds / cell.measured - 1:+7.1%}  {ratio} of the bytes"
         )
     errors = {
         "fitted": summary([row["error"] for row in rows if row["fitted"]]),
         "set aside": summary([row["error"] for row in rows if not row["fitted"]]),
+        "measured afterwards": summary(
+            [row["error"] for row in rows if row["file"] in AFTERWARDS]
+        ),
         "all": summary([row["error"] for row in rows]),
     }
-    print(f"fitted: {1e3 * fitted[0]:.2f} ms a message, {fitted[1] / 1e6:.0f} MB a second")
-    print(f"the planner's: {1e3 * LATENCY:.2f} ms a message, {TRANSPORT / 1e6:.0f} MB a second")
+    for name, one, ours in zip(("launch", "latency", "byte"), fitted, OURS, strict=True):
+        print(f"{name}: {ours:.3g} s; fitted anew: {one:.3g} s")
     for name, one in errors.items():
         print(
             f"{name}: {one['cells']} cells, median error {one['median']:.1%}, within 20%: "
@@ -292,8 +312,8 @@ def main() -> None:
     path = report.write(
         "planner",
         {
-            "latency": fitted[0],
-            "transport": fitted[1],
+            "constants": OURS,
+            "fitted_anew": fitted,
             "errors": errors,
             "cells": rows,
             "measured": measured,

@@ -12,7 +12,8 @@ from tf_gc.reduction.plans import Plans
 from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 
-# By the name of a plan: how many rounds of messages follow one another with so many workers.
+# By the name of a plan: its collectives, and how many rounds of messages follow one another.
+_COLLECTIVES = {"all_gather": 1, "scatter_gather": 2}
 _ROUNDS: dict[str, Callable[[int], int]] = {
     "all_gather": lambda workers: workers - 1,
     # In TensorFlow's all-to-all a worker sends to all others at once; then comes an all-gather.
@@ -156,11 +157,11 @@ def predict(
         transfers.append(Transfer(0, link.all_reduce(size), 0, early=False))
         sent += all_reduce_bytes(size, link.workers)
     for size in gradients.sparse_bytes:
-        sent += all_gather_bytes(size, link.workers)
-        seconds = link.seconds(
-            all_gather_bytes(size, link.workers), _GATHERS_OF_SPARSE * (link.workers - 1)
-        )
+        gathered = all_gather_bytes(size, link.workers)
+        rounds = _GATHERS_OF_SPARSE * (link.workers - 1)
+        seconds = link.seconds(gathered, rounds, _GATHERS_OF_SPARSE)
         transfers.append(Transfer(0, seconds, 0, early=False))
+        sent += gathered
     if choice.params.treatments() and gradients.state_bytes:
         transfers.append(Transfer(0, link.all_reduce(gradients.state_bytes), 0, early=False))
     plans = tuple(bucket.plan.name for bucket in schedule.buckets)
@@ -187,10 +188,10 @@ def _of_bucket(
     bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool
 ) -> Transfer:
     """Returns what sums a bucket."""
-    network = link.seconds(size, _ROUNDS[bucket.plan.name](link.workers))
-    elements, workers = bucket.elements, link.workers
+    elements, workers, plan = bucket.elements, link.workers, bucket.plan.name
+    network = link.seconds(size, _ROUNDS[plan](workers), _COLLECTIVES[plan])
     decode = cost.decode + workers * cost.add
-    if bucket.plan.name == "scatter_gather":
+    if plan == "scatter_gather":
         # A worker adds up its shard, encodes the sum, in one message or two, and decodes all sums.
         messages = bucket.codec.bits(workers) / bucket.codec.bits(1)
         of_shard = workers * cost.add + messages * cost.encode

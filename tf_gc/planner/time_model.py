@@ -12,10 +12,11 @@ from collections.abc import Sequence
 # How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
 SLOWDOWN = 1.07
 
-# What TensorFlow's collectives over gRPC take of a core (benchmarks/planner.py): seconds for each
-# message, and bytes a second that a worker sends while it receives as many.
-LATENCY = 2e-3
-TRANSPORT = 425e6
+# What TensorFlow's collectives over gRPC take of a core, in seconds (benchmarks/planner.py): to start
+# one, for each of its rounds, and for each byte that a worker sends while it receives as many.
+LAUNCH = 2.2e-3
+LATENCY = 0.34e-3
+BYTE = 2.4e-9
 
 # Of 1538 bytes that a full Ethernet frame occupies on a link (preamble and gap included), 1448 are
 # payload of TCP over IPv4 with timestamps (IEEE 802.3, RFC 9293, RFC 7323).
@@ -29,8 +30,9 @@ class Link:
     Attributes:
       workers: how many there are, each on a host of its own.
       bits_per_second: the rate of a worker's link, in each direction.
-      latency: seconds that a message takes besides those for its bytes (alpha).
-      transport: bytes a second that the transport itself carries, were the link infinitely fast.
+      launch: seconds to start a collective.
+      latency: seconds that a round of messages takes besides those for its bytes (alpha).
+      byte: seconds that the transport takes for a byte, were the link infinitely fast.
 
     Raises:
       ValueError: if a number is out of range.
@@ -38,24 +40,32 @@ class Link:
 
     workers: int
     bits_per_second: float
-    latency: float
-    transport: float
+    launch: float = LAUNCH
+    latency: float = LATENCY
+    byte: float = BYTE
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers!r}")
-        if not self.latency >= 0:
-            raise ValueError(f"latency must be at least 0 seconds, got {self.latency!r}")
-        for name in ("bits_per_second", "transport"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+        if not self.bits_per_second > 0:
+            raise ValueError(f"bits_per_second must be positive, got {self.bits_per_second!r}")
+        for name in ("launch", "latency", "byte"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0 seconds, got {getattr(self, name)!r}")
 
-    def seconds(self, sent_bytes: float, messages: int) -> float:
-        """Returns the time in which each worker sends that much, in messages one after another."""
+    def seconds(self, sent_bytes: float, rounds: int, collectives: int = 1) -> float:
+        """Returns the time in which each worker sends so many bytes.
+
+        Args:
+          sent_bytes: what a worker sends to all others together.
+          rounds: how many rounds of messages follow one another.
+          collectives: how many collectives they belong to.
+        """
         if self.workers == 1:
             return 0.0
         on_link = 8 / (_PAYLOAD * self.bits_per_second)
-        return self.latency * messages + sent_bytes * (on_link + 1 / self.transport)
+        starts = self.launch * collectives + self.latency * rounds
+        return starts + sent_bytes * (on_link + self.byte)
 
     def all_reduce(self, size: float) -> float:
         """Returns the time of a ring all-reduce of `size` bytes (Patarasuk, Yuan 2009)."""
