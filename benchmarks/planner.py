@@ -1,12 +1,12 @@
 """Predictions of `python -m tf_gc.planner` against the step times that network.py recorded.
 
 Predicts every cell of results/network_*.json: models, rates, numbers of workers, ways to send. The
-planner's three constants of TensorFlow's transport, its time for each collective, round and byte, are
-fitted on three files; all others are set aside, and reported apart. Those of AFTERWARDS were measured
-when the planner was finished. Computing takes what
-the recorded mode `alone` took. Encoding and decoding are measured on this machine with --measure,
-with one thread, as in network.py; without it, those of the last time are read again. Prints the
-constants and the errors; writes results/planner.json and .png.
+planner's three constants of TensorFlow's transport, its time for each collective, round and byte,
+are fitted on three files; all others are set aside, and reported apart. Those of AFTERWARDS were
+measured when model and constants were fixed. Computing takes what the recorded mode `alone` took.
+Encoding and decoding are measured on this machine with --measure, with one thread, as in
+network.py; without it, those of the last time are read again. Prints the constants and the errors;
+writes results/planner.json and .png.
 
     python benchmarks/planner.py --measure
     python benchmarks/planner.py
@@ -98,7 +98,9 @@ class Cell:
 
 def recorded_cells() -> list[Cell]:
     """Returns all recorded cells in which something was sent over a shaped link."""
-    results = {path.stem: json.loads(path.read_text()) for path in report.RESULTS.glob("network_*.json")}
+    results = {
+        path.stem: json.loads(path.read_text()) for path in report.RESULTS.glob("network_*.json")
+    }
     # What a model takes alone beside one other worker, for files that do not say.
     alone_of = {
         (result["options"]["model"], result["options"]["batch_size"]): statistics.median(
@@ -154,7 +156,9 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
         measured[task] = {
             "compute": dataclasses.asdict(compute),
             "gradients": {
-                "dense": [g and [g.variable, g.dtype.name, g.elements] for g in gradients.gradients],
+                "dense": [
+                    g and [g.variable, g.dtype.name, g.elements] for g in gradients.gradients
+                ],
                 "sparse_bytes": gradients.sparse_bytes,
                 "state_bytes": gradients.state_bytes,
             },
@@ -297,9 +301,7 @@ def main() -> None:
     errors = {
         "fitted": summary([row["error"] for row in rows if row["fitted"]]),
         "set aside": summary([row["error"] for row in rows if not row["fitted"]]),
-        "measured afterwards": summary(
-            [row["error"] for row in rows if row["file"] in AFTERWARDS]
-        ),
+        "measured afterwards": summary([row["error"] for row in rows if row["file"] in AFTERWARDS]),
         "all": summary([row["error"] for row in rows]),
     }
     for name, one, ours in zip(("launch", "latency", "byte"), fitted, OURS, strict=True):

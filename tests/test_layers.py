@@ -12,7 +12,7 @@ PACKAGE = ROOT / "tf_gc"
 
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
-    *("distribute", "keras", "schedule", "params", "reduction", "residuals", "warm_up"),
+    *("planner", "distribute", "keras", "schedule", "params", "reduction", "residuals", "warm_up"),
     *("codecs", "ops", "workers", "gradients", "_compat"),
 ]
 

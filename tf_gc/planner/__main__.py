@@ -1,8 +1,4 @@
-"""Predicts where compression pays: measures a model here, and predicts steps on a cluster.
-
-    python -m tf_gc.planner --model model.py:make_model --batch-size 32 \
-        --workers 2 4 8 64 --rate 100mbit 1gbit 10gbit --plot plan.png
-"""
+"""The program `python -m tf_gc.planner`: its flags, and what it does one after the other."""
 
 import argparse
 import functools
@@ -54,8 +50,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Returns the options; ends the program if they are wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m tf_gc.planner",
-        description="Measures a model on this machine, and predicts the time of a step on a cluster "
-        "of such machines, without compression and with 1 to 4 bits.",
+        description="Measures a model on this machine, and predicts the time of a step on a "
+        "cluster of such machines, without compression and with 1 to 4 bits.",
     )
     parser.add_argument(
         "--model", required=True, metavar="FILE.py:FUNCTION", help="returns a Keras model"

@@ -98,7 +98,7 @@ def measure_codec(
                 made.append(bucket.codec.encode(of_bucket, rests))
         return made
 
-    encoded = [message for message in tf.function(messages)()]
+    encoded = list(tf.function(messages)())
 
     def decode(copies: int) -> Callable[[], tf.Tensor]:
         @tf.function

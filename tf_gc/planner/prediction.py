@@ -39,7 +39,9 @@ class Choice:
 
 
 STOCK = Choice("stock", NoCompression())
-CHOICES = tuple(Choice(f"{bits} bit{'s' if bits > 1 else ''}", Quantized(bits)) for bits in range(1, 5))
+CHOICES = tuple(
+    Choice(f"{bits} bit{'s' if bits > 1 else ''}", Quantized(bits)) for bits in range(1, 5)
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +77,7 @@ class CodecCost:
 
     def scaled(self, factor: float) -> "CodecCost":
         """Returns the same on a machine that takes `factor` times as long."""
-        return CodecCost(
-            factor * self.encode, factor * self.decode, factor * self.add, self.bits
-        )
+        return CodecCost(factor * self.encode, factor * self.decode, factor * self.add, self.bits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _Hosts:
 
     def __init__(self, workers: int) -> None:
         self.hosts = workers
-        self.devices = ("/job:worker/device:CPU:0",)
+        self.devices: tuple[str, ...] = ("/job:worker/device:CPU:0",)
 
     def group(self, devices: Sequence[str]) -> Group:
         del devices
@@ -184,9 +184,7 @@ def _sent_bytes(bucket: Bucket, cost: CodecCost, workers: int) -> float:
     return bits * (cost.bits / bucket.codec.bits(1)) * bucket.elements / 8
 
 
-def _of_bucket(
-    bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool
-) -> Transfer:
+def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool) -> Transfer:
     """Returns what sums a bucket."""
     elements, workers, plan = bucket.elements, link.workers, bucket.plan.name
     network = link.seconds(size, _ROUNDS[plan](workers), _COLLECTIVES[plan])

@@ -81,7 +81,7 @@ def table(report: Report) -> str:
 
 
 def words(report: Report) -> str:
-    """Returns sentences that say where compression pays, one paragraph for each number of workers."""
+    """Returns where compression pays, a paragraph for each number of workers."""
     default = _default(report.choices)
     paragraphs = []
     for workers in report.workers:
@@ -104,7 +104,7 @@ def words(report: Report) -> str:
                 "itself a large part of the step."
             )
         else:
-            said = f"{who} pay on links of up to {rate_in_words(limit)}."
+            said = f"{who} pay on links of up to about {rate_in_words(_rounded(limit))}."
         paragraphs.append(" ".join([said, *_at_rates(report, default, workers)]))
     paragraphs.append(
         f"To pay means that a step is at least {PAYS} times as fast. Fewer bits are rounded more "
@@ -128,6 +128,10 @@ def _at_rates(report: Report, default: Choice, workers: int) -> list[str]:
             sentence += f", and {_ms(seconds)} with {best.name}"
         said.append(sentence + ".")
     return said
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.1e}")  # two digits are all that a prediction is good for
 
 
 def _default(choices: Sequence[Choice]) -> Choice:
@@ -169,7 +173,7 @@ def draw(report: Report, title: str, path: str | Path) -> None:
     """
     plt = require_matplotlib()
     panels = [workers for workers in report.workers if workers > 1]
-    columns = min(len(panels), 3)
+    columns = len(panels) if len(panels) <= 4 else 3
     rows = -(-len(panels) // columns)
     figure, grid = plt.subplots(
         *(rows, columns),

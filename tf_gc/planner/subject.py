@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,7 @@ class Subject:
 
     def forward(self) -> tf.Tensor:
         """Returns the loss of one forward pass in training."""
-        with warnings.catch_warnings():
-            # A list of tensors is fine for a model whose inputs are a dict; Keras warns.
-            warnings.filterwarnings("ignore", "The structure of `inputs`")
-            return self.loss(self.model(self.x, training=True))
+        return self.loss(self.model(self.x, training=True))
 
 
 def load_function(text: str, flag: str) -> Callable[..., Any]:
@@ -75,7 +71,7 @@ def make_subject(
     """Makes the model and a batch.
 
     Args:
-      make_model: returns a Keras model. If it is compiled, its optimizer is measured, otherwise SGD.
+      make_model: returns a Keras model. Its optimizer is measured, or SGD if it is not compiled.
       batch_size: how many samples a worker has.
       make_batch: given the batch size, returns (x, y), arrays or tensors; the model then has to be
         compiled with a loss. `None` makes random inputs after the model's, and takes the mean of
@@ -85,7 +81,10 @@ def make_subject(
       UsageError: if what is returned is something else, the model has no trainable weights, or
         its inputs are not known.
     """
-    model = make_model()
+    try:
+        model = make_model()
+    except Exception as error:
+        raise UsageError(f"make_model raised {type(error).__name__}: {error}") from error
     wanted = ("trainable_variables", "compile", "compute_loss", "layers")
     if not callable(model) or not all(hasattr(type(model), name) for name in wanted):
         raise UsageError(f"make_model must return a Keras model, got {type(model).__name__}")
@@ -131,8 +130,9 @@ def _random_inputs(model: Any, batch_size: int) -> Any:
             "--batch FILE.py:FUNCTION, which returns (x, y)"
         )
     words = min((layer.input_dim for layer in _embeddings(model)), default=2)
-    values = [_random(spec, batch_size, words) for spec in inputs]
-    return values[0] if len(values) == 1 else values
+    # A functional model has its inputs as a tensor, a list or a dict; others have one.
+    structure = inputs[0] if len(inputs) == 1 else model.input
+    return tf.nest.map_structure(lambda spec: _random(spec, batch_size, words), structure)
 
 
 def _random(spec: Any, batch_size: int, words: int) -> tf.Tensor:
@@ -152,7 +152,8 @@ def _random(spec: Any, batch_size: int, words: int) -> tf.Tensor:
     if dtype.is_bool:
         return tf.random.stateless_uniform(shape, (1, 2)) < 0.5
     raise UsageError(
-        f"input {spec.name!r} is of {dtype.name}, for which there are no random values: give --batch"
+        f"input {spec.name!r} is of {dtype.name}, for which there are no random values: give "
+        "--batch"
     )
 
 

@@ -1,9 +1,9 @@
 """How long a step takes: an alpha-beta model of the network, and what overlaps with what.
 
 The model is that of Agarwal et al., "On the Utility of Gradient Compression in Distributed Training
-Systems" (MLSys 2022), with three additions: a transport whose own work takes time for each byte, the
-forward pass and the optimizer's update, which nothing overlaps with, and work before and after each
-transfer (encoding, decoding). All times are in seconds.
+Systems" (MLSys 2022), with three additions: a transport whose own work takes time for each
+collective and each byte; the forward pass and the optimizer's update, which nothing overlaps with;
+work before and after each transfer (encoding, decoding). All times are in seconds.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 # How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
 SLOWDOWN = 1.07
 
-# What TensorFlow's collectives over gRPC take of a core, in seconds (benchmarks/planner.py): to start
-# one, for each of its rounds, and for each byte that a worker sends while it receives as many.
+# What TensorFlow's collectives over gRPC take of a core, in seconds (benchmarks/planner.py): to
+# start one, for each of its rounds, for each byte that a worker sends while it receives as many.
 LAUNCH = 2.2e-3
 LATENCY = 0.34e-3
 BYTE = 2.4e-9
