@@ -45,6 +45,7 @@ AFTERWARDS = ("network_vgg_small_batch", "network_lstm_small_batch")
 # In these files, sums of a scatter-gather were in one layer, which was the default then.
 ONE_LAYER = ("network_mlp_plans_auto", "network_mlp_4_workers")
 THREADS = 1
+COLORS = {"set aside": "#0b62a4", "measured afterwards": "#2a9d4a", "fitted": "#d9560b"}
 
 # Seconds of TensorFlow's transport: to start a collective, for a round, for a byte.
 Constants: TypeAlias = tuple[float, float, float]
@@ -88,6 +89,13 @@ class Cell:
     def base(self) -> str:
         """The mode without a plan."""
         return self.mode.partition(":")[0]
+
+    @property
+    def group(self) -> str:
+        """A key of COLORS."""
+        if self.file in FITTED:
+            return "fitted"
+        return "measured afterwards" if self.file in AFTERWARDS else "set aside"
 
     def choice(self) -> Choice:
         if self.mode == "stock":
@@ -241,23 +249,22 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     line = np.array([min(measured) / 1.5, max(measured) * 1.5])
     axes.fill_between(line, line / 1.2, line * 1.2, color="0.9", label="within 20%")
     axes.plot(line, line, "k-", linewidth=0.8)
-    groups = {"stock": "stock", "compressed": "compressed"}
-    for fitted, color in ((False, "#0b62a4"), (True, "#d9560b")):
-        for kind, marker in (("stock", "s"), ("compressed", "o")):
+    for group, color in COLORS.items():
+        for stock in (True, False):
             points = [
                 (row["measured"], row["predicted"])
                 for row in rows
-                if row["fitted"] == fitted and (row["mode"] == "stock") == (kind == "stock")
+                if row["group"] == group and (row["mode"] == "stock") == stock
             ]
-            axes.plot(
-                *zip(*points, strict=True),
-                marker,
-                color=color,
-                markersize=5,
-                markerfacecolor="none" if kind == "stock" else color,
-                linestyle="",
-                label=f"{groups[kind]}, {'fitted' if fitted else 'set aside'}",
-            )
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True),
+                    "s" if stock else "o",
+                    color=color,
+                    markersize=5,
+                    markerfacecolor="none" if stock else color,
+                    label=f"{'stock' if stock else 'compressed'}, {group}",
+                )
     axes.set(xscale="log", yscale="log", xlabel="measured seconds a step", ylabel="predicted")
     axes.legend()
     figure.savefig(path, dpi=120)
@@ -287,7 +294,7 @@ def main() -> None:
         rows.append(
             {
                 **dataclasses.asdict(cell),
-                "fitted": cell.file in FITTED,
+                "group": cell.group,
                 "predicted": predicted.seconds,
                 "predicted_bytes": predicted.sent_bytes,
                 "error": error,
@@ -299,10 +306,8 @@ def main() -> None:
             f"{predicted.seconds / cell.measured - 1:+7.1%}  {ratio} of the bytes"
         )
     errors = {
-        "fitted": summary([row["error"] for row in rows if row["fitted"]]),
-        "set aside": summary([row["error"] for row in rows if not row["fitted"]]),
-        "measured afterwards": summary([row["error"] for row in rows if row["file"] in AFTERWARDS]),
-        "all": summary([row["error"] for row in rows]),
+        group: summary([row["error"] for row in rows if row["group"] in (group, *parts)])
+        for group, parts in {**dict.fromkeys(COLORS, ()), "all": tuple(COLORS)}.items()
     }
     for name, one, ours in zip(("launch", "latency", "byte"), fitted, OURS, strict=True):
         print(f"{name}: {ours:.3g} s; fitted anew: {one:.3g} s")
