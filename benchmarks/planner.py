@@ -160,7 +160,7 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
         costs = {}
         for mode in {one.base for one in cells if one.task == task} - {"stock"}:
             choice = Choice(mode, from_params(network.MODES[mode]))
-            costs[mode] = measure.measure_codec(choice, gradients, values, repeats)
+            costs[mode] = measure.measure_codec(choice, gradients, values, repeats)["packed"]
         measured[task] = {
             "compute": dataclasses.asdict(compute),
             "gradients": {
@@ -205,7 +205,8 @@ class Predictor:
         slower = cell.alone / compute.total
         compute, costs = compute.scaled(slower), {}
         if cell.mode != "stock":
-            costs[cell.mode] = self._costs[cell.task][cell.base].scaled(slower)
+            cost = self._costs[cell.task][cell.base].scaled(slower)
+            costs[cell.mode] = {"packed": cost}
         slow = (cell.contention * constant for constant in constants)
         link = Link(cell.workers, cell.bits_per_second, *slow)
         return predict(cell.choice(), self._gradients[cell.task], compute, costs, link)

@@ -141,13 +141,12 @@ def plan(options: argparse.Namespace) -> report.Report:
         f"{1e3 * compute.forward:.1f}, backward {1e3 * compute.backward:.1f}, update "
         f"{1e3 * compute.update:.1f})"
     )
-    costs: dict[str, CodecCost] = {}
+    costs: dict[str, dict[str, CodecCost]] = {}
     for choice in CHOICES:
-        cost = measure.measure_codec(choice, gradients, values, options.repeats)
-        if cost is not None:
-            costs[choice.name] = cost
+        costs[choice.name] = measure.measure_codec(choice, gradients, values, options.repeats)
+        for wire, cost in costs[choice.name].items():
             print(
-                f"{choice.name}: {cost.bits:.3f} bits an element; encodes "
+                f"{choice.name}, {wire}: {cost.bits:.3f} bits an element; encodes "
                 f"{1e-6 / cost.encode:,.0f} million elements a second, decodes "
                 f"{1e-6 / (cost.decode + 2 * cost.add):,.0f} million of 2 workers"
             )

@@ -12,7 +12,7 @@ from tf_gc.distribute.devices import check_devices
 from tf_gc.params import Gradient
 from tf_gc.planner.prediction import Choice, CodecCost, Gradients, schedule_of
 from tf_gc.planner.subject import Subject
-from tf_gc.planner.time_model import Compute
+from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.group import LocalNetwork
 
 # Decoding is measured with so many messages; the difference is what one more costs.
@@ -69,8 +69,8 @@ def describe(subject: Subject, values: Sequence[Any]) -> Gradients:
 
 def measure_codec(
     choice: Choice, gradients: Gradients, values: Sequence[Any], repeats: int
-) -> CodecCost | None:
-    """Returns what a choice's codec takes for these gradients, `None` if it compresses nothing.
+) -> dict[str, CodecCost]:
+    """Returns what a choice takes for these gradients, by wire; nothing if it compresses nothing.
 
     Args:
       choice: how gradients are sent.
@@ -81,9 +81,9 @@ def measure_codec(
     Raises:
       ValueError: if the native ops were not built for the device of the gradients.
     """
-    buckets = schedule_of(choice, gradients, workers=2).buckets
+    buckets = schedule_of(choice, gradients, Link(2, 1e9)).buckets
     if not buckets:
-        return None
+        return {}
     tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
     check_devices(choice.params, LocalNetwork([tensors[0][0].device] * 2))
     residuals = [
@@ -115,12 +115,13 @@ def measure_codec(
     seconds = _medians([encode, decode(_FEW), decode(_MANY)], repeats)
     elements = sum(bucket.elements for bucket in buckets)
     add = max(seconds[2] - seconds[1], 0) / (_MANY - _FEW)
-    return CodecCost(
+    cost = CodecCost(
         encode=seconds[0] / elements,
         decode=max(seconds[1] - _FEW * add, 0) / elements,
         add=add / elements,
         bits=8 * sum(map(_bytes, encoded)) / elements,
     )
+    return {buckets[0].wire: cost}
 
 
 def _gradients(subject: Subject) -> list[Any]:

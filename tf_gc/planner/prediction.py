@@ -30,8 +30,7 @@ class Choice:
 
     Attributes:
       name: what the table calls it.
-      params: the `compression_params`. A wire that codes by frequency needs no more than its own
-        params here: what its messages take is measured (`CodecCost.bits`).
+      params: the `compression_params`.
     """
 
     name: str
@@ -61,13 +60,13 @@ class Gradients:
 
 @dataclasses.dataclass(frozen=True)
 class CodecCost:
-    """What a choice's codec takes on this machine, in seconds and bits for each element.
+    """What a codec and a wire take on this machine, in seconds and bits for each element.
 
     Attributes:
       encode: to encode an element.
       decode: to write a sum of messages.
       add: to read one message and add it up.
-      bits: what a message takes.
+      bits: what a message takes on the wire, measured too, since it may depend on the gradients.
     """
 
     encode: float
@@ -98,8 +97,8 @@ class Prediction:
 class _Hosts:
     """The network of workers that do not exist yet, one replica each."""
 
-    def __init__(self, workers: int) -> None:
-        self.hosts = workers
+    def __init__(self, link: Link) -> None:
+        self.hosts = link.workers
         self.devices: tuple[str, ...] = ("/job:worker/device:CPU:0",)
 
     def group(self, devices: Sequence[str]) -> Group:
@@ -111,20 +110,20 @@ def _refuse(bucket: int, options: object) -> Channel:
     raise NotImplementedError(f"the planner sends nothing: bucket {bucket}, {options!r}")
 
 
-def schedule_of(choice: Choice, gradients: Gradients, workers: int) -> Schedule:
+def schedule_of(choice: Choice, gradients: Gradients, link: Link) -> Schedule:
     """Returns what a choice sends how, as the strategies would decide it.
 
     Raises:
       ValueError: if the choice forces a plan that is of no use.
     """
-    return make_schedule(choice.params, gradients.gradients, Plans(_Hosts(workers)))
+    return make_schedule(choice.params, gradients.gradients, Plans(_Hosts(link)))
 
 
 def predict(
     choice: Choice,
     gradients: Gradients,
     compute: Compute,
-    costs: Mapping[str, CodecCost],
+    costs: Mapping[str, Mapping[str, CodecCost]],
     link: Link,
     slowdown: float = SLOWDOWN,
 ) -> Prediction:
@@ -134,7 +133,7 @@ def predict(
       choice: how gradients are sent.
       gradients: the model's gradients.
       compute: what a worker computes.
-      costs: by the name of a choice, what its codec takes; the stock strategy needs none.
+      costs: by the name of a choice and by wire, what these take; the stock strategy needs none.
       link: the links and the number of workers.
       slowdown: as in `step_seconds`.
 
@@ -143,13 +142,14 @@ def predict(
     """
     if link.workers == 1:
         return Prediction(compute.total, 0.0, ())
-    schedule = schedule_of(choice, gradients, link.workers)
+    schedule = schedule_of(choice, gradients, link)
     first = min(schedule.compressed, default=None)
     transfers, sent = [], 0.0
     for bucket in schedule.buckets:
-        size = _sent_bytes(bucket, costs[choice.name], link.workers)
+        cost = costs[choice.name][bucket.wire]
+        size = _sent_bytes(bucket, cost, link)
         early = first not in bucket.indices
-        transfers.append(_of_bucket(bucket, costs[choice.name], link, size, early))
+        transfers.append(_of_bucket(bucket, cost, link, size, early))
         sent += size
     full = [gradient for i in schedule.bypass if (gradient := gradients.gradients[i]) is not None]
     for size in _packs(full):
@@ -177,9 +177,9 @@ def _packs(gradients: Sequence[Gradient]) -> list[int]:
     return list(sizes.values())
 
 
-def _sent_bytes(bucket: Bucket, cost: CodecCost, workers: int) -> float:
+def _sent_bytes(bucket: Bucket, cost: CodecCost, link: Link) -> float:
     """Returns what a worker sends for a bucket."""
-    bits = bucket.plan.cost(bucket.codec, _Hosts(workers))
+    bits = bucket.plan.cost(bucket.codec, _Hosts(link))
     # What a plan sends is in proportion to what a message takes.
     return bits * (cost.bits / bucket.codec.bits(1)) * bucket.elements / 8
 
