@@ -232,6 +232,13 @@ def test_words_say_where_it_pays() -> None:
     assert "which is no reason to compress" in report.words(report_of(1.95))
 
 
+def test_words_for_what_is_not_compressed() -> None:
+    nothing = report.Report(CHOICES, (1, 2), (1e9,), lambda *_: Prediction(1.0, 1.0, ()))
+    said = report.words(nothing)
+    assert "1 worker sends nothing" in said
+    assert "With 2 workers, 3 bits compress nothing: no dense gradient is large enough" in said
+
+
 @pytest.mark.parametrize(
     ("rate", "text"),
     [(1e8, "100 Mbit/s"), (2.5e9, "2.5 Gbit/s"), (1e3, "1 kbit/s"), (1e12, "1 Tbit/s")],
