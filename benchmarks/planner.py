@@ -87,7 +87,7 @@ class Cell:
 
     @property
     def base(self) -> str:
-        """The mode without a plan."""
+        """The mode without a plan and a wire."""
         return self.mode.partition(":")[0]
 
     @property
@@ -101,7 +101,9 @@ class Cell:
         if self.mode == "stock":
             return STOCK
         layers = {"sum_layers": 1} if self.file in ONE_LAYER else {}
-        return Choice(self.mode, from_params({**network.compression_params(self.mode), **layers}))
+        # A mode that says nothing of the wire was recorded with the packed one.
+        params = {"wire": "packed", **network.compression_params(self.mode), **layers}
+        return Choice(self.mode, from_params(params))
 
 
 def recorded_cells() -> list[Cell]:
@@ -160,7 +162,7 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
         costs = {}
         for mode in {one.base for one in cells if one.task == task} - {"stock"}:
             choice = Choice(mode, from_params(network.MODES[mode]))
-            costs[mode] = measure.measure_codec(choice, gradients, values, repeats)["packed"]
+            costs[mode] = measure.measure_codec(choice, gradients, values, repeats)
         measured[task] = {
             "compute": dataclasses.asdict(compute),
             "gradients": {
@@ -170,7 +172,10 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
                 "sparse_bytes": gradients.sparse_bytes,
                 "state_bytes": gradients.state_bytes,
             },
-            "costs": {name: dataclasses.asdict(cost) for name, cost in costs.items()},
+            "costs": {
+                mode: {wire: dataclasses.asdict(cost) for wire, cost in by_wire.items()}
+                for mode, by_wire in costs.items()
+            },
         }
         print(f"{task}: a step takes {1e3 * compute.total:.1f} ms alone", flush=True)
     return measured
@@ -191,7 +196,10 @@ class Predictor:
             for one in [two["gradients"]]
         }
         self._costs = {
-            name: {mode: CodecCost(**cost) for mode, cost in one["costs"].items()}
+            name: {
+                mode: {wire: CodecCost(**cost) for wire, cost in by_wire.items()}
+                for mode, by_wire in one["costs"].items()
+            }
             for name, one in measured.items()
         }
 
@@ -205,8 +213,10 @@ class Predictor:
         slower = cell.alone / compute.total
         compute, costs = compute.scaled(slower), {}
         if cell.mode != "stock":
-            cost = self._costs[cell.task][cell.base].scaled(slower)
-            costs[cell.mode] = {"packed": cost}
+            costs[cell.mode] = {
+                wire: cost.scaled(slower)
+                for wire, cost in self._costs[cell.task][cell.base].items()
+            }
         slow = (cell.contention * constant for constant in constants)
         link = Link(cell.workers, cell.bits_per_second, *slow)
         return predict(cell.choice(), self._gradients[cell.task], compute, costs, link)

@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 import tf_gc
 from tf_gc.params import Gradient
 from tf_gc.planner.measure import compute_gradients, describe, measure_codec, measure_compute
-from tf_gc.planner.prediction import CHOICES, STOCK, Choice, CodecCost, Gradients, predict
+from tf_gc.planner.prediction import (
+    CHOICES,
+    STOCK,
+    Choice,
+    CodecCost,
+    Gradients,
+    Prediction,
+    predict,
+)
 from tf_gc.planner.subject import Subject, make_subject
 from tf_gc.planner.time_model import Compute, Link
 
 COMPUTE = Compute(0.1, 0.2, 0.05)
 COST = CodecCost(encode=1e-9, decode=1e-9, add=1e-10, bits=3.125)
-THREE_BITS = Choice("3 bits", tf_gc.Quantized(3))
+THREE_BITS = Choice("3 bits", tf_gc.Quantized(3, wire="packed"))
 
 sizes = st.lists(st.integers(1, 5_000_000), min_size=1, max_size=20)
 
@@ -28,13 +36,19 @@ def gradients_of(elements: list[int]) -> Gradients:
 
 
 def predicted(elements: list[int], choice: Choice, link: Link, cost: CodecCost = COST):
-    return predict(choice, gradients_of(elements), COMPUTE, {choice.name: {"packed": cost}}, link)
+    return predict(
+        choice,
+        gradients_of(elements),
+        COMPUTE,
+        {choice.name: {"packed": cost, "compact": cost}},
+        link,
+    )
 
 
 @given(sizes, st.sampled_from([STOCK, *CHOICES]), st.floats(1e6, 1e12))
 def test_one_worker_computes_and_sends_nothing(elements: list, choice: Choice, rate: float) -> None:
     alone = predicted(elements, choice, Link(1, rate))
-    assert (alone.seconds, alone.sent_bytes, alone.plans) == (COMPUTE.total, 0, ())
+    assert alone == Prediction(COMPUTE.total, 0)
 
 
 @given(sizes, st.integers(2, 1024), st.floats(1e6, 1e12), st.floats(1, 1e3))
@@ -80,11 +94,29 @@ def test_more_workers_never_make_a_step_faster(elements: list[int], workers: int
 def test_a_wire_with_fewer_bits_sends_less(
     elements: list[int], workers: int, density: float
 ) -> None:
-    compact = dataclasses.replace(COST, bits=density * COST.bits)
-    packed = predicted(elements, THREE_BITS, Link(workers, 1e8))
-    fewer = predicted(elements, THREE_BITS, Link(workers, 1e8), compact)
-    assert fewer.sent_bytes <= packed.sent_bytes
-    assert fewer.seconds <= packed.seconds
+    link = Link(workers, 1e8, launch=0, latency=0)
+    fewer_bits = dataclasses.replace(COST, bits=density * COST.bits)
+    for wire in ("packed", "compact"):
+        choice = Choice("3 bits", tf_gc.Quantized(3, wire=wire))
+        more, fewer = (predicted(elements, choice, link, cost) for cost in (COST, fewer_bits))
+        assert fewer.sent_bytes <= more.sent_bytes
+        assert fewer.seconds <= more.seconds
+
+
+def test_the_wire_follows_from_the_rate_of_the_links() -> None:
+    default = Choice("default", tf_gc.Quantized())
+    slow, fast = (predicted([10_000_000], default, Link(2, rate)) for rate in (1e8, 1e10))
+    assert (slow.wires, fast.wires) == (("compact",), ("packed",))
+
+
+@pytest.mark.parametrize(("plan", "more"), [("all_gather", 1), ("scatter_gather", 2)])
+def test_compact_messages_need_their_lengths(plan: str, more: int) -> None:
+    link = Link(4, 1e9, launch=1, latency=10, byte=0)
+    packed, compact = (
+        predicted([10_000_000], Choice("", tf_gc.Quantized(plan=plan, wire=wire)), link).seconds
+        for wire in ("packed", "compact")
+    )
+    assert compact - packed == pytest.approx(more * (1 + 3 * 10))
 
 
 def test_the_plan_is_the_one_that_sends_least() -> None:
@@ -172,7 +204,9 @@ def test_what_is_measured_of_a_model() -> None:
     assert [known and known.elements for known in gradients.gradients] == [None, 3072, 64, 64, 64]
     assert gradients.state_bytes == 2 * 64 * 4
     for choice, bits in zip(CHOICES, (1.125, 2.125, 3.125, 4.125), strict=True):
-        cost = measure_codec(choice, gradients, values, repeats=1)["packed"]
+        by_wire = measure_codec(choice, gradients, values, repeats=1)
+        assert sorted(by_wire) == (["compact", "packed"] if bits > 2 else ["packed"])
+        cost = by_wire["packed"]
         assert min(cost.encode, cost.decode, cost.add) >= 0
         assert cost.bits == pytest.approx(bits, rel=0.05)  # and a header
     assert measure_codec(STOCK, gradients, values, repeats=1) == {}

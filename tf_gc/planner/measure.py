@@ -14,9 +14,14 @@ from tf_gc.planner.prediction import Choice, CodecCost, Gradients, schedule_of
 from tf_gc.planner.subject import Subject
 from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.group import LocalNetwork
+from tf_gc.reduction.wire import COMPACT
+from tf_gc.schedule import Bucket
 
 # Decoding is measured with so many messages; the difference is what one more costs.
 _FEW, _MANY = 2, 16
+
+# Links so slow and so fast that each wire is chosen on one of them.
+_SLOW, _FAST = Link(2, 1e5), Link(2, 1e13, launch=0, latency=0, byte=0)
 
 
 def measure_compute(subject: Subject, repeats: int) -> Compute:
@@ -64,7 +69,9 @@ def describe(subject: Subject, values: Sequence[Any]) -> Gradients:
             sparse.append(_bytes(value.values) + _bytes(value.indices))
     states = map(tf.convert_to_tensor, subject.model.non_trainable_variables)
     state = sum(_bytes(value) for value in states if value.dtype.is_floating)
-    return Gradients(tuple(known), tuple(sparse), state)
+    device = next((value.device for value in values if isinstance(value, tf.Tensor)), "/CPU:0")
+    kind = tf.DeviceSpec.from_string(device).device_type
+    return Gradients(tuple(known), tuple(sparse), state, kind)
 
 
 def measure_codec(
@@ -81,47 +88,69 @@ def measure_codec(
     Raises:
       ValueError: if the native ops were not built for the device of the gradients.
     """
-    buckets = schedule_of(choice, gradients, Link(2, 1e9)).buckets
-    if not buckets:
-        return {}
-    tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
-    check_devices(choice.params, LocalNetwork([tensors[0][0].device] * 2))
+    costs = {}
+    for link in (_SLOW, _FAST):  # each has a wire of its own
+        buckets = schedule_of(choice, gradients, link).buckets
+        if buckets and buckets[0].wire not in costs:
+            tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
+            check_devices(choice.params, LocalNetwork([tensors[0][0].device] * 2))
+            costs[buckets[0].wire] = _measure_buckets(buckets, tensors, repeats)
+    return costs
+
+
+def _measure_buckets(
+    buckets: Sequence[Bucket], tensors: Sequence[Sequence[tf.Tensor]], repeats: int
+) -> CodecCost:
+    """Returns what buckets of one codec and wire take, given their gradients."""
     residuals = [
         [tf.Variable(tf.zeros(value.shape), trainable=False) for value in of_bucket]
         for of_bucket in tensors
     ]
 
-    def messages() -> list[tf.Tensor]:
+    words: list[int] = []  # of each message before it is packed
+
+    def encode() -> list[tf.Tensor]:
         made: list[tf.Tensor] = []
+        words.clear()
         for bucket, of_bucket, rests in zip(buckets, tensors, residuals, strict=True):
             with tf.control_dependencies(made[-1:]):  # one after another
-                made.append(bucket.codec.encode(of_bucket, rests))
+                message = bucket.codec.encode(of_bucket, rests)
+                words.append(message.shape[1])
+                if bucket.wire == COMPACT:
+                    compact, lengths = bucket.codec.pack(message)
+                    message = compact[:, : lengths[0]]
+                made.append(message)
         return made
 
-    encoded = list(tf.function(messages)())
+    # Before messages are looked at, residuals are no longer zero.
+    (encoding,) = _medians([tf.function(lambda: _touch(encode()))], repeats)
+    messages = list(tf.function(encode)())
 
     def decode(copies: int) -> Callable[[], tf.Tensor]:
         @tf.function
         def decode_all() -> tf.Tensor:
             sums: list[tf.Tensor] = []
-            for bucket, of_bucket, message in zip(buckets, tensors, encoded, strict=True):
+            for bucket, of_bucket, message, size in zip(
+                buckets, tensors, messages, words, strict=True
+            ):
                 with tf.control_dependencies(sums[-1:]):
-                    sums += bucket.codec.decode([message] * copies, of_bucket)
+                    received = [message] * copies
+                    if bucket.wire == COMPACT:
+                        received = [bucket.codec.unpack(tf.concat(received, 0), size)]
+                    sums += bucket.codec.decode(received, of_bucket)
             return _touch(sums)
 
         return decode_all
 
-    encode = tf.function(lambda: _touch(messages()))
-    seconds = _medians([encode, decode(_FEW), decode(_MANY)], repeats)
+    few, many = _medians([decode(_FEW), decode(_MANY)], repeats)
     elements = sum(bucket.elements for bucket in buckets)
-    add = max(seconds[2] - seconds[1], 0) / (_MANY - _FEW)
-    cost = CodecCost(
-        encode=seconds[0] / elements,
-        decode=max(seconds[1] - _FEW * add, 0) / elements,
+    add = max(many - few, 0) / (_MANY - _FEW)
+    return CodecCost(
+        encode=encoding / elements,
+        decode=max(few - _FEW * add, 0) / elements,
         add=add / elements,
-        bits=8 * sum(map(_bytes, encoded)) / elements,
+        bits=8 * sum(map(_bytes, messages)) / elements,
     )
-    return {buckets[0].wire: cost}
 
 
 def _gradients(subject: Subject) -> list[Any]:

@@ -7,9 +7,10 @@ import tensorflow as tf
 
 from tf_gc.params import CompressionParams, Gradient, NoCompression, Quantized
 from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_seconds
-from tf_gc.reduction.group import Channel, Group
+from tf_gc.reduction.group import Channel, Group, Network
 from tf_gc.reduction.plans import Plans
 from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
+from tf_gc.reduction.wire import COMPACT
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 
 # By the name of a plan: its collectives, and how many rounds of messages follow one another.
@@ -51,11 +52,13 @@ class Gradients:
       gradients: the dense ones, in the order of the variables; `None` in place of sparse ones.
       sparse_bytes: what each sparse one (`tf.IndexedSlices`) takes: values and indices.
       state_bytes: what layers update by themselves in each replica, which tf_gc averages.
+      device_type: the device that computes them, "CPU" or "GPU".
     """
 
     gradients: tuple[Gradient | None, ...]
     sparse_bytes: tuple[int, ...] = ()
     state_bytes: int = 0
+    device_type: str = "CPU"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,19 +90,27 @@ class Prediction:
       seconds: the time of a step.
       sent_bytes: what a worker sends in a step.
       plans: the names of the plans, in the order of the buckets; none if nothing is compressed.
+      wires: the wires, in the same order.
     """
 
     seconds: float
     sent_bytes: float
-    plans: tuple[str, ...]
+    plans: tuple[str, ...] = ()
+    wires: tuple[str, ...] = ()
 
 
 class _Hosts:
     """The network of workers that do not exist yet, one replica each."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, device_type: str) -> None:
         self.hosts = link.workers
-        self.devices: tuple[str, ...] = ("/job:worker/device:CPU:0",)
+        self.devices: tuple[str, ...] = (f"/job:worker/device:{device_type}:0",)
+        self._link = link
+
+    def rate(self) -> float:
+        # What tf_gc/distribute/rate.py would measure.
+        size = 1 << 20
+        return 8 * size * (self.hosts - 1) / self._link.all_gather(size)
 
     def group(self, devices: Sequence[str]) -> Group:
         del devices
@@ -116,7 +127,8 @@ def schedule_of(choice: Choice, gradients: Gradients, link: Link) -> Schedule:
     Raises:
       ValueError: if the choice forces a plan that is of no use.
     """
-    return make_schedule(choice.params, gradients.gradients, Plans(_Hosts(link)))
+    network = _Hosts(link, gradients.device_type)
+    return make_schedule(choice.params, gradients.gradients, Plans(network))
 
 
 def predict(
@@ -141,13 +153,13 @@ def predict(
       KeyError: if the choice compresses something and has no costs.
     """
     if link.workers == 1:
-        return Prediction(compute.total, 0.0, ())
+        return Prediction(compute.total, 0.0)
     schedule = schedule_of(choice, gradients, link)
     first = min(schedule.compressed, default=None)
     transfers, sent = [], 0.0
     for bucket in schedule.buckets:
         cost = costs[choice.name][bucket.wire]
-        size = _sent_bytes(bucket, cost, link)
+        size = _sent_bytes(bucket, cost, _Hosts(link, gradients.device_type))
         early = first not in bucket.indices
         transfers.append(_of_bucket(bucket, cost, link, size, early))
         sent += size
@@ -164,8 +176,12 @@ def predict(
         sent += gathered
     if choice.params.treatments() and gradients.state_bytes:
         transfers.append(Transfer(0, link.all_reduce(gradients.state_bytes), 0, early=False))
-    plans = tuple(bucket.plan.name for bucket in schedule.buckets)
-    return Prediction(step_seconds(compute, transfers, slowdown), sent, plans)
+    return Prediction(
+        step_seconds(compute, transfers, slowdown),
+        sent,
+        plans=tuple(bucket.plan.name for bucket in schedule.buckets),
+        wires=tuple(bucket.wire for bucket in schedule.buckets),
+    )
 
 
 def _packs(gradients: Sequence[Gradient]) -> list[int]:
@@ -177,9 +193,9 @@ def _packs(gradients: Sequence[Gradient]) -> list[int]:
     return list(sizes.values())
 
 
-def _sent_bytes(bucket: Bucket, cost: CodecCost, link: Link) -> float:
+def _sent_bytes(bucket: Bucket, cost: CodecCost, network: Network) -> float:
     """Returns what a worker sends for a bucket."""
-    bits = bucket.plan.cost(bucket.codec, _Hosts(link))
+    bits = bucket.plan.cost(bucket.codec, network)
     # What a plan sends is in proportion to what a message takes.
     return bits * (cost.bits / bucket.codec.bits(1)) * bucket.elements / 8
 
@@ -187,7 +203,12 @@ def _sent_bytes(bucket: Bucket, cost: CodecCost, link: Link) -> float:
 def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool) -> Transfer:
     """Returns what sums a bucket."""
     elements, workers, plan = bucket.elements, link.workers, bucket.plan.name
-    network = link.seconds(size, _ROUNDS[plan](workers), _COLLECTIVES[plan])
+    rounds, collectives = _ROUNDS[plan](workers), _COLLECTIVES[plan]
+    if bucket.wire == COMPACT:
+        # The workers first tell each other how long their messages are, in all-gathers.
+        rounds += collectives * (workers - 1)
+        collectives *= 2
+    network = link.seconds(size, rounds, collectives)
     decode = cost.decode + workers * cost.add
     if plan == "scatter_gather":
         # A worker adds up its shard, encodes the sum, in one message or two, and decodes all sums.

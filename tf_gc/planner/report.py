@@ -64,19 +64,21 @@ def rate_in_words(bits_per_second: float) -> str:
 def table(report: Report) -> str:
     """Returns a line for each number of workers and rate: ms of a step, and the ratio to stock."""
     header = f"{'workers':>7}  {'link':>10}  {'stock':>11}"
-    header += "".join(f"  {choice.name:>17}" for choice in report.choices) + "  plan"
+    header += "".join(f"  {choice.name:>17}" for choice in report.choices) + "  plan, wire"
     lines = [header]
     for workers in report.workers:
         for rate in report.rates:
             stock = report.predict(STOCK, workers, rate)
             line = f"{workers:7}  {rate_in_words(rate):>10}  {_ms(stock.seconds):>11}"
             plans: dict[str, None] = {}
+            wires: dict[str, None] = {}
             for choice in report.choices:
                 predicted = report.predict(choice, workers, rate)
                 ratio = f"{stock.seconds / predicted.seconds:.1f}x"
                 line += f"  {_ms(predicted.seconds):>11}{ratio:>6}"
                 plans |= dict.fromkeys(predicted.plans)
-            lines.append(f"{line}  {', '.join(plans) or '-'}")
+                wires |= dict.fromkeys(predicted.wires)
+            lines.append(f"{line}  {'/'.join(plans) or '-'}, {'/'.join(wires) or '-'}")
     return "\n".join(lines)
 
 
