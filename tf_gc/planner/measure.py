@@ -109,7 +109,8 @@ def _measure_buckets(
 
     words: list[int] = []  # of each message before it is packed
 
-    def encode() -> list[tf.Tensor]:
+    @tf.function
+    def encode() -> tuple[tf.Tensor, list[tf.Tensor]]:
         made: list[tf.Tensor] = []
         words.clear()
         for bucket, of_bucket, rests in zip(buckets, tensors, residuals, strict=True):
@@ -120,11 +121,10 @@ def _measure_buckets(
                     compact, lengths = bucket.codec.pack(message)
                     message = compact[:, : lengths[0]]
                 made.append(message)
-        return made
+        return _touch(made), made
 
-    # Before messages are looked at, residuals are no longer zero.
-    (encoding,) = _medians([tf.function(lambda: _touch(encode()))], repeats)
-    messages = list(tf.function(encode)())
+    (encoding,) = _medians([lambda: encode()[0]], repeats)
+    _, messages = encode()  # by now the residuals are no longer zero
 
     def decode(copies: int) -> Callable[[], tf.Tensor]:
         @tf.function
