@@ -45,6 +45,7 @@ AFTERWARDS = ("network_vgg_small_batch", "network_lstm_small_batch")
 # In these files, sums of a scatter-gather were in one layer, which was the default then.
 ONE_LAYER = ("network_mlp_plans_auto", "network_mlp_4_workers")
 THREADS = 1
+PREDICTED = ("fixed", "auto", "default", "4 bits")  # modes of network.py that compress
 COLORS = {"set aside": "#0b62a4", "measured afterwards": "#2a9d4a", "fitted": "#d9560b"}
 
 # Seconds of TensorFlow's transport: to start a collective, for a round, for a byte.
@@ -101,7 +102,8 @@ class Cell:
         if self.mode == "stock":
             return STOCK
         layers = {"sum_layers": 1} if self.file in ONE_LAYER else {}
-        # A mode that says nothing of the wire was recorded with the packed one.
+        # A mode that says nothing of the wire has the packed one: links were not shaped yet when
+        # the workers chose.
         params = {"wire": "packed", **network.compression_params(self.mode), **layers}
         return Choice(self.mode, from_params(params))
 
@@ -127,9 +129,10 @@ def recorded_cells() -> list[Cell]:
             for rate, of_rate in of_workers["rates"].items():
                 speed = network.network_links.bits_per_second(rate)
                 modes = of_rate["modes"]
-                if speed is None or options["threads"] != THREADS:
-                    continue
                 task = (options["model"], options["batch_size"])
+                known = "alone" in modes or task in alone_of
+                if speed is None or options["threads"] != THREADS or not known:
+                    continue
                 if "alone" in modes:
                     alone = modes["alone"]["seconds"]
                 else:
@@ -141,7 +144,7 @@ def recorded_cells() -> list[Cell]:
                         sent_bytes=modes[mode]["predicted_bytes"],
                     )
                     for mode in modes
-                    if mode not in ("alone", "none")
+                    if mode == "stock" or mode.partition(":")[0] in PREDICTED
                 ]
     return cells
 
