@@ -1,4 +1,4 @@
-"""Step time over network links: stock MultiWorkerMirroredStrategy against compression.
+"""Step time over network links: stock MultiWorkerMirroredStrategy against compression and peers.
 
 Starts worker processes in network namespaces whose links have a given rate (Linux, as root; see
 network_links.py), a job of them for each mode, and has the jobs make training steps in turn.
@@ -14,23 +14,25 @@ Modes: `stock`; `alone`, which computes the same step on every worker and sends 
 `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one.
 `default:all_gather` forces a plan, `default:compact` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
-are shaped.
+are shaped. The peers are PyTorch's DDP and its hooks; network_peers.py says how to install and name
+them, and they are not among the default modes. If a peer's job hangs or fails, table and JSON say
+so, and it is started again for the next round. Any other failure ends the run.
 """
 
 import argparse
-import contextlib
 import os
 import signal
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import network_links
+import network_peers
 import network_plot
 import report
-from network_jobs import Job, available_bytes
+from network_jobs import Job, JobError, Jobs, available_bytes
 
 MODES: dict[str, dict[str, Any] | None] = {
     "stock": None,
@@ -44,6 +46,7 @@ MODES: dict[str, dict[str, Any] | None] = {
 WIRES = ["packed", "compact"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
 MODELS = ["mlp", "lstm", "vgg", "resnet", "small"]
+WORKER = Path(__file__).with_name("network_worker.py")
 FIRST_GUESS = 1_000_000_000  # memory of a worker, until one has run
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -56,45 +59,69 @@ def compression_params(mode: str) -> dict[str, Any] | None:
     Raises:
       ValueError: if there is no such mode.
     """
+    if network_peers.peer(mode):
+        return None
     name, *words = mode.split(":")
     forced = {"wire" if word in WIRES else "plan": word for word in words}
     if name not in MODES or len(forced) < len(words) or (forced and MODES[name] is None):
         raise ValueError(
-            f"a mode is one of {list(MODES)} or like 'default:compact' or "
+            f"a mode is one of {[*MODES, *network_peers.FORMS]} or like 'default:compact' or "
             f"'default:packed:all_gather', got {mode!r}"
         )
     params = MODES[name]
     return {**params, **forced} if params else params
 
 
-@contextlib.contextmanager
-def start_jobs(options: argparse.Namespace, links: Network) -> Iterator[list[Job]]:
-    """Starts a job for each mode, one after the other, and ends them all."""
-    workers = len(links.addresses)
-    largest = FIRST_GUESS
-    with contextlib.ExitStack() as stack:
-        jobs: list[Job] = []
-        for mode in options.modes:
-            if available_bytes() < workers * largest:
-                raise RuntimeError(
-                    f"{workers} more workers need about {workers * largest / 1e9:.1f} GB of "
-                    f"memory, and {available_bytes() / 1e9:.1f} GB are left after "
-                    f"{len(jobs)} of {len(options.modes)} modes: take fewer modes or workers"
-                )
-            task = {
-                "mode": mode,
-                "compression_params": compression_params(mode),
-                **{name: vars(options)[name] for name in ("model", "batch_size", "threads")},
-            }
-            job = Job(task, links, options.limit)
-            stack.callback(job.close)
-            jobs.append(job)
-            memory = [worker["memory_bytes"] for worker in job.started]
-            largest = max(memory) if len(jobs) == 1 else max(largest, *memory)
-            print(
-                f"{workers} workers, {mode}: started, {max(memory) / 1e9:.2f} GB each", flush=True
+def start_job(mode: str, options: argparse.Namespace, links: Network) -> Job:
+    shared = ("model", "batch_size", "threads", "step_limit")
+    task = {"mode": mode, **{name: vars(options)[name] for name in shared}}
+    peer = network_peers.peer(mode)
+    if peer:
+        program = [options.torch_python, str(network_peers.WORKER)]
+        task |= {"hook": peer.hook, "rank": peer.rank, "interface": links.interface}
+    else:
+        program = [sys.executable, str(WORKER)]
+        task["compression_params"] = compression_params(mode)
+    return Job(program, task, links, options.limit)
+
+
+def start_jobs(jobs: Jobs, modes: Sequence[str], workers: int) -> None:
+    """Starts a job for each mode, one after the other.
+
+    Raises:
+      RuntimeError: if memory is short, a peer has another model, or a job fails that is no peer's.
+    """
+    for number, mode in enumerate(modes):
+        memory = [one["memory_bytes"] for started in jobs.started.values() for one in started]
+        largest = max(memory, default=FIRST_GUESS)
+        if available_bytes() < workers * largest:
+            raise RuntimeError(
+                f"{workers} more workers need about {workers * largest / 1e9:.1f} GB of "
+                f"memory, and {available_bytes() / 1e9:.1f} GB are left after "
+                f"{number} of {len(modes)} modes: take fewer modes or workers"
             )
-        yield jobs
+        if "failure" in attempt(jobs, mode, lambda _: {}):
+            continue
+        gigabytes = max(one["memory_bytes"] for one in jobs.started[mode]) / 1e9
+        print(f"{workers} workers, {mode}: started, {gigabytes:.2f} GB each", flush=True)
+    counts = {mode: started[0]["parameters"] for mode, started in jobs.started.items()}
+    if len(set(counts.values())) > 1:
+        raise RuntimeError(f"the modes do not train the same model; parameters: {counts}")
+
+
+def attempt(jobs: Jobs, mode: str, act: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
+    """Returns what `act` makes of a mode's job.
+
+    If the job is a peer's and fails, it is ended, and {"failure": "hung" or "failed"} returned.
+    """
+    try:
+        return act(jobs.get(mode))
+    except JobError as error:
+        if not network_peers.peer(mode):
+            raise
+        jobs.end(mode)
+        print(error, flush=True)
+        return {"failure": "hung" if error.hung else "failed"}
 
 
 def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
@@ -114,49 +141,68 @@ def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
 
 
 def measure_rate(
-    jobs: list[Job], links: Network, rate: str, options: argparse.Namespace
+    jobs: Jobs, links: Network, rate: str, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Measures all modes in alternation over links of one rate."""
     links.set_rate(rate)
     speed = network_links.bits_per_second(rate) or 8e9
-    reached = jobs[0].bits_per_second(max(1_000_000, round(0.5 * speed / 8)))
+    reached = jobs.get("stock").bits_per_second(max(1_000_000, round(0.5 * speed / 8)))
     print(f"{rate}: a TCP connection reaches {reached / 1e6:,.0f} Mbit/s", flush=True)
-    rounds: dict[str, list[dict[str, Any]]] = {job.mode: [] for job in jobs}
+    rounds: dict[str, list[dict[str, Any]]] = {mode: [] for mode in options.modes}
     for number in range(options.rounds):
-        for job in jobs:
-            rounds[job.mode].append(measure_round(job, links, options.steps))
-            seconds = rounds[job.mode][-1]["seconds"][0]
-            print(f"{rate}, round {number + 1}, {job.mode}: {seconds:.4f} s", flush=True)
-    stock = [one["seconds"][0] for one in rounds["stock"]]
-    modes = {}
-    for job in jobs:
-        ours = [one["seconds"][0] for one in rounds[job.mode]]
-        modes[job.mode] = {
-            "seconds": statistics.median(ours),
-            "of_stock": statistics.median(
-                mine / its for mine, its in zip(ours, stock, strict=True)
-            ),
-            "sent_bytes": round(
-                statistics.median(statistics.mean(one["sent_bytes"]) for one in rounds[job.mode])
-            ),
-            "predicted_bytes": predicted_bytes(job, jobs, rounds[job.mode]),
-            "rounds": rounds[job.mode],
-        }
-    return {"tcp_bits_per_second": reached, "modes": modes}
+        for mode, done in rounds.items():
+            done.append(attempt(jobs, mode, lambda job: measure_round(job, links, options.steps)))
+            outcome = done[-1].get("failure") or f"{done[-1]['seconds'][0]:.4f} s"
+            print(f"{rate}, round {number + 1}, {mode}: {outcome}", flush=True)
+    return {
+        "tcp_bits_per_second": reached,
+        "modes": {
+            mode: {
+                **summarize(done, rounds["stock"]),
+                "predicted_bytes": predicted_bytes(mode, jobs.started, done),
+                "rounds": done,
+            }
+            for mode, done in rounds.items()
+        },
+    }
 
 
-def predicted_bytes(job: Job, jobs: Iterable[Job], rounds: Iterable[dict[str, Any]]) -> int | None:
-    """Returns what `strategy.traffic` says that a worker sends in a step, if it does.
+def summarize(
+    rounds: Sequence[Mapping[str, Any]], stock: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Returns medians over the rounds that did not fail, `None` if there is no such round."""
+    pairs = [(mine, its) for mine, its in zip(rounds, stock, strict=True) if "failure" not in mine]
+    if not pairs:
+        return {"seconds": None, "of_stock": None, "sent_bytes": None}
+    return {
+        "seconds": statistics.median(mine["seconds"][0] for mine, _ in pairs),
+        "of_stock": statistics.median(
+            mine["seconds"][0] / its["seconds"][0] for mine, its in pairs
+        ),
+        "sent_bytes": round(
+            statistics.median(statistics.mean(mine["sent_bytes"]) for mine, _ in pairs)
+        ),
+    }
 
-    That of the stock strategies is what another job's traffic compares itself with. With the
-    compact wire it differs from step to step, and this is the median over the rounds.
+
+def predicted_bytes(
+    mode: str,
+    started: Mapping[str, Sequence[Mapping[str, Any]]],
+    rounds: Iterable[Mapping[str, Any]],
+) -> int | None:
+    """Returns what a mode's workers say that each sends in a step, if they do.
+
+    What the stock strategy sends is what another mode's `strategy.traffic` compares itself with.
+    With the compact wire it differs from step to step, and this is the median over the rounds.
     """
-    if job.mode == "alone":
+    if mode == "alone":
         return 0
-    own = [one["predicted_bytes"] for one in rounds if one["predicted_bytes"] is not None]
+    own = [one["predicted_bytes"] for one in rounds if one.get("predicted_bytes") is not None]
     if own:
         return round(statistics.median(own))
-    others = [one.started[0]["stock_bytes"] for one in jobs]
+    if network_peers.peer(mode):
+        return None
+    others = [one[0]["stock_bytes"] for one in started.values()]
     return next((size for size in others if size is not None), None)
 
 
@@ -167,13 +213,19 @@ def print_table(workers: int, rates: dict[str, Any]) -> None:
     )
     for rate, result in rates.items():
         for mode, row in result["modes"].items():
-            predicted = row["predicted_bytes"]
-            bytes_ratio = f"{row['sent_bytes'] / predicted:.3f}" if predicted else "-"
-            print(
-                f"{f'{rate} {mode}':24}{1e3 * row['seconds']:12.1f}{row['of_stock']:10.3f}"
-                f"{1 / row['of_stock']:7.2f}x{row['sent_bytes']:14,}"
-                f"{'-' if predicted is None else format(predicted, ','):>14}{bytes_ratio:>7}"
-            )
+            line = f"{f'{rate} {mode}':24}"
+            if row["seconds"] is not None:
+                predicted = row["predicted_bytes"]
+                bytes_ratio = f"{row['sent_bytes'] / predicted:.3f}" if predicted else "-"
+                line += (
+                    f"{1e3 * row['seconds']:12.1f}{row['of_stock']:10.3f}"
+                    f"{1 / row['of_stock']:7.2f}x{row['sent_bytes']:14,}"
+                    f"{'-' if predicted is None else format(predicted, ','):>14}{bytes_ratio:>7}"
+                )
+            failures = [one["failure"] for one in row["rounds"] if "failure" in one]
+            for failure in sorted(set(failures)):
+                line += f"  {failure} in {failures.count(failure)} of {len(row['rounds'])} rounds"
+            print(line)
 
 
 def parse() -> argparse.Namespace:
@@ -191,6 +243,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=10, help="timed steps in a round")
     parser.add_argument("--threads", type=int, default=1, help="of each worker")
     parser.add_argument("--limit", type=float, default=600, help="seconds for a round of a mode")
+    parser.add_argument("--step-limit", type=float, default=60, help="seconds; longer is a hang")
+    parser.add_argument(
+        "--torch-python", default=sys.executable, help="the Python that has PyTorch, for its modes"
+    )
     parser.add_argument("--loopback", action="store_true", help="do not shape, even as root")
     parser.add_argument("--name", help="of the files written; network_MODEL by default")
     options = parser.parse_args()
@@ -199,6 +255,7 @@ def parse() -> argparse.Namespace:
             network_links.bits_per_second(rate)
         for mode in options.modes:
             compression_params(mode)
+        options.torch = network_peers.check(options.modes, options.model, options.torch_python)
     except ValueError as error:
         parser.error(str(error))
     if "stock" not in options.modes:
@@ -229,7 +286,8 @@ def main() -> None:
         options.rates = [network_links.UNSHAPED]
         print(f"{network.description} ({obstacle})")
     result: dict[str, Any] = {
-        "options": vars(options),
+        # Where a Python is says nothing to others.
+        "options": {name: it for name, it in vars(options).items() if name != "torch_python"},
         "network": network.description,
         "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "load_before": os.getloadavg()[0],
@@ -237,11 +295,17 @@ def main() -> None:
     }
     try:
         for workers in options.workers:
-            with network(workers) as links, start_jobs(options, links) as jobs:
-                result["parameters"] = jobs[0].started[0]["parameters"]
+            with (
+                network(workers) as links,
+                Jobs(lambda mode, links=links: start_job(mode, options, links)) as jobs,
+            ):
+                start_jobs(jobs, options.modes, workers)
+                result["parameters"] = jobs.started["stock"][0]["parameters"]
                 rates: dict[str, Any] = {}
                 result["workers"][str(workers)] = {
-                    "memory_bytes": {job.mode: job.started[0]["memory_bytes"] for job in jobs},
+                    "memory_bytes": {
+                        mode: started[0]["memory_bytes"] for mode, started in jobs.started.items()
+                    },
                     "rates": rates,
                 }
                 for rate in options.rates:

@@ -4,19 +4,30 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import network_links
+import network_requests
 from local_jobs import local_workers
 
-WORKER = Path(__file__).with_name("network_worker.py")
 TAIL = 3000  # characters of a failed worker's log
+
+
+class JobError(RuntimeError):
+    """A job cannot go on.
+
+    Attributes:
+      hung: whether its workers were too slow, and did not fail.
+    """
+
+    def __init__(self, message: str, hung: bool) -> None:
+        super().__init__(message)
+        self.hung = hung
 
 
 class Job:
@@ -29,6 +40,7 @@ class Job:
 
     def __init__(
         self,
+        program: Sequence[str],
         task: dict[str, Any],
         links: network_links.Links | network_links.Loopback,
         limit: float,
@@ -36,12 +48,13 @@ class Job:
         """Starts the workers and waits until all have made a step.
 
         Args:
-          task: mode, compression_params, model, batch_size and threads.
+          program: what runs a worker, a Python and a file.
+          task: what the workers are to do (network_requests.py), given to the program as JSON.
           links: where the workers run.
           limit: seconds that any request may take.
 
         Raises:
-          RuntimeError: with the workers' logs, if one fails or takes too long.
+          JobError: with the workers' logs, if one fails or takes too long.
         """
         self.mode = task["mode"]
         self.predicted_bytes: int | None = None
@@ -57,16 +70,16 @@ class Job:
                 for address, port in zip(links.addresses, links.ports(len(workers)), strict=True)
             ]
             for worker, config in enumerate(local_workers.tf_configs(addresses)):
-                self._start(worker, task, config)
+                self._start(worker, [*program, json.dumps(task)], config)
             self.started = self._wait(workers)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, worker: int, task: dict[str, Any], config: str) -> None:
+    def _start(self, worker: int, command: Sequence[str], config: str) -> None:
         with open(self._log(worker), "wb") as log:
             process = self._workers.start(
-                [*self._links.prefix(worker), sys.executable, str(WORKER), json.dumps(task)],
+                [*self._links.prefix(worker), *command],
                 config,
                 {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")},
                 stdin=subprocess.PIPE,
@@ -114,7 +127,7 @@ class Job:
                 stream.write(json.dumps(request) + "\n")
                 stream.flush()
             except BrokenPipeError:
-                raise self._failure(f"worker {worker} has ended") from None
+                raise self._ended(worker) from None
 
     def _wait(self, workers: Sequence[int]) -> list[dict[str, Any]]:
         """Returns the next answer of each of `workers`."""
@@ -125,18 +138,62 @@ class Job:
                 worker, line = self._answers.get(timeout=max(0, deadline - time.monotonic()))
             except queue.Empty:
                 late = [worker for worker in workers if worker not in answers]
-                raise self._failure(f"no answer of workers {late} in {self._limit} s") from None
+                what = f"no answer of workers {late} in {self._limit} s"
+                raise self._failure(what, hung=True) from None
             if line is None:
-                raise self._failure(f"worker {worker} has ended")
+                raise self._ended(worker)
             answers[worker] = json.loads(line)
         return [answers[worker] for worker in workers]
 
-    def _failure(self, what: str) -> RuntimeError:
+    def _ended(self, worker: int) -> JobError:
+        time.sleep(1)  # the others may notice, and end too
+        hung = network_requests.HUNG in [process.poll() for process in self._workers.processes]
+        what = "a step has taken too long" if hung else f"worker {worker} has ended"
+        return self._failure(what, hung)
+
+    def _failure(self, what: str, hung: bool) -> JobError:
         logs = [
-            f"==== log of worker {worker}, its end\n{self._log(worker).read_text()[-TAIL:]}"
+            f"==== log of worker {worker}, its end\n"
+            + self._log(worker).read_text(errors="replace")[-TAIL:]
             for worker in range(len(self._workers.processes))
         ]
-        return RuntimeError(f"{self.mode}: {what}\n" + "\n".join(logs))
+        return JobError(f"{self.mode}: {what}\n" + "\n".join(logs), hung)
+
+
+class Jobs:
+    """A job for each mode. One that failed is started again when it is next wanted.
+
+    Attributes:
+      started: by mode, what each worker said when the mode was first ready.
+    """
+
+    def __init__(self, start: Callable[[str], Job]) -> None:
+        self.started: dict[str, list[dict[str, Any]]] = {}
+        self._start = start
+        self._running: dict[str, Job] = {}
+
+    def __enter__(self) -> "Jobs":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for mode in list(self._running):
+            self.end(mode)
+
+    def get(self, mode: str) -> Job:
+        """Returns the job of a mode, after its start if need be.
+
+        Raises:
+          JobError: if it cannot start.
+        """
+        if mode not in self._running:
+            self._running[mode] = self._start(mode)
+            self.started.setdefault(mode, self._running[mode].started)
+        return self._running[mode]
+
+    def end(self, mode: str) -> None:
+        """Kills the workers of a mode, if there are any."""
+        if mode in self._running:
+            self._running.pop(mode).close()
 
 
 def available_bytes() -> int:

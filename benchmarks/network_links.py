@@ -52,6 +52,7 @@ class Loopback:
     """Workers that talk over the loopback interface, at its own speed."""
 
     description = "loopback, not shaped; bytes are all of the loopback interface by worker"
+    interface = "lo"
 
     def __init__(self, workers: int) -> None:
         self.addresses = ["127.0.0.1"] * workers
@@ -84,6 +85,7 @@ class Links:
     """Workers in network namespaces, each with a link of its own to a bridge."""
 
     description = "network namespaces joined by a bridge, tbf at both ends of each link"
+    interface = "eth0"  # of each worker, in its namespace
 
     def __init__(self, workers: int) -> None:
         """Sets up unshaped links.
@@ -120,12 +122,13 @@ class Links:
             _call("ip", "netns", "add", name)
             _call(
                 *("ip", "-n", switch, "link", "add", port, "type", "veth"),
-                *("peer", "name", "eth0", "netns", name),
+                *("peer", "name", self.interface, "netns", name),
             )
             _call("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
             _call("ip", "-n", name, "link", "set", "lo", "up")  # a worker calls itself, too
-            _call("ip", "-n", name, "link", "set", "eth0", "up")
-            _call("ip", "-n", name, "address", "add", f"{self.addresses[worker]}/24", "dev", "eth0")
+            _call("ip", "-n", name, "link", "set", self.interface, "up")
+            address = f"{self.addresses[worker]}/24"
+            _call("ip", "-n", name, "address", "add", address, "dev", self.interface)
 
     def close(self) -> None:
         """Removes the namespaces. Processes in them have to have ended."""
@@ -145,7 +148,7 @@ class Links:
     def set_rate(self, rate: str) -> None:
         """Gives each direction of each link a rate such as "100mbit", or "none"."""
         speed = bits_per_second(rate)
-        ends = [(name, "eth0") for name in self._names]
+        ends = [(name, self.interface) for name in self._names]
         ends += [(self._switch, f"port{worker}") for worker in range(len(self._names))]
         for namespace, device in ends:
             at = ("dev", device, "root")

@@ -1,15 +1,23 @@
 """The pictures of benchmarks/network.py."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import network_links
+import network_peers
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib import ticker
+
+# The line and the name of what computes and sends nothing.
+_ALONE = {
+    "alone": ("k--", "computing alone"),
+    "torch:alone": ("k:", "computing alone, PyTorch"),
+}
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
@@ -60,22 +68,24 @@ def _figure(panels: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]) -> 
     """Draws a panel for each title, a line for each mode, and returns figure and axes."""
     figure, ((*all_axes,),) = plt.subplots(
         *(1, len(panels)),
-        figsize=(1 + 4.5 * len(panels), 3.8),
+        figsize=(2.5 + 4.5 * len(panels), 3.8),
         layout="constrained",
         squeeze=False,
         sharey=True,
     )
     for axes, (title, points) in zip(all_axes, panels.items(), strict=True):
         for mode in points[0][1]:
+            seconds = [modes[mode]["seconds"] for _, modes in points]
+            line, label = _ALONE.get(mode, ("s:" if network_peers.peer(mode) else "o-", mode))
             axes.plot(
                 [x for x, _ in points],
-                [1e3 * modes[mode]["seconds"] for _, modes in points],
-                "k--" if mode == "alone" else "o-",
-                label="computing alone" if mode == "alone" else mode,
+                [math.nan if one is None else 1e3 * one for one in seconds],  # a peer that failed
+                line,
+                label=label,
             )
         axes.set_title(title)
     all_axes[0].set_ylabel("ms per step")
-    all_axes[0].legend()
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside right center")
     return figure, all_axes
 
 
