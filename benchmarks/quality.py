@@ -10,6 +10,7 @@ at any time, and several processes may share the work by `--part`.
     python benchmarks/quality.py --tune
     python benchmarks/quality.py --quick
     python benchmarks/quality.py --part 1/2 & python benchmarks/quality.py --part 2/2
+    python benchmarks/quality.py --downloaded --seeds 3
     python benchmarks/quality.py --report
 """
 
@@ -31,7 +32,7 @@ import quality_report
 import report
 import simulated_codec
 import tensorflow as tf
-from quality_cells import CELLS, OPTIMIZERS, QUICK, Cell
+from quality_cells import CELLS, DOWNLOADED, OPTIMIZERS, QUICK, Cell
 from quality_tasks import TASKS
 from simulated_codec import Simulated
 
@@ -71,15 +72,19 @@ class Trainer:
             self.optimizer = make(rate, self.steps_per_epoch * self.task.epochs)
             self.optimizer.build(self.model.trainable_variables)
         self.initial_state = [variable.numpy() for variable in self.optimizer.variables]
-        x_test, y_test = (tf.constant(part) for part in test_data)
+        at_a_time = self.task.test_batch or len(test_data[0])
+        self.test_batches = [
+            tuple(tf.constant(part[i : i + at_a_time]) for part in test_data)
+            for i in range(0, len(test_data[0]), at_a_time)
+        ]
 
         @tf.function
         def step(x: tf.Tensor, y: tf.Tensor) -> None:
             self.strategy.run(self.replica_step, (x, y))
 
         @tf.function
-        def evaluate() -> tf.Tensor:
-            return self.task.metric.of(y_test, self.model(x_test, training=False))
+        def evaluate(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+            return self.task.metric.of(y, self.model(x, training=False))
 
         self.step, self.evaluate = step, evaluate
 
@@ -121,13 +126,15 @@ class Trainer:
         return [*curve, self.quality()]
 
     def quality(self) -> float:
-        return float(f"{float(self.evaluate()):.5g}")
+        mean = np.mean([float(self.evaluate(x, y)) for x, y in self.test_batches])
+        return float(f"{self.task.metric.value(mean):.5g}")
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cells", nargs="+", default=[], help="beginnings of names; all of them")
     parser.add_argument("--quick", action="store_true", help="four cells and two seeds")
+    parser.add_argument("--downloaded", action="store_true", help="the cells with downloaded data")
     parser.add_argument("--chosen-by", action="store_true", help="without the cells set aside")
     parser.add_argument("--variants", nargs="*", default=MAIN_VARIANTS, help=", ".join(VARIANTS))
     parser.add_argument(
@@ -154,7 +161,7 @@ def cells(options: argparse.Namespace) -> list[Cell]:
     asked = tuple(options.cells) or ("",)
     chosen = [
         cell
-        for cell in CELLS
+        for cell in (DOWNLOADED if options.downloaded else CELLS)
         if cell.name.startswith(asked) and not (options.chosen_by and cell.set_aside)
     ]
     part, parts = map(int, options.part.split("/"))

@@ -109,5 +109,7 @@ CELLS = (
     Cell("embeddings", "RMSprop"),
     _set_aside("embeddings", "Adafactor"),
 )
+# Larger ones, on data that others made and that is downloaded. Nothing may be chosen by them.
+DOWNLOADED = (_set_aside("Fashion-MNIST", "Adam"), _set_aside("Bible", "Adam"))
 # Whether a change is worth the whole.
 QUICK = ("MLP, momentum", "autoencoder, Muon", "GRU, Nadam", "LSTM, Adam")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from quality_cells import CELLS
+from quality_cells import CELLS, DOWNLOADED
 from quality_tasks import TASKS, Metric
 
 Run = dict[str, Any]
@@ -47,7 +47,7 @@ def summarize(runs: Iterable[Run]) -> list[dict[str, Any]]:
     for run in runs:
         by_cell.setdefault(run["cell"], {}).setdefault(run["variant"], {})[run["seed"]] = run
     rows = []
-    for cell in CELLS:
+    for cell in CELLS + DOWNLOADED:
         variants = by_cell.get(cell.name, {})
         base = variants.get(BASELINE, {})
         for variant, by_seed in variants.items():
@@ -127,7 +127,8 @@ def write_table(rows: list[dict[str, Any]], path: Path) -> None:
 
 def metric_of(cell: str) -> Metric:
     """Returns the metric of the cell with a name."""
-    return next(TASKS[each.task].metric for each in CELLS if each.name == cell)
+    cells = CELLS + DOWNLOADED
+    return next(TASKS[each.task].metric for each in cells if each.name == cell)
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -1,22 +1,13 @@
-"""What benchmarks/quality.py trains: data, models, and how good a model is.
-
-All data ships with Python or scikit-learn. The models are small, and have matrices that are large
-enough to be compressed.
-"""
+"""What benchmarks/quality.py trains: data, a model, a loss, and how good a model is."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
-import convergence_tasks as base
 import keras
-import numpy as np
+import quality_data as data
+import quality_models as models
 import tensorflow as tf
-from convergence_tasks import Data
-
-layers = keras.layers
-
-CHARACTERS, CHARACTER_WINDOW = 200_000, 32
-CONTEXT = 4  # words that the feed-forward language model sees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +16,17 @@ class Metric:
 
     Attributes:
       name: for tables and pictures.
-      of: labels and outputs -> scalar.
+      of: labels and outputs -> mean over them, scalar.
       bar: how much more compressed training may end with, in units of `unit`.
       relative: whether the bar is a share of the uncompressed value, and not a difference.
+      value: what becomes of the mean over all test data.
     """
 
     name: str
     of: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     bar: float
     relative: bool
+    value: Callable[[float], float] = float
 
     def worse(self, value: float, baseline: float) -> float:
         """Returns how much worse `value` is than the baseline, to be compared with `bar`."""
@@ -44,17 +37,21 @@ class Metric:
         return baseline / 0.95 if self.relative else 1 - 0.95 * (1 - baseline)
 
 
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+def squared_error(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.square(labels - outputs))
+
+
 def error_rate(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return 1 - base.accuracy_of(labels, logits)
-
-
-def perplexity(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.exp(base.cross_entropy(labels, logits))
+    return tf.reduce_mean(tf.cast(tf.argmax(logits, -1, labels.dtype) != labels, tf.float32))
 
 
 ERROR_RATE = Metric("test error rate", error_rate, bar=0.003, relative=False)
-PERPLEXITY = Metric("test perplexity", perplexity, bar=0.015, relative=True)
-SQUARED_ERROR = Metric("test squared error", base.squared_error, bar=0.02, relative=True)
+PERPLEXITY = Metric("test perplexity", cross_entropy, bar=0.015, relative=True, value=math.exp)
+SQUARED_ERROR = Metric("test squared error", squared_error, bar=0.02, relative=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,149 +66,28 @@ class Task:
       epochs: how many.
       batch_size: of all replicas.
       evaluate_every: steps.
+      test_batch: samples that are evaluated at a time, a divisor of all; by default all of them.
     """
 
-    load: Callable[[], Data]
+    load: Callable[[], data.Data]
     make_model: Callable[[], keras.Model]
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     metric: Metric
     epochs: int
     batch_size: int = 64
     evaluate_every: int = 18
-
-
-def load_images() -> Data:
-    """Returns scikit-learn's digits, and their labels."""
-    return base.load_digits()
-
-
-def load_pixels() -> Data:
-    """Returns the digits as vectors, which also are what is to be restored."""
-    (train, _), (test, _) = base.load_digits()
-    train, test = train.reshape(len(train), -1), test.reshape(len(test), -1)
-    return (train, train), (test, test)
-
-
-def load_characters() -> Data:
-    """Returns Python's documentation as sequences, and the same one character further on."""
-    text = base.language.python_topics()[:CHARACTERS]
-    places = {character: place for place, character in enumerate(sorted(set(text)))}
-    numbers = np.array([places[character] for character in text], np.int32)
-
-    def sequences(part: np.ndarray) -> base.Split:
-        count = (len(part) - 1) // CHARACTER_WINDOW
-        shape = (count, CHARACTER_WINDOW)
-        size = count * CHARACTER_WINDOW
-        return part[:size].reshape(shape), part[1 : size + 1].reshape(shape)
-
-    cut = len(numbers) * 9 // 10
-    return sequences(numbers[:cut]), sequences(numbers[cut:])
-
-
-def characters() -> int:
-    """Returns how many characters there are."""
-    return len(set(base.language.python_topics()[:CHARACTERS]))
-
-
-def load_contexts() -> Data:
-    """Returns each word's predecessors, and the word."""
-    (train, _), (test, _) = base.load_text()
-
-    def contexts(sequences: np.ndarray) -> base.Split:
-        words = sequences.reshape(-1)
-        windows = np.lib.stride_tricks.sliding_window_view(words, CONTEXT + 1)[::2]
-        return windows[:, :-1].copy(), windows[:, -1].copy()
-
-    return contexts(train), contexts(test)
-
-
-def make_mlp() -> keras.Model:
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            layers.Flatten(),
-            layers.Dense(256, activation="relu"),
-            layers.Dense(128, activation="relu"),
-            layers.Dense(10),
-        ]
-    )
-
-
-def make_cnn(normalized: bool = False) -> keras.Model:
-    """Returns a convolutional network, with BatchNormalization over all replicas or without."""
-    model = keras.Sequential([keras.Input((8, 8, 1))])
-    for filters in (24, 48):
-        model.add(layers.Conv2D(filters, 3, padding="same", use_bias=not normalized))
-        if normalized:
-            model.add(layers.BatchNormalization(momentum=0.9, synchronized=True))
-        model.add(layers.ReLU())
-        model.add(layers.MaxPooling2D())
-    for layer in (layers.Flatten(), layers.Dense(96, activation="relu"), layers.Dense(10)):
-        model.add(layer)
-    return model
-
-
-def make_autoencoder() -> keras.Model:
-    model = keras.Sequential([keras.Input((64,))])
-    for units in (256, 16, 256):
-        model.add(layers.Dense(units, activation="relu" if units > 16 else None))
-    model.add(layers.Dense(64, activation="sigmoid"))
-    return model
-
-
-def make_mixer() -> keras.Model:
-    """Returns an MLP-mixer (Tolstikhin et al. 2021) of two blocks, for patches of 2 × 2 pixels."""
-    images = keras.Input((8, 8, 1))
-    x = layers.Reshape((16, 64))(layers.Conv2D(64, 2, strides=2)(images))
-
-    def mix(x: keras.KerasTensor, hidden: int, size: int) -> keras.KerasTensor:
-        return layers.Dense(size)(layers.Dense(hidden, activation="gelu")(x))
-
-    for _ in range(2):
-        patches = layers.Permute((2, 1))(layers.LayerNormalization()(x))
-        x = x + layers.Permute((2, 1))(mix(patches, 64, 16))
-        x = x + mix(layers.LayerNormalization()(x), 128, 64)
-    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
-    return keras.Model(images, layers.Dense(10)(x))
-
-
-def make_gru() -> keras.Model:
-    return keras.Sequential(
-        [
-            keras.Input((CHARACTER_WINDOW,), dtype="int32"),
-            layers.Embedding(characters(), 32),
-            layers.GRU(128, return_sequences=True, unroll=True),
-            layers.Dense(characters()),
-        ]
-    )
-
-
-def make_lstm() -> keras.Model:
-    return base.TASKS["language LSTM"].make_model()
-
-
-def make_embeddings() -> keras.Model:
-    """Returns a feed-forward language model (Bengio et al. 2003)."""
-    return keras.Sequential(
-        [
-            keras.Input((CONTEXT,), dtype="int32"),
-            layers.Embedding(base.VOCABULARY, 32),
-            layers.Flatten(),
-            layers.Dense(96, activation="tanh"),
-            layers.Dense(base.VOCABULARY),
-        ]
-    )
+    test_batch: int | None = None
 
 
 def _of_digits(make_model: Callable[[], keras.Model], epochs: int) -> Task:
-    return Task(load_images, make_model, base.cross_entropy, ERROR_RATE, epochs)
+    return Task(data.load_images, make_model, cross_entropy, ERROR_RATE, epochs)
 
 
 def _of_words(make_model: Callable[[], keras.Model], epochs: int) -> Task:
     return Task(
-        base.load_text,
+        data.load_words,
         make_model,
-        base.cross_entropy,
+        cross_entropy,
         PERPLEXITY,
         epochs,
         batch_size=32,
@@ -220,17 +96,39 @@ def _of_words(make_model: Callable[[], keras.Model], epochs: int) -> Task:
 
 
 TASKS = {
-    "MLP": _of_digits(make_mlp, 30),
-    "CNN": _of_digits(make_cnn, 20),
-    "CNN, normalized": _of_digits(lambda: make_cnn(normalized=True), 16),
+    "MLP": _of_digits(models.make_mlp, 30),
+    "CNN": _of_digits(models.make_cnn, 20),
+    "CNN, normalized": _of_digits(lambda: models.make_cnn(normalized=True), 16),
     "autoencoder": Task(
-        load_pixels, make_autoencoder, base.squared_error, SQUARED_ERROR, epochs=30
+        data.load_pixels, models.make_autoencoder, squared_error, SQUARED_ERROR, epochs=30
     ),
-    "mixer": _of_digits(make_mixer, 12),
-    "GRU": Task(load_characters, make_gru, base.cross_entropy, PERPLEXITY, 5, evaluate_every=22),
-    "LSTM": _of_words(make_lstm, 4),
-    "transformer": _of_words(base.make_transformer, 4),
+    "mixer": _of_digits(models.make_mixer, 12),
+    "GRU": Task(
+        data.load_characters, models.make_gru, cross_entropy, PERPLEXITY, 5, evaluate_every=22
+    ),
+    "LSTM": _of_words(models.make_lstm, 4),
+    "transformer": _of_words(models.make_transformer, 4),
     "embeddings": Task(
-        load_contexts, make_embeddings, base.cross_entropy, PERPLEXITY, 2, evaluate_every=42
+        data.load_contexts, models.make_embeddings, cross_entropy, PERPLEXITY, 2, evaluate_every=42
+    ),
+    "Fashion-MNIST": Task(
+        data.load_fashion,
+        models.make_large_cnn,
+        cross_entropy,
+        ERROR_RATE,
+        epochs=5,
+        batch_size=128,
+        evaluate_every=52,
+        test_batch=500,
+    ),
+    "Bible": Task(
+        data.load_bible,
+        models.make_large_lstm,
+        cross_entropy,
+        PERPLEXITY,
+        epochs=1,
+        batch_size=80,
+        evaluate_every=60,
+        test_batch=80,
     ),
 }
