@@ -147,6 +147,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
     parser.add_argument("--tune", action="store_true", help="choose the learning rates")
     parser.add_argument(
+        "--rates", type=float, nargs="+", help="for --tune: only these, and not the grids"
+    )
+    parser.add_argument(
         "--report", action="store_true", help="train nothing: table and pictures of what is there"
     )
     parser.add_argument("--directory", type=Path, default=report.RESULTS, help="of the results")
@@ -171,11 +174,13 @@ def cells(options: argparse.Namespace) -> list[Cell]:
 def tune(options: argparse.Namespace, path: Path) -> None:
     """Trains uncompressed with each learning rate of the grids, and appends the results.
 
-    Where the best rate is the first or the last of a grid, the grid goes on.
+    Where the best rate is the first or the last of a grid, the grid goes on, unless the rates were
+    given.
     """
     for cell in cells(options):
         known = {line["rate"] for line in quality_report.lines(path) if line["cell"] == cell.name}
-        to_try = [rate for rate in OPTIMIZERS[cell.optimizer][1] if rate not in known]
+        grid = options.rates or OPTIMIZERS[cell.optimizer][1]
+        to_try = [rate for rate in grid if rate not in known]
         while True:
             for rate in to_try:
                 start = time.perf_counter()
@@ -184,6 +189,8 @@ def tune(options: argparse.Namespace, path: Path) -> None:
                 seconds = time.perf_counter() - start
                 print(cell.name, rate, final, f"({seconds:.1f} s)", flush=True)
                 quality_report.append(path, {"cell": cell.name, "rate": rate, "final": final})
+            if options.rates:
+                break
             known |= set(to_try)
             best = best_rates(path)[cell.name]
             to_try = {min(known): [best / 2], max(known): [best * 2]}.get(best, [])
