@@ -41,7 +41,8 @@ from tf_gc.params import CompressionParams, from_params
 
 MOST_REPLICAS = 16
 BASELINE = "none"
-# The default under both plans of one host, and what other numbers of bits cost and gain.
+# The default under both plans of one host; what other numbers of bits, the warm-up and automatic
+# scales cost and gain.
 VARIANTS: dict[str, Any] = {
     BASELINE: {"type": "none"},
     "all-gather": {"type": "quantized", "plan": "all_gather"},
@@ -49,6 +50,8 @@ VARIANTS: dict[str, Any] = {
     "1 bit": {"type": "quantized", "bits": 1, "plan": "all_gather"},
     "2 bits": {"type": "quantized", "bits": 2, "plan": "all_gather"},
     "4 bits": {"type": "quantized", "bits": 4, "plan": "all_gather"},
+    "no warm-up": {"type": "quantized", "plan": "all_gather", "warm_up": False},
+    "threshold 0.5": {"type": "2bit", "threshold": 0.5, "plan": "all_gather"},
 }
 # Bits of an element in a message, scales included.
 BITS = {"1 bit": 1.125, "2 bits": 2.125, "all-gather": 3.125, "4 bits": 4.125}
@@ -282,9 +285,13 @@ def write_report(directory: Path) -> None:
     runs = [run for run in recorded if run["variant"] in VARIANTS]
     rows = quality_report.summarize(runs)
     quality_report.show(rows)
-    main_rows = [row for row in rows if row["variant"] in MAIN_VARIANTS]
-    quality_report.write_table(main_rows, directory / "quality.md")
-    quality_plot.draw_cells(runs, directory / "quality.png")
+    for cells, name in ((CELLS, "quality"), (DOWNLOADED, "quality_downloaded")):
+        names = [cell.name for cell in cells]
+        mine = [row for row in rows if row["cell"] in names]
+        quality_report.write_table(mine, MAIN_VARIANTS, directory / f"{name}.md")
+        quality_plot.draw_cells(cells, runs, directory / f"{name}.png")
+    others = [variant for variant in VARIANTS if variant not in MAIN_VARIANTS]
+    quality_report.write_table(rows, [BASELINE, *others], directory / "quality_variants.md")
     quality_plot.draw_precision(rows, BITS, directory / "quality_precision.png")
 
 

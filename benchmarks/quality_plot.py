@@ -8,7 +8,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from quality_cells import CELLS, Cell
+from quality_cells import Cell
 from quality_report import BASELINE, Run
 from quality_tasks import TASKS
 
@@ -22,7 +22,7 @@ LINES = {"all-gather": (ORANGE, "-"), "scatter-gather": (BLUE, (0, (4, 2)))}
 SKIPPED = 0.1  # of a curve: the first values are far away from the others
 
 
-def draw_cells(runs: Iterable[Run], path: Path) -> None:
+def draw_cells(cells: Sequence[Cell], runs: Iterable[Run], path: Path) -> None:
     """Draws quality over steps, a panel for each cell: means, and bands from least to most."""
     curves: dict[str, dict[str, list[Sequence[float]]]] = collections.defaultdict(
         lambda: collections.defaultdict(list)
@@ -31,9 +31,11 @@ def draw_cells(runs: Iterable[Run], path: Path) -> None:
     for run in runs:
         curves[run["cell"]][run["variant"]].append(run["curve"])
         every[run["cell"]] = run["every"]
-    rows = -(-len(CELLS) // COLUMNS)
-    figure, axes = plt.subplots(rows, COLUMNS, figsize=(12, 2.5 * rows), layout="constrained")
-    for cell, panel in zip(CELLS, axes.flat, strict=False):
+    columns = min(COLUMNS, len(cells))
+    rows = len(cells) // columns
+    size = (4 * columns, max(2.5 * rows, 3.5))
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained")
+    for cell, panel in zip(cells, axes.flat, strict=True):
         _panel(panel, cell, curves[cell.name], every.get(cell.name, 1))
     handles = [plt.Line2D([], [], color=INK, linewidth=3, label="uncompressed")]
     handles += [

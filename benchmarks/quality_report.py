@@ -99,8 +99,14 @@ def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
     }
 
 
-def write_table(rows: list[dict[str, Any]], path: Path) -> None:
-    """Writes the rows as a table in Markdown."""
+def write_table(rows: list[dict[str, Any]], variants: list[str], path: Path) -> None:
+    """Writes the rows of these variants as a table in Markdown.
+
+    Cells are left out of which there is nothing but the baseline.
+    """
+    rows = [row for row in rows if row["variant"] in variants]
+    compared = {row["cell"] for row in rows if row["variant"] != BASELINE}
+    rows = [row for row in rows if row["cell"] in compared]
     text = [
         "| cell | seeds | variant | mean ± spread | worse by | bar, or twice the standard error | "
         "steps to 95% |",

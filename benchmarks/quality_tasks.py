@@ -116,7 +116,7 @@ TASKS = {
         models.make_large_cnn,
         cross_entropy,
         ERROR_RATE,
-        epochs=5,
+        epochs=3,
         batch_size=128,
         evaluate_every=52,
         test_batch=500,
@@ -128,7 +128,7 @@ TASKS = {
         PERPLEXITY,
         epochs=1,
         batch_size=80,
-        evaluate_every=60,
+        evaluate_every=57,
         test_batch=80,
     ),
 }
