@@ -12,7 +12,8 @@ PACKAGE = ROOT / "tf_gc"
 
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
-    *("planner", "distribute", "keras", "schedule", "params", "reduction", "residuals", "warm_up"),
+    *("planner", "distribute", "keras", "verdict", "report", "schedule", "params", "reduction"),
+    *("residuals", "warm_up"),
     *("codecs", "ops", "workers", "gradients", "_compat"),
 ]
 
@@ -25,6 +26,7 @@ ROOMS = {
     "custom_ops/lib/compact": 3,
     "custom_ops/lib/cpu": 4,
     "custom_ops/lib/cuda": 4,
+    "custom_ops/lib/recorder": 4,
     "custom_ops/lib/codec": 5,
     "custom_ops/lib/wire": 6,
     "custom_ops/lib/numbers": 7,

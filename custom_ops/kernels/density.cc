@@ -1,11 +1,10 @@
 #include "custom_ops/kernels/density.h"
 
-#include <cstring>
 #include <map>
 
 #include "absl/log/log.h"
-#include "absl/numeric/bits.h"
 #include "absl/synchronization/mutex.h"
+#include "custom_ops/lib/codec/sent.h"
 
 namespace tf_gc {
 namespace {
@@ -17,22 +16,6 @@ struct Tally {
   bool warned = false;
 };
 
-// The codes for plus and minus have their high bit set, the others do not.
-static_assert((kCodePlus & kCodeMinus) == 0b10 &&
-              ((kCodeZero | kCodeNotFinite) & 0b10) == 0);
-constexpr uint64_t kSent = 0xaaaaaaaaaaaaaaaau;
-
-int64_t CountSent(const uint8_t* codes, int64_t size) {
-  static_assert(CodeBytes(Codec::kTwoBitFixed) % sizeof(uint64_t) == 0);
-  int64_t sent = 0;
-  for (int64_t i = 0; i < size; i += sizeof(uint64_t)) {
-    uint64_t word;
-    std::memcpy(&word, codes + i, sizeof(word));
-    sent += absl::popcount(word & kSent);
-  }
-  return sent;
-}
-
 }  // namespace
 
 void DensityWatch::Observe(float threshold, int64_t elements,
@@ -43,8 +26,10 @@ void DensityWatch::Observe(float threshold, int64_t elements,
 
   int64_t sent = 0;
   for (int64_t i = 0; i < shards; ++i) {
-    sent += CountSent(layout.Codes(messages + i * layout.size, 0),
-                      layout.blocks * layout.code_bytes);
+    const uint8_t* message = messages + i * layout.size;
+    for (int64_t block = 0; block < layout.blocks; ++block) {
+      sent += SentInBlock(Codec::kTwoBitFixed, layout.Codes(message, block));
+    }
   }
   const int step = steps_.fetch_add(1, std::memory_order_relaxed);
   absl::MutexLock lock(mutex);

@@ -127,3 +127,19 @@ class Codec(abc.ABC):
           like: tensors with the shapes and the dtype of the results.
           replicas: how many replicas the sums are over.
         """
+
+    @abc.abstractmethod
+    def count_sent(
+        self, messages: tf.Tensor, own: int | None = None, own_sum: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns how many elements a replica sends as something other than zero.
+
+        Args:
+          messages: int64 [rows, words]: what `encode` or `encode_shards` returned.
+          own: for `encode_shards`, the shard that this replica owns.
+          own_sum: for `encode_shards`, what `sum_shard` returned for that shard.
+
+        Returns:
+          An int64 scalar on the host. Where a codec has no code for zero, it may be larger than
+          the number of elements.
+        """

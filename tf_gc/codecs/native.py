@@ -89,6 +89,14 @@ class NativeCodec(Codec):
             layers=self.sum_layers,
         )
 
+    def count_sent(
+        self, messages: tf.Tensor, own: int | None = None, own_sum: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        if own is not None and own_sum is not None and self.threshold == "auto":
+            # What `encode_shards` left out is in the first layer of the sum.
+            messages = tf.concat([messages[:own], own_sum[:1], messages[own + 1 :]], axis=0)
+        return ops.count_sent(messages, self.kind, self.threshold)
+
     def __str__(self) -> str:
         layers = f", sums in {self.sum_layers} messages" if self.sum_layers > 1 else ""
         return f"{self.kind} (threshold {self.threshold}{layers})"

@@ -22,7 +22,11 @@ _NOT_YET = -1
 
 
 class Accounting:
-    """Keeps account of the most recently built reduction of gradients."""
+    """Keeps account of the most recently built reduction of gradients.
+
+    Attributes:
+      bypassed_bytes: what a replica sends in a step for gradients that are not compressed.
+    """
 
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
@@ -30,7 +34,7 @@ class Accounting:
         # What the codes took in the latest step, by what else is known of a step: only the step
         # itself knows how small its messages get. A traced step keeps its variable for ever.
         self._measured: dict[Traffic, tf.Variable] = {}
-        self._bypassed_bytes = 0
+        self.bypassed_bytes = 0
         self._said_that_nothing_is_compressed = False
 
     @property
@@ -41,12 +45,12 @@ class Accounting:
         measured = int(self._measured[self._traffic].numpy())
         if measured == _NOT_YET:
             return self._traffic
-        sent = self._bypassed_bytes + measured
+        sent = self.bypassed_bytes + measured
         return dataclasses.replace(self._traffic, sent_bytes=sent, at_most=False)
 
     def note(
         self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], replicas: int
-    ) -> None:
+    ) -> Traffic:
         """Notes what a step sends; called while it is built.
 
         Args:
@@ -54,6 +58,9 @@ class Accounting:
           pairs: each gradient, a value for each replica of this host, with its variable.
           reductions: those of the schedule's buckets.
           replicas: the number of replicas, on all hosts.
+
+        Returns:
+          The bytes of a step as far as they are known.
         """
         stock = [_stock_bytes(value, variable, replicas) for value, variable in pairs]
         bypassed = sum(stock[i] for i in schedule.bypass)
@@ -81,7 +88,8 @@ class Accounting:
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
         self._traffic = traffic
-        self._bypassed_bytes = bypassed
+        self.bypassed_bytes = bypassed
+        return traffic
 
     def _variable_of(self, traffic: Traffic) -> tf.Variable:
         if traffic not in self._measured:

@@ -10,11 +10,13 @@ from absl import logging
 from tf_gc import _compat, warm_up
 from tf_gc.distribute.accounting import Accounting
 from tf_gc.distribute.devices import check_devices
+from tf_gc.distribute.measurement import Measurement
 from tf_gc.params import CompressionParams, Gradient, from_params
 from tf_gc.reduction.group import LocalNetwork, Network, Replica, is_cpu
 from tf_gc.reduction.plan import Reduction
 from tf_gc.reduction.plans import Plans
 from tf_gc.reduction.traffic import Traffic
+from tf_gc.report import Report
 from tf_gc.residuals import CompressionState
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 
@@ -75,6 +77,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._network: Network | None = None
         self._plans: Plans | None = None
         self._accounting = Accounting(self.compression_params)
+        self._measurement = Measurement(self.compression_params)
 
     def connect(self, network: Network, logs: bool = True) -> None:
         """Says which replicas there are; otherwise they are the devices of the first gradients.
@@ -83,7 +86,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
         Args:
           network: the replicas.
-          logs: whether to log which wire was chosen, and why.
+          logs: whether to log what is true for all workers: the wire and the verdict.
 
         Raises:
           ValueError: if the native ops were not built for the devices, or the plan or the wire in
@@ -91,6 +94,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """
         check_devices(self.compression_params, network)
         self._network = network
+        self._measurement.speaks = logs
         self._plans = Plans(network)
         for treatment in self.compression_params.treatments():
             self._plans.of(treatment.plan, treatment.codec)
@@ -102,6 +106,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def traffic(self) -> Traffic | None:
         """What a replica sends per step; `None` until a step with compression was traced."""
         return self._accounting.traffic
+
+    def report(self) -> Report:
+        """Returns what was measured of this worker's steps, without waiting for a device."""
+        return self._measurement.report(self._accounting.traffic)
+
+    def measure_every(self, steps: int) -> None:
+        """Measures density and residuals in one of so many steps from now on; at first of 100."""
+        self._measurement.recorder.measure_every(steps)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
         # The copy starts with residuals of its own: those here belong to variables of the original.
@@ -187,18 +199,25 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self, schedule: Schedule, pairs: Pairs, options: Any
     ) -> list[list[tf.Tensor]]:
         """Returns the sums of all gradients in buckets, each on the local devices."""
+        step = self._measurement.compressed_step(schedule, pairs)
         reductions = [
             bucket.plan.reduce(
-                bucket.codec, bucket.wire, i, self._replicas_of(bucket, pairs), options
+                step.codecs[i], bucket.wire, i, self._replicas_of(bucket, pairs), options
             )
             for i, bucket in enumerate(schedule.buckets)
         ]
-        self._note(schedule, pairs, reductions)
-        return [
+        sizes = [reduction.sent_bytes for reduction in reductions]
+        traffic = self._note(schedule, pairs, reductions)
+        self._measurement.built(
+            step.number, schedule, traffic, self._accounting.bypassed_bytes, sizes
+        )
+        sums = [
             list(components)
             for reduction in reductions
             for components in zip(*reduction.sums, strict=True)
         ]
+        _run_in_session([step.end(sizes)], sums)
+        return sums
 
     def _warm_up_or_compressed_step(
         self, schedule: Schedule, pairs: Pairs, options: Any
@@ -245,6 +264,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self, state: Any, pairs: Pairs, schedule: Schedule, options: Any
     ) -> list[list[tf.Tensor]]:
         """Returns the buckets' sums on the local devices, by the stock ops."""
+        noted = self._measurement.full_precision_step(schedule, pairs)
         reports = []
         for component in state.values:
             with tf.device(component.device):
@@ -264,11 +284,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                     mine = [components[device] for components in sums]
                     after = warm_up.after_step(component.read_value(), reported[device], mine)
                 assigned.append(component.assign(after, read_value=False))
-        if not _compat.builds_function():
-            # A graph for a Session runs only what its results depend on, and a collective that is
-            # left out on one device would be waited for on the others.
-            with tf.control_dependencies([*assigned, *reported]), tf.device(sums[0][0].device):
-                sums[0][0] = tf.identity(sums[0][0])
+        _run_in_session([noted, *assigned, *reported], sums)
         return sums
 
     @property
@@ -276,10 +292,21 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         assert self._network is not None
         return self._network.hosts * len(self._network.devices)
 
-    def _note(self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction]) -> None:
+    def _note(self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction]) -> Traffic:
         self.schedule = schedule
-        self._accounting.note(schedule, pairs, reductions, self._replicas)
         self.compression_state.say_what_was_restored()
+        return self._accounting.note(schedule, pairs, reductions, self._replicas)
+
+
+def _run_in_session(operations: Sequence[Any], sums: list[list[tf.Tensor]]) -> None:
+    """Lets the first sum wait for operations, in a graph for a Session.
+
+    Such a graph runs only what its results depend on, and a collective that is left out on one
+    device would be waited for on the others.
+    """
+    if not _compat.builds_function():
+        with tf.control_dependencies(operations), tf.device(sums[0][0].device):
+            sums[0][0] = tf.identity(sums[0][0])
 
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:

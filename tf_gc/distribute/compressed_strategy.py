@@ -9,6 +9,7 @@ from tf_gc.keras.flavour import install
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.traffic import Traffic
+from tf_gc.report import Report
 from tf_gc.residuals import CompressionState
 from tf_gc.schedule import Schedule
 from tf_gc.workers import Workers
@@ -56,6 +57,29 @@ class CompressedStrategy(KerasStrategy):
     def traffic(self) -> Traffic | None:
         """What a replica sends per step; `None` until a step with compression was traced."""
         return self._all_reduce.traffic
+
+    def report(self) -> Report:
+        """Returns what was measured of this worker's steps: times, bytes, density, residuals.
+
+        ```python
+        model.fit(...)
+        print(strategy.report())
+        ```
+
+        Nothing waits for a device, and workers may call it by themselves. Before the first
+        compressed step most of it is `None`.
+        """
+        return self._all_reduce.report()
+
+    def measure_every(self, steps: int) -> None:
+        """Measures density and residuals in one of so many steps from now on; at first of 100.
+
+        Raises:
+          ValueError: if `steps` is not a positive integer.
+        """
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"steps must be a positive integer, got {steps!r}")
+        self._all_reduce.measure_every(steps)
 
     @property
     def workers(self) -> Workers:

@@ -10,6 +10,7 @@ from tf_gc.ops import _library
 from tf_gc.ops.codec import decode, encode
 from tf_gc.ops.compact import pack, unpack
 from tf_gc.ops.library import is_compactible, message_bits
+from tf_gc.ops.recorder import Recorder, count_sent
 from tf_gc.ops.shards import count, decode_shards, reencode
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
 
@@ -17,7 +18,9 @@ from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
 _library.load()
 
 __all__ = [
+    "Recorder",
     "count",
+    "count_sent",
     "decode",
     "decode_shards",
     "encode",

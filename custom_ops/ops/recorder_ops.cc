@@ -1,0 +1,60 @@
+// Interface of the ops that record what steps say of themselves.
+
+#include "absl/strings/str_cat.h"
+#include "custom_ops/ops/codec_attribute.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tf_gc {
+
+using ::tensorflow::shape_inference::NoOutputs;
+using ::tensorflow::shape_inference::ScalarShape;
+
+REGISTER_OP("TfGc>NoteStep")
+    .Output("measure: bool")
+    .Attr("recorder: int")
+    .Attr("reduction: int")
+    .Attr("compressed: bool")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Notes the time at which a step sums gradients.
+
+measure: Whether this step is one of those to be measured.
+recorder: The number of a recorder. If this process has none of that number, the
+  op does nothing.
+reduction: Which of the recorder's models the gradients belong to.
+compressed: Whether the step compresses, or sums in full precision.
+)doc");
+
+REGISTER_OP("TfGc>KeepMeasurement")
+    .Input("values: double")
+    .Attr("recorder: int")
+    .Attr("reduction: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Keeps what was measured in a compressed step.
+
+values: Numbers, in whatever order Python reads them.
+recorder: As in NoteStep.
+reduction: As in NoteStep.
+)doc");
+
+REGISTER_OP("TfGc>CountSent")
+    .Input("messages: int64")
+    .Output("sent: int64")
+    .Attr(absl::StrCat("codec: {", CodecNames("'"), "}"))
+    .Attr("automatic: bool")
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Counts the codes of messages that stand for something other than zero.
+
+messages: [rows, words]; every row is a message that Encode or Reencode made.
+sent: Their number in all rows. With one bit all codes count.
+codec: As it was encoded.
+automatic: As it was encoded.
+)doc");
+
+}  // namespace tf_gc

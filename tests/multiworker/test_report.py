@@ -1,0 +1,30 @@
+"""Reports of workers, and the verdict, which the chief says for all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+import tf_gc
+from tests.multiworker import cluster
+
+pytestmark = pytest.mark.multiworker
+
+
+@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
+def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str) -> None:
+    params = tf_gc.Quantized(plan=plan)
+    reports = cluster.values("report_scenarios:steps_and_report", params)
+    assert [worker["chief"] for worker in reports] == [True, False]
+    assert [len(worker["verdicts"]) for worker in reports] == [1, 0]
+    chief, other = (worker["report"] for worker in reports)
+    assert chief.traffic == other.traffic == reports[0]["traffic"]
+    sizes = [[bucket.sent_bytes for bucket in report.buckets] for report in (chief, other)]
+    assert sizes[0] == sizes[1]
+    assert sum(sizes[0]) == chief.traffic.sent_bytes < chief.traffic.stock_bytes
+    for report in (chief, other):
+        assert report.warm_up_steps == chief.warm_up_steps > 10
+        assert report.warm_up_steps + report.compressed_steps == 80
+        assert report.comparison is not None
+        assert 0.1 < report.density < 1
+        assert 0 < report.residual_ratio < 10
+    assert f"ratio {chief.ratio:.2f}" in reports[0]["verdicts"][0]

@@ -1,0 +1,156 @@
+"""The recorder: what the steps of a graph write, and Python reads."""
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_gc import ops
+
+FULL, COMPRESSED = False, True
+
+
+def notes(recorder: ops.Recorder, *steps: tuple[int, bool]) -> list[bool]:
+    """Notes steps of (reduction, whether compressed); returns which of them are to be measured."""
+    return [bool(recorder.note_step(*step)) for step in steps]
+
+
+def counts(recorder: ops.Recorder, reduction: int) -> tuple[int, int]:
+    return (
+        len(recorder.intervals(reduction, FULL)),
+        len(recorder.intervals(reduction, COMPRESSED)),
+    )
+
+
+def test_an_interval_is_between_two_steps_of_one_kind() -> None:
+    recorder = ops.Recorder()
+    notes(recorder, *[(0, FULL)] * 4, *[(0, COMPRESSED)] * 3, *[(0, FULL)] * 2)
+    assert counts(recorder, 0) == (3 + 1, 2)
+    assert recorder.steps(0, FULL) == 6
+    assert recorder.steps(0, COMPRESSED) == 3
+    assert len(recorder.first_intervals(0)) == 0
+    notes(recorder, *[(0, COMPRESSED)] * 100)
+    assert len(recorder.first_intervals(0)) == 64
+    assert counts(recorder, 1) == (0, 0)
+
+
+def test_models_that_take_turns() -> None:
+    recorder = ops.Recorder()
+    notes(recorder, *[(0, FULL), (1, FULL)] * 3)
+    assert counts(recorder, 0) == counts(recorder, 1) == (2, 0)
+    # Now one compresses and the other does not: such steps say nothing of either.
+    notes(recorder, *[(0, COMPRESSED), (1, FULL)] * 5)
+    assert counts(recorder, 0) == (2, 0)
+    assert counts(recorder, 1) == (2, 0)
+    notes(recorder, *[(0, COMPRESSED), (1, COMPRESSED)] * 3)
+    assert counts(recorder, 0) == counts(recorder, 1) == (2, 2)
+    recorder.forget(1)
+    assert counts(recorder, 1) == (0, 0)
+
+
+def test_intervals_are_seconds_and_the_latest_are_kept() -> None:
+    recorder = ops.Recorder()
+    notes(recorder, (0, COMPRESSED))
+    time.sleep(0.05)
+    notes(recorder, (0, COMPRESSED))
+    (interval,) = recorder.intervals(0, COMPRESSED)
+    assert 0.05 <= interval < 5
+    notes(recorder, *[(0, COMPRESSED)] * 255)
+    assert recorder.intervals(0, COMPRESSED)[0] == interval
+    notes(recorder, (0, COMPRESSED))
+    latest = recorder.intervals(0, COMPRESSED)
+    assert len(latest) == 256
+    assert interval not in latest
+    assert recorder.first_intervals(0)[0] == interval
+
+
+def test_some_steps_are_to_be_measured() -> None:
+    recorder = ops.Recorder()
+    due = notes(recorder, *[(0, FULL)] * 3, *[(0, COMPRESSED)] * 201)
+    assert [i for i, measure in enumerate(due) if measure] == [3, 103, 203]
+    recorder.measure_every(2)
+    assert notes(recorder, *[(1, COMPRESSED)] * 4) == [True, False, True, False]
+
+
+def test_what_was_measured() -> None:
+    recorder = ops.Recorder()
+    assert recorder.measured(0, 2)[0] == 0
+    notes(recorder, *[(0, COMPRESSED)] * 7)
+    recorder.keep(0, tf.constant([1.5, 2.0**40], tf.float64))
+    step, values = recorder.measured(0, 2)
+    assert step == 7
+    assert values.tolist() == [1.5, 2.0**40]
+    assert recorder.measured(0, 3)[0] == 0  # not what was kept
+
+
+def test_iterations_of_a_loop_are_steps() -> None:
+    recorder = ops.Recorder()
+    variable = tf.Variable(0.0)
+
+    @tf.function
+    def loop() -> None:
+        for _ in tf.range(20):
+            variable.assign_add(1.0)
+            with tf.control_dependencies([variable.read_value()]):
+                recorder.note_step(0, COMPRESSED)
+
+    loop()
+    assert recorder.steps(0, COMPRESSED) == 20
+    assert (recorder.intervals(0, COMPRESSED) >= 0).all()
+
+
+def test_a_function_outlives_its_recorder() -> None:
+    recorder = ops.Recorder()
+
+    number = recorder._number
+    run = tf.function(lambda owner=recorder: owner.note_step(0, COMPRESSED)).get_concrete_function()
+    assert bool(run())
+    del recorder
+    gc.collect()
+    assert not bool(run())  # the second step of what is left of it
+    load = ops._library.load()
+    assert not bool(load.tf_gc_note_step(recorder=number, reduction=0, compressed=True))
+    load.tf_gc_keep_measurement(tf.zeros(3, tf.float64), recorder=number, reduction=0)
+
+
+GRADIENTS = [(300, 5), (7,), (128,)]
+CODECS: list[tuple[str, Any]] = [
+    ("two_bit", 0.5),
+    ("two_bit", "auto"),
+    ("three_bit", "auto"),
+    ("four_bit", "auto"),
+]
+
+
+@pytest.mark.parametrize(("codec", "threshold"), CODECS)
+@pytest.mark.parametrize("bad", [None, np.nan])
+def test_codes_that_are_not_zero_are_counted(codec: str, threshold: Any, bad: float | None) -> None:
+    random = np.random.default_rng(3)
+    arrays = [random.standard_normal(shape).astype("f") ** 3 for shape in GRADIENTS]
+    if bad is not None:
+        arrays[0][17, 2] = bad
+    gradients = [tf.constant(array) for array in arrays]
+    residuals = [tf.Variable(tf.zeros_like(gradient)) for gradient in gradients]
+    message = ops.encode(gradients, residuals, codec, threshold)
+    decoded = ops.decode(message, gradients, codec, threshold)
+    expected = sum(int(np.sum(np.nan_to_num(values) != 0)) for values in decoded)
+    assert 0 < expected < 1635
+    assert int(ops.count_sent(message, codec, threshold)) == expected
+    assert int(ops.count_sent(tf.repeat(message, 3, axis=0), codec, threshold)) == 3 * expected
+
+
+def test_one_bit_has_no_zero() -> None:
+    gradients, residuals = [tf.ones(200)], [tf.Variable(tf.zeros(200))]
+    message = ops.encode(gradients, residuals, "one_bit", "auto")
+    assert int(ops.count_sent(message, "one_bit", "auto")) == 256  # whole blocks
+
+
+@pytest.mark.parametrize("make", [lambda m: m[0], lambda m: m[:, :-1], lambda m: m[:, :1]])
+def test_what_is_no_message_is_an_error(make: Callable[[tf.Tensor], tf.Tensor]) -> None:
+    message = ops.encode([tf.ones(200)], [tf.Variable(tf.zeros(200))], "three_bit", "auto")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape \[rows, words\]"):
+        ops.count_sent(make(message), "three_bit", "auto")

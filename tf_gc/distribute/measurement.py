@@ -1,0 +1,258 @@
+"""What the steps of a strategy measure of themselves, for `strategy.report()` and the verdict."""
+
+import dataclasses
+import math
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from absl import logging
+
+from tf_gc import verdict
+from tf_gc.codecs import Watched
+from tf_gc.distribute import verdict_log
+from tf_gc.ops import Recorder
+from tf_gc.params import CompressionParams
+from tf_gc.reduction.group import Bytes
+from tf_gc.reduction.traffic import Traffic
+from tf_gc.report import BucketReport, Comparison, Report, StepTime
+from tf_gc.schedule import Schedule
+
+Pairs = Sequence[tuple[Any, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reduction:
+    """What is known of a reduction when it is built.
+
+    Attributes:
+      schedule: what is sent how.
+      traffic: what a replica sends in a step; without the buckets, if a size is not known.
+      sizes: what it sends for each bucket, `None` where only the step knows that.
+    """
+
+    schedule: Schedule
+    traffic: Traffic
+    sizes: tuple[int | None, ...]
+
+
+class Measurement:
+    """Records the steps of a strategy, and logs the verdict.
+
+    Attributes:
+      recorder: what the steps have recorded.
+      speaks: whether this worker logs the verdict; the others' steps take as long as its own.
+    """
+
+    def __init__(self, params: CompressionParams) -> None:
+        self._params = params
+        # Reentrant: a model may be collected, and forgotten, in the middle of anything.
+        self._lock = threading.RLock()
+        self._numbers: dict[Any, int] = {}
+        self._next = 0
+        self._reductions: dict[int, _Reduction] = {}
+        self._latest: int | None = None
+        self._to_judge: set[int] = set()
+        self.recorder = Recorder()
+        self.speaks = True
+
+    def full_precision_step(self, schedule: Schedule, pairs: Pairs) -> tf.Tensor:
+        """Records, when the result is computed, a step in full precision."""
+        return self._note(self._number_of(schedule, pairs), schedule, pairs, compressed=False)
+
+    def compressed_step(self, schedule: Schedule, pairs: Pairs) -> "CompressedStep":
+        """Records a step with compression."""
+        number = self._number_of(schedule, pairs)
+        measure = self._note(number, schedule, pairs, compressed=True)
+        return CompressedStep(self, number, schedule, measure)
+
+    def built(
+        self, number: int, schedule: Schedule, traffic: Traffic, sizes: Sequence[Bytes]
+    ) -> None:
+        """Notes what a reduction with compression sends; called while it is built."""
+        known = tuple(size if isinstance(size, int) else None for size in sizes)
+        with self._lock:
+            if number not in self._reductions:
+                self._to_judge.add(number)
+            self._reductions[number] = _Reduction(schedule, traffic, known)
+            before, self._latest = self._latest, number
+            if before is not None and before not in (number, *self._numbers.values()):
+                self._drop(before)
+            judge = self.speaks and number in self._to_judge
+        if judge:
+            verdict_log.watch(self)
+
+    def report(self, traffic: Traffic | None) -> Report:
+        """Returns what is known of the most recently built reduction.
+
+        Args:
+          traffic: what is known of it otherwise.
+        """
+        with self._lock:
+            number = self._latest
+        if number is None:
+            return Report(self._params, traffic)
+        return self._report(number)
+
+    def say_verdicts(self) -> bool:
+        """Logs the verdicts that are due, and returns whether there are more to come."""
+        with self._lock:
+            waiting = list(self._to_judge)
+        for number in waiting:
+            said = verdict.judge(self._report(number))
+            if said is not None:
+                self._to_judge.discard(number)
+                logging.log(said.level, "%s", said.text)
+        return bool(self._to_judge)
+
+    def _report(self, number: int) -> Report:
+        with self._lock:
+            reduction = self._reductions.get(number)
+        if reduction is None:
+            return Report(self._params)
+        buckets = reduction.schedule.buckets
+        counts = [2 * len(bucket.variables) + 2 for bucket in buckets]
+        step, values = self.recorder.measured(number, sum(counts))
+        parts = np.split(values, np.cumsum(counts)[:-1]) if step else []
+        sizes = list(reduction.sizes)
+        traffic = reduction.traffic
+        if None in sizes and parts:
+            sizes = [int(part[-1]) for part in parts]
+            total = traffic.sent_bytes + sum(int(part[-1]) for part in parts)
+            traffic = dataclasses.replace(traffic, sent_bytes=total)
+        sent = [float(part[-2]) for part in parts]
+        densities = [
+            min(count / bucket.elements, 1.0) for bucket, count in zip(buckets, sent, strict=False)
+        ]
+        full = self.recorder.intervals(number, compressed=False).tolist()
+        return Report(
+            compression_params=self._params,
+            traffic=traffic,
+            buckets=tuple(
+                BucketReport.of(bucket, sizes[i], densities[i] if parts else None)
+                for i, bucket in enumerate(buckets)
+            ),
+            full_precision=StepTime.of(full),
+            compressed=StepTime.of(self.recorder.intervals(number, compressed=True).tolist()),
+            comparison=Comparison.of(full, self.recorder.first_intervals(number).tolist()),
+            warm_up_steps=self.recorder.steps(number, compressed=False),
+            compressed_steps=self.recorder.steps(number, compressed=True),
+            measured_step=step,
+            density=_mean(densities, [bucket.elements for bucket in buckets]) if parts else None,
+            **_residual_ratios(reduction.schedule, parts),
+        )
+
+    def _note(self, number: int, schedule: Schedule, pairs: Pairs, compressed: bool) -> tf.Tensor:
+        # When the first gradient is there, so that the iterations of a loop record one by one.
+        gradient = pairs[schedule.compressed[0]][0].values[0]
+        with tf.control_dependencies([gradient]):
+            return self.recorder.note_step(number, compressed)
+
+    def _drop(self, number: int) -> None:
+        del self._reductions[number]
+        self.recorder.forget(number)
+
+    def _number_of(self, schedule: Schedule, pairs: Pairs) -> int:
+        """Returns the number of the model that gradients belong to, always the same."""
+        variable = pairs[schedule.compressed[0]][1]
+        key = (id(variable), tuple(bucket.variables for bucket in schedule.buckets))
+        with self._lock:
+            if key not in self._numbers:
+                self._numbers[key] = self._next
+                self._next += 1
+                weakref.finalize(variable, _forget, weakref.ref(self), key).atexit = False
+            return self._numbers[key]
+
+
+class CompressedStep:
+    """A compressed step that is being built.
+
+    Attributes:
+      number: the number of the reduction.
+      codecs: the codec to use for each bucket.
+    """
+
+    def __init__(
+        self, measurement: Measurement, number: int, schedule: Schedule, measure: tf.Tensor
+    ) -> None:
+        self._recorder = measurement.recorder
+        self._measure = measure
+        self.number = number
+        self.codecs = [Watched(bucket.codec) for bucket in schedule.buckets]
+
+    def end(self, sizes: Sequence[Bytes]) -> tf.Tensor:
+        """Measures what was encoded, if this is a step to be measured.
+
+        Args:
+          sizes: what a replica sent for each bucket, in bytes.
+
+        Returns:
+          A tensor that is there when that has been done.
+        """
+
+        def keep() -> tf.Tensor:
+            values = [_measure(*pair) for pair in zip(self.codecs, sizes, strict=True)]
+            with tf.device("CPU:0"):
+                kept = self._recorder.keep(self.number, tf.concat(values, axis=0))
+                with tf.control_dependencies([] if kept is None else [kept]):
+                    return tf.constant(True)
+
+        return tf.cond(self._measure, keep, lambda: tf.constant(False))
+
+
+def _measure(codec: Watched, size: Bytes) -> tf.Tensor:
+    """Returns the squared norms of gradients and residuals, the codes not zero, the bytes.
+
+    float64 [2 * variables + 2], on the host.
+    """
+    with tf.device(codec.residuals[0].device):
+        gradients = [tf.cast(gradient, tf.float32) for gradient in codec.gradients]
+        residuals = [residual.read_value() for residual in codec.residuals]
+        # `l2_loss` makes no copy of the tensor.
+        norms = tf.stack([2 * tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)])
+        sent = codec.sent()
+    with tf.device("CPU:0"):
+        numbers = [tf.cast(sent, tf.float64), tf.cast(size, tf.float64)]
+        return tf.concat([tf.cast(norms, tf.float64), tf.stack(numbers)], axis=0)
+
+
+def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
+
+
+def _residual_ratios(
+    schedule: Schedule, parts: Sequence[npt.NDArray[np.float64]]
+) -> dict[str, Any]:
+    """Returns the fields of a report that compare residuals with gradients."""
+    ratios: dict[str, float] = {}
+    gradients = residuals = 0.0
+    for bucket, part in zip(schedule.buckets if parts else (), parts, strict=True):
+        of_gradients, of_residuals = np.split(part[:-2], 2)
+        for name, gradient, residual in zip(
+            bucket.variables, of_gradients, of_residuals, strict=True
+        ):
+            key, number = name, 1
+            while key in ratios:
+                number += 1
+                key = f"{name} ({number})"
+            ratios[key] = math.sqrt(residual / gradient) if gradient else math.nan
+            gradients, residuals = gradients + gradient, residuals + residual
+    return {
+        "residual_ratio": math.sqrt(residuals / gradients) if gradients else None,
+        "residual_ratios": ratios,
+    }
+
+
+def _forget(measurement: "weakref.ref[Measurement]", key: Any) -> None:
+    alive = measurement()
+    if alive is None:
+        return
+    with alive._lock:
+        number = alive._numbers.pop(key)
+        alive._to_judge.discard(number)
+        if number in alive._reductions and number != alive._latest:
+            alive._drop(number)

@@ -1,0 +1,72 @@
+"""The verdict: one line that says whether compression makes the steps of this run faster."""
+
+import dataclasses
+
+from absl import logging
+
+from tf_gc.report import Report
+
+# The verdict is said after so many compressed steps.
+STEPS = 30
+
+# If steps are faster by less than this even at best, compression does not pay.
+_WORTH_IT = 1.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A line for the log.
+
+    Attributes:
+      level: its level: WARNING if compression does not pay, INFO otherwise.
+      text: the line.
+    """
+
+    level: int
+    text: str
+
+
+def judge(report: Report) -> Verdict | None:
+    """Returns the verdict on a run; `None` if too few steps were compressed so far.
+
+    It rests on the 95% confidence intervals of the median times of steps right before and right
+    after the end of the warm-up. Compression pays if all ratios within them are above 1, and does
+    not if all are below 1.05; otherwise these steps do not show it. Where too few steps were in
+    full precision, the line gives the time of compressed steps alone.
+    """
+    time, traffic = report.compressed, report.traffic
+    if time is None or traffic is None or report.compressed_steps <= STEPS:
+        return None
+    sent = f"a replica sends {traffic.sent_bytes:,} bytes a step instead of {traffic.stock_bytes:,}"
+    compared = report.comparison
+    if compared is None:
+        return Verdict(
+            logging.INFO,
+            f"tf_gc: gradients are compressed, a step takes {time}, {sent}. What it would take "
+            f"without compression is not known: {_why_not(report)}. To compare, train some steps "
+            'with compression_params={"type": "none"}.',
+        )
+    measured = f"a step takes {compared}; {sent}"
+    if compared.low > 1:
+        return Verdict(logging.INFO, f"tf_gc: compression pays: {measured}.")
+    if compared.high >= _WORTH_IT:
+        return Verdict(
+            logging.INFO,
+            f"tf_gc: whether compression pays, these steps do not show: {measured}. "
+            "strategy.report() has later times.",
+        )
+    how = "makes steps slower" if compared.high < 1 else "does not make steps faster"
+    return Verdict(
+        logging.WARNING,
+        f"tf_gc: compression {how}: {measured}. It pays where sending gradients takes a large part "
+        'of a step. compression_params={"type": "none"} trains without it; docs/monitoring.md says '
+        "what else can be done.",
+    )
+
+
+def _why_not(report: Report) -> str:
+    if not report.compression_params.warm_up:
+        return "this run began with compression"
+    if report.warm_up_steps == 0:
+        return "the warm-up was over before this run"
+    return f"only {report.warm_up_steps} steps of this run were in full precision"
