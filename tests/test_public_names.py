@@ -12,6 +12,7 @@ def test_public_names_exist() -> None:
             assert hasattr(module, name), f"{module.__name__}.{name}"
 
 
-def test_the_backup_callback_is_a_public_name() -> None:
+def test_the_callbacks_are_public_names() -> None:
     assert "keras" in tf_gc.__all__
     assert issubclass(tf_gc.keras.BackupAndRestore, keras.callbacks.BackupAndRestore)
+    assert issubclass(tf_gc.keras.CompressionMonitor, keras.callbacks.Callback)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 from absl import logging as absl_logging
 
 import tf_gc
+from tests.multiworker import file_scenarios
 
 
 class _Lines(logging.Handler):
@@ -56,6 +58,17 @@ def steps_and_report(params: Any) -> dict[str, Any]:
         "report": strategy.report(),
         "traffic": strategy.traffic,
     }
+
+
+def fit_with_monitor(top: str) -> list[str]:
+    """Trains with a monitor that writes to a folder of this worker, and returns what is there."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+        compression_params=tf_gc.Quantized(warm_up=False, bypass_size=0)
+    )
+    folder = Path(top, str(strategy.cluster_resolver.task_id))
+    model = file_scenarios.make_model(strategy)
+    file_scenarios.fit(model, [tf_gc.keras.CompressionMonitor(folder, every=2)], epochs=2)
+    return [path.name for path in folder.glob("*")]
 
 
 def _verdicts(lines: list[str]) -> list[str]:

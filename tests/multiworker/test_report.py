@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import tf_gc
@@ -28,3 +30,10 @@ def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str) -
         assert 0.1 < report.density < 1
         assert 0 < report.residual_ratio < 10
     assert f"ratio {chief.ratio:.2f}" in reports[0]["verdicts"][0]
+
+
+def test_only_the_chief_writes_for_tensorboard(tmp_path: Path) -> None:
+    chief, other = cluster.values("report_scenarios:fit_with_monitor", str(tmp_path))
+    assert len(chief) == 1
+    assert chief[0].startswith("events.out.tfevents")
+    assert other == []

@@ -1,10 +1,11 @@
-"""What the hooks into Keras ask of a strategy."""
+"""What the hooks into Keras and the callbacks ask of a strategy."""
 
 import abc
 from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.report import Report
 from tf_gc.workers import Workers
 
 
@@ -27,6 +28,14 @@ class KerasStrategy(abc.ABC):
     @abc.abstractmethod
     def note_assignment(self, weight: Any) -> None:
         """Notes that a replica assigns a Keras variable, or builds a function that does."""
+
+    @abc.abstractmethod
+    def report(self) -> Report:
+        """Returns what was measured of this worker's steps."""
+
+    @abc.abstractmethod
+    def measure_every(self, steps: int) -> None:
+        """Measures one of so many compressed steps from now on."""
 
     def longest_epoch(self, batches: int | None) -> int | None:
         """Returns the largest number of batches of any worker, `None` if one is unknown.

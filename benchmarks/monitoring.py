@@ -1,0 +1,169 @@
+"""What it costs that steps record their times, are measured, and are written for TensorBoard.
+
+Trains a model with `fit` on logical CPU devices, in alternation, and compares the time of a step,
+and the processor time of a step, round by round: nothing recorded, as every strategy records, with
+CompressionMonitor, and with a measurement of every step. Also measures single parts. Writes
+results/monitoring.json.
+
+    python benchmarks/monitoring.py
+    python benchmarks/monitoring.py --layers 40 --width 64 --batch-size 64   # many small variables
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import report
+import tensorflow as tf
+
+import tf_gc
+from tf_gc import ops
+from tf_gc.distribute.measurement import Measurement
+
+INPUTS, CLASSES = 256, 10
+
+
+class Nothing(Measurement):
+    """Records nothing, and puts nothing into the step."""
+
+    number = 0
+
+    def full_precision_step(self, schedule: Any, pairs: Any) -> tf.Tensor:
+        return tf.constant(False)
+
+    def compressed_step(self, schedule: Any, pairs: Any) -> Any:
+        self.codecs = [bucket.codec for bucket in schedule.buckets]
+        return self
+
+    def end(self, sizes: Sequence[Any]) -> tf.Tensor:
+        return tf.constant(False)
+
+    def built(self, *arguments: Any) -> None:
+        pass
+
+
+def trainer(
+    options: argparse.Namespace, record: bool, every: int = 100, monitor: bool = False
+) -> Callable[[], list[tuple[float, float]]]:
+    """Returns a function that trains an epoch, and gives seconds and CPU seconds of a step."""
+    keras.utils.set_random_seed(1)
+    strategy = tf_gc.CompressedMirroredStrategy(
+        [f"CPU:{i}" for i in range(options.replicas)], tf_gc.Quantized(warm_up=False)
+    )
+    if not record:
+        all_reduce = strategy.extended.compressed_all_reduce
+        all_reduce._measurement = Nothing(all_reduce.compression_params)
+    strategy.measure_every(every)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((INPUTS,))])
+        for _ in range(options.layers):
+            model.add(keras.layers.Dense(options.width, activation="relu"))
+        model.add(keras.layers.Dense(CLASSES))
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    random = np.random.default_rng(1)
+    samples = options.steps * options.batch_size
+    x = random.random((samples, INPUTS), dtype=np.float32)
+    y = random.integers(CLASSES, size=samples)
+    folder = tempfile.mkdtemp()
+    callbacks = [tf_gc.keras.CompressionMonitor(folder, every, per_variable=True)] * monitor
+    trainer.parameters = model.count_params()  # type: ignore[attr-defined]
+
+    def epoch() -> list[tuple[float, float]]:
+        start, processor = time.perf_counter(), time.process_time()
+        model.fit(x, y, options.batch_size, 1, 0, callbacks, shuffle=False)
+        passed = time.perf_counter() - start, time.process_time() - processor
+        return [(passed[0] / options.steps, passed[1] / options.steps)]
+
+    epoch()  # traces
+    return epoch
+
+
+def parts(rounds: int = 2000) -> dict[str, float]:
+    """Returns the seconds of single parts."""
+    recorder = ops.Recorder()
+    variable = tf.Variable(0)
+
+    @tf.function
+    def loop(record: bool) -> None:
+        for _ in tf.range(rounds):
+            variable.assign_add(1)
+            if record:
+                with tf.control_dependencies([variable.read_value()]):
+                    recorder.note_step(0, True)
+
+    def seconds(call: Callable[[], Any]) -> float:
+        call()
+        times = []
+        for _ in range(9):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"])
+    return {
+        "note_step": (seconds(lambda: loop(True)) - seconds(lambda: loop(False))) / rounds,
+        "report": seconds(strategy.report),
+        "intervals": seconds(lambda: recorder.intervals(0, True)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--batch-size", type=int, default=64, help="of all replicas")
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=200, help="of an epoch")
+    parser.add_argument("--name", default="monitoring", help="of the file written; '' for none")
+    options = parser.parse_args()
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * options.replicas,
+    )
+    runs = {
+        "nothing recorded": trainer(options, record=False),
+        "as always": trainer(options, record=True),
+        "monitor": trainer(options, record=True, monitor=True),
+        "every step measured": trainer(options, record=True, every=1),
+    }
+    rounds = report.alternate(runs, options.rounds)  # type: ignore[arg-type]
+    parameters = trainer.parameters  # type: ignore[attr-defined]
+    print(f"\n{parameters:,} parameters, {2 * options.layers + 2} variables, {options}")
+    print(f"{'':22}{'ms a step':>10}{'ratio':>8}{'CPU ms':>10}{'ratio':>8}   (medians)")
+    table = {}
+    for name, results in rounds.items():
+        row: dict[str, Any] = {}
+        for i, kind in enumerate(("seconds", "cpu_seconds")):
+            mine = [result[0][i] for result in results]  # type: ignore[index]
+            base = [result[0][i] for result in rounds["nothing recorded"]]  # type: ignore[index]
+            ratios = [a / b for a, b in zip(mine, base, strict=True)]
+            row |= {kind: statistics.median(mine), f"{kind}_ratio": statistics.median(ratios)}
+        table[name] = row
+        print(
+            f"{name:22}{1e3 * row['seconds']:10.2f}{row['seconds_ratio']:8.3f}"
+            f"{1e3 * row['cpu_seconds']:10.2f}{row['cpu_seconds_ratio']:8.3f}"
+        )
+    alone = parts()
+    for name, seconds in alone.items():
+        print(f"{name:22}{1e6 * seconds:10.1f} microseconds")
+    if options.name:
+        path = report.write(
+            options.name,
+            {"options": vars(options), "parameters": parameters, "fit": table, "parts": alone},
+        )
+        print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()

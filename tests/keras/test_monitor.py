@@ -1,0 +1,136 @@
+"""CompressionMonitor writes what `strategy.report()` says, for TensorBoard."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.keras import stock
+from tests.keras.compressed import AUTO, compressed_strategy
+
+Points = dict[str, dict[int, float]]
+
+
+def points(folder: Path) -> Points:
+    """The scalars in the event files of a folder: values by name and step."""
+    found: Points = {}
+    for path in sorted(folder.glob("events.*")):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                assert value.metadata.plugin_data.plugin_name == "scalars"
+                by_step = found.setdefault(value.tag.removeprefix("compression/"), {})
+                by_step[event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+def fit(
+    strategy: tf.distribute.Strategy,
+    monitor: tf_gc.keras.CompressionMonitor,
+    epochs: int,
+    **arguments: Any,
+) -> keras.Model:
+    model = stock.compiled(strategy, **arguments)
+    x, y = stock.data()
+    model.fit(x, y, stock.BATCH, epochs, 0, [monitor], shuffle=False)
+    return model
+
+
+def monitored(
+    folder: Path, params: Any = AUTO, epochs: int = 2, **arguments: Any
+) -> tuple[Points, tf_gc.CompressedMirroredStrategy, keras.Model]:
+    """Trains four steps an epoch; a step of two is measured."""
+    strategy = compressed_strategy(params=params)
+    monitor = tf_gc.keras.CompressionMonitor(folder, every=2, per_variable=True)
+    model = fit(strategy, monitor, epochs, **arguments)
+    return points(folder), strategy, model
+
+
+def test_it_writes_what_the_report_says(tmp_path: Path) -> None:
+    found, strategy, model = monitored(tmp_path, epochs=4)
+    report = strategy.report()
+    assert report.traffic is not None
+    assert report.compressed is not None
+    assert report.measured_step == 15
+    density = found["density"]
+    assert set(density) <= {1, 3, 5, 7, 9, 11, 13, 15}
+    assert {1, 15} <= set(density)
+    assert density[15] == pytest.approx(report.density)
+    assert found["residual_ratio"][15] == pytest.approx(report.residual_ratio)
+    assert set(found["sent_bytes"].values()) == {report.traffic.sent_bytes}
+    assert found["step_seconds"][15] > 0
+    assert "full_precision_step_seconds" not in found
+    names = [name for name in found if name.startswith("residual_ratio/")]
+    assert len(names) == len(model.trainable_variables)
+    for variable, ratio in report.residual_ratios.items():
+        name = f"residual_ratio/{variable.split(':')[0]}"
+        assert found[name][15] == pytest.approx(ratio, nan_ok=True)
+
+
+def test_a_warm_up_has_no_points_and_gives_the_level_line(tmp_path: Path) -> None:
+    params = tf_gc.Quantized(bypass_size=0)
+    found, strategy, _ = monitored(tmp_path, params, epochs=12)
+    report = strategy.report()
+    assert report.full_precision is not None
+    assert min(found["density"]) == report.warm_up_steps + 1
+    (level,) = set(found["full_precision_step_seconds"].values())
+    assert level == pytest.approx(report.full_precision.median)
+
+
+def test_steps_go_on_where_the_optimizer_is(tmp_path: Path) -> None:
+    _, _, model = monitored(tmp_path / "first", epochs=1)
+    x, y = stock.data()
+    again = tf_gc.keras.CompressionMonitor(tmp_path / "again", every=1)
+    model.fit(x, y, batch_size=stock.BATCH, epochs=1, verbose=0, callbacks=[again])
+    assert set(points(tmp_path / "again")["density"]) == {5, 6, 7, 8}
+    assert not any(name.startswith("residual_ratio/") for name in points(tmp_path / "again"))
+
+
+def test_with_steps_per_execution(tmp_path: Path) -> None:
+    found, _, _ = monitored(tmp_path, epochs=3, steps_per_execution=2)
+    assert set(found["density"]) <= {1, 3, 5, 7, 9, 11}
+    assert len(found["density"]) >= 3
+
+
+def test_it_changes_no_weight(tmp_path: Path) -> None:
+    _, _, model = monitored(tmp_path)
+    stock.assert_same_weights(model, stock.fit(compressed_strategy(params=AUTO)).model)
+
+
+def test_other_strategies_have_nothing_to_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="absl")
+    monitor = tf_gc.keras.CompressionMonitor(tmp_path)
+    fit(stock.stock_strategy(), monitor, epochs=1)
+    assert not list(tmp_path.iterdir())
+    assert "the model's strategy is not one of tf_gc" in caplog.text
+
+
+def test_where_nothing_is_compressed_it_writes_nothing(tmp_path: Path) -> None:
+    found, _, _ = monitored(tmp_path, tf_gc.NoCompression())
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"log_dir": ""}, "log_dir must name a folder, got ''"),
+        ({"every": 0}, "every must be a positive integer, got 0"),
+        ({"every": 2.5}, r"every must be a positive integer, got 2\.5"),
+        ({"every": True}, "every must be a positive integer, got True"),
+        ({"per_variable": 1}, "per_variable must be True or False, got 1"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        tf_gc.keras.CompressionMonitor(**{"log_dir": "logs", **arguments})
+
+
+def test_nothing_is_nan(tmp_path: Path) -> None:
+    found, _, _ = monitored(tmp_path)
+    assert all(np.isfinite(list(values.values())).all() for values in found.values())

@@ -1,0 +1,144 @@
+"""CompressionMonitor: what compression does, in TensorBoard."""
+
+import os
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.report import Report
+
+# Tells TensorBoard that a value belongs to its page of scalars.
+_SCALAR = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+)
+
+
+class CompressionMonitor(keras.callbacks.Callback):
+    """Writes what compression does to a folder that TensorBoard shows.
+
+    ```python
+    model.fit(..., callbacks=[tf_gc.keras.CompressionMonitor("logs")])
+    ```
+
+    These are the scalars; docs/monitoring.md says how to read them:
+
+    - `compression/step_seconds`: the time of a compressed step, the median of the latest 256;
+    - `compression/full_precision_step_seconds`: the same of the steps in full precision, a level
+      line, where there were enough of them;
+    - `compression/sent_bytes`: what a replica sends in a step;
+    - `compression/density`: the share of the codes that do not stand for zero;
+    - `compression/residual_ratio`: the norm of the residuals divided by that of the gradients, and
+      with `per_variable` also `compression/residual_ratio/<variable>`.
+
+    There is a point for each step that was measured, and none before the first compressed step. The
+    horizontal axis has the steps of the optimizer. With several workers the chief writes its own
+    measurements. Under strategies that are not tf_gc's nothing is written, and a warning says so.
+    """
+
+    # Tells `one_writer` that other workers need no files of their own for this callback.
+    writes_on_chief = True
+
+    def __init__(
+        self, log_dir: str | os.PathLike[str], every: int = 100, per_variable: bool = False
+    ) -> None:
+        """Initializes the callback.
+
+        Args:
+          log_dir: a folder for the events, or a URL of one.
+          every: one of so many compressed steps is measured. A measurement reads the gradients and
+            the residuals once more.
+          per_variable: whether to write the norms of each variable.
+
+        Raises:
+          ValueError: if `log_dir` is empty, `every` is not a positive integer or `per_variable`
+            is not a bool.
+        """
+        super().__init__()
+        self.log_dir = os.fspath(log_dir)
+        if not self.log_dir:
+            raise ValueError(f"log_dir must name a folder, got {log_dir!r}")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a positive integer, got {every!r}")
+        if not isinstance(per_variable, bool):
+            raise ValueError(f"per_variable must be True or False, got {per_variable!r}")
+        self.every = every
+        self.per_variable = per_variable
+        self._strategy: KerasStrategy | None = None
+        self._writer: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        strategy = getattr(self.model, "distribute_strategy", None)
+        if not isinstance(strategy, KerasStrategy):
+            logging.warning(
+                "tf_gc: CompressionMonitor writes nothing: the model's strategy is not one of tf_gc"
+            )
+            return
+        optimizer = getattr(self.model, "optimizer", None)
+        done = 0 if optimizer is None else int(optimizer.iterations.numpy())
+        if not strategy.workers.is_chief:
+            return
+        self._strategy = strategy
+        strategy.measure_every(self.every)
+        report = strategy.report()
+        # What a step of the recorder is for the optimizer, which a restart does not set to zero.
+        self._offset = done - report.warm_up_steps - report.compressed_steps
+        self._written = report.measured_step
+        self._since_look = self._batches = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._strategy is None:
+            return
+        # With steps_per_execution, batches in between are not announced.
+        self._since_look += batch + 1 - self._batches
+        self._batches = batch + 1
+        if self._since_look >= self.every:
+            self._look()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._strategy is not None:
+            self._look()
+        if self._writer is not None:
+            self._writer.flush()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = self._strategy = None
+
+    def _look(self) -> None:
+        """Writes the latest measurement unless it was written before."""
+        assert self._strategy is not None
+        self._since_look = 0
+        report = self._strategy.report()
+        if report.measured_step in (0, self._written):
+            return
+        self._written = report.measured_step
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self.log_dir)
+        step = self._offset + report.warm_up_steps + report.measured_step
+        with self._writer.as_default():
+            for name, value in _scalars(report, self.per_variable).items():
+                # `tf.summary.scalar` would need the package tensorboard.
+                tf.summary.write(f"compression/{name}", float(value), step, _SCALAR)
+
+
+def _scalars(report: Report, per_variable: bool) -> dict[str, float]:
+    """Returns what there is to write, by name."""
+    compressed, full, traffic = report.compressed, report.full_precision, report.traffic
+    scalars: dict[str, float | None] = {
+        "step_seconds": None if compressed is None else compressed.median,
+        "full_precision_step_seconds": None if full is None else full.median,
+        "sent_bytes": None if traffic is None else traffic.sent_bytes,
+        "density": report.density,
+        "residual_ratio": report.residual_ratio,
+    }
+    if per_variable:
+        for variable, ratio in report.residual_ratios.items():
+            scalars[f"residual_ratio/{variable.split(':')[0]}"] = ratio
+    return {name: value for name, value in scalars.items() if value is not None}
