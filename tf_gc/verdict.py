@@ -37,7 +37,11 @@ def judge(report: Report) -> Verdict | None:
     time, traffic = report.compressed, report.traffic
     if time is None or traffic is None or report.compressed_steps <= STEPS:
         return None
-    sent = f"a replica sends {traffic.sent_bytes:,} bytes a step instead of {traffic.stock_bytes:,}"
+    most = "at most " if traffic.at_most else ""
+    sent = (
+        f"a replica sends {most}{traffic.sent_bytes:,} bytes a step instead of "
+        f"{traffic.stock_bytes:,}"
+    )
     compared = report.comparison
     if compared is None:
         return Verdict(

@@ -30,6 +30,7 @@ def steps_and_report(params: Any) -> dict[str, Any]:
     log = _Lines()
     logging.getLogger("absl").addHandler(log)
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    strategy.measure_every(1)  # so that the report is on the latest step, as `traffic` is
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(shape)) for shape in ((50, 100), (3000,))]
     random = np.random.default_rng(strategy.cluster_resolver.task_id)

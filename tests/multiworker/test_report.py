@@ -12,14 +12,19 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 
-@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
-def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str) -> None:
-    params = tf_gc.Quantized(plan=plan)
+@pytest.mark.parametrize(
+    ("plan", "wire"),
+    [("all_gather", "packed"), ("all_gather", "compact"), ("scatter_gather", "packed")],
+)
+def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str, wire: str) -> None:
+    params = tf_gc.Quantized(plan=plan, wire=wire)
     reports = cluster.values("report_scenarios:steps_and_report", params)
     assert [worker["chief"] for worker in reports] == [True, False]
     assert [len(worker["verdicts"]) for worker in reports] == [1, 0]
     chief, other = (worker["report"] for worker in reports)
     assert chief.traffic == other.traffic == reports[0]["traffic"]
+    assert not chief.traffic.at_most
+    assert {bucket.wire for bucket in chief.buckets} == {wire}
     sizes = [[bucket.sent_bytes for bucket in report.buckets] for report in (chief, other)]
     assert sizes[0] == sizes[1]
     assert sum(sizes[0]) == chief.traffic.sent_bytes < chief.traffic.stock_bytes

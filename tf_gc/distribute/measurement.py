@@ -31,12 +31,14 @@ class _Reduction:
 
     Attributes:
       schedule: what is sent how.
-      traffic: what a replica sends in a step; without the buckets, if a size is not known.
+      traffic: what a replica sends in a step, or at most sends.
+      bypassed_bytes: what a replica sends in a step for gradients that are not in a bucket.
       sizes: what it sends for each bucket, `None` where only the step knows that.
     """
 
     schedule: Schedule
     traffic: Traffic
+    bypassed_bytes: int
     sizes: tuple[int | None, ...]
 
 
@@ -71,14 +73,19 @@ class Measurement:
         return CompressedStep(self, number, schedule, measure)
 
     def built(
-        self, number: int, schedule: Schedule, traffic: Traffic, sizes: Sequence[Bytes]
+        self,
+        number: int,
+        schedule: Schedule,
+        traffic: Traffic,
+        bypassed_bytes: int,
+        sizes: Sequence[Bytes],
     ) -> None:
         """Notes what a reduction with compression sends; called while it is built."""
         known = tuple(size if isinstance(size, int) else None for size in sizes)
         with self._lock:
             if number not in self._reductions:
                 self._to_judge.add(number)
-            self._reductions[number] = _Reduction(schedule, traffic, known)
+            self._reductions[number] = _Reduction(schedule, traffic, bypassed_bytes, known)
             before, self._latest = self._latest, number
             if before is not None and before not in (number, *self._numbers.values()):
                 self._drop(before)
@@ -122,8 +129,8 @@ class Measurement:
         traffic = reduction.traffic
         if None in sizes and parts:
             sizes = [int(part[-1]) for part in parts]
-            total = traffic.sent_bytes + sum(int(part[-1]) for part in parts)
-            traffic = dataclasses.replace(traffic, sent_bytes=total)
+            total = reduction.bypassed_bytes + sum(int(part[-1]) for part in parts)
+            traffic = dataclasses.replace(traffic, sent_bytes=total, at_most=False)
         sent = [float(part[-2]) for part in parts]
         densities = [
             min(count / bucket.elements, 1.0) for bucket, count in zip(buckets, sent, strict=False)
