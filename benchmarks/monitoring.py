@@ -75,6 +75,7 @@ def trainer(
     folder = tempfile.mkdtemp()
     callbacks = [tf_gc.keras.CompressionMonitor(folder, every, per_variable=True)] * monitor
     trainer.parameters = model.count_params()  # type: ignore[attr-defined]
+    trainer.strategy = strategy  # type: ignore[attr-defined]
 
     def epoch() -> list[tuple[float, float]]:
         start, processor = time.perf_counter(), time.process_time()
@@ -86,8 +87,13 @@ def trainer(
     return epoch
 
 
-def parts(rounds: int = 2000) -> dict[str, float]:
-    """Returns the seconds of single parts."""
+def parts(strategy: tf_gc.CompressedMirroredStrategy, rounds: int = 10_000) -> dict[str, float]:
+    """Returns the processor seconds of single parts: medians of 15.
+
+    Args:
+      strategy: one whose steps were measured.
+      rounds: how many iterations a loop has.
+    """
     recorder = ops.Recorder()
     variable = tf.Variable(0)
 
@@ -102,17 +108,60 @@ def parts(rounds: int = 2000) -> dict[str, float]:
     def seconds(call: Callable[[], Any]) -> float:
         call()
         times = []
-        for _ in range(9):
-            start = time.perf_counter()
+        for _ in range(15):
+            start = time.process_time()
             call()
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return statistics.median(times)
 
-    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"])
     return {
         "note_step": (seconds(lambda: loop(True)) - seconds(lambda: loop(False))) / rounds,
         "report": seconds(strategy.report),
         "intervals": seconds(lambda: recorder.intervals(0, True)),
+    }
+
+
+def reductions(variables: int, rounds: int = 15, steps: int = 100) -> dict[str, float]:
+    """Returns the processor seconds of a step that does nothing but sum gradients of 64 × 64.
+
+    The other two are less "nothing recorded": medians of the differences, round by round.
+    """
+    kinds = {"nothing recorded": (False, 100), "as always": (True, 100), "every step": (True, 1)}
+    runs = {}
+    for name, (record, every) in kinds.items():
+        strategy = tf_gc.CompressedMirroredStrategy(
+            ["CPU:0", "CPU:1"], tf_gc.Quantized(warm_up=False)
+        )
+        if not record:
+            all_reduce = strategy.extended.compressed_all_reduce
+            all_reduce._measurement = Nothing(all_reduce.compression_params)
+        strategy.measure_every(every)
+        with strategy.scope():
+            weights = [tf.Variable(tf.zeros((64, 64))) for _ in range(variables)]
+
+        def replica_step(weights: list[tf.Variable] = weights) -> None:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            gradients = [tf.fill((64, 64), tf.cast(replica + 1, tf.float32)) for _ in weights]
+            totals = tf_gc.all_reduce_gradients(list(zip(gradients, weights, strict=True)))
+            for weight, total in zip(weights, totals, strict=True):
+                weight.assign_sub(total)
+
+        runs[name] = tf.function(lambda s=strategy, step=replica_step: s.run(step))
+        runs[name]()
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.process_time()
+            for _ in range(steps):
+                run()
+            seconds[name].append((time.process_time() - start) / steps)
+    base = seconds.pop("nothing recorded")
+    return {
+        "nothing recorded": statistics.median(base),
+        **{
+            name: statistics.median(a - b for a, b in zip(times, base, strict=True))
+            for name, times in seconds.items()
+        },
     }
 
 
@@ -154,9 +203,12 @@ def main() -> None:
             f"{name:22}{1e3 * row['seconds']:10.2f}{row['seconds_ratio']:8.3f}"
             f"{1e3 * row['cpu_seconds']:10.2f}{row['cpu_seconds_ratio']:8.3f}"
         )
-    alone = parts()
+    alone = parts(trainer.strategy)  # type: ignore[attr-defined]
+    for variables in (8, 32):
+        sums = reductions(variables)
+        alone |= {f"{variables} sums, {name}": seconds for name, seconds in sums.items()}
     for name, seconds in alone.items():
-        print(f"{name:22}{1e6 * seconds:10.1f} microseconds")
+        print(f"{name:30}{1e6 * seconds:10.1f} microseconds")
     if options.name:
         path = report.write(
             options.name,
