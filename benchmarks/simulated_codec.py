@@ -49,7 +49,7 @@ class Simulated(CompressionParams):
     warm_up: bool = True
 
     def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(_SimulatedCodec(self), self.plan),)
+        return (Treatment(_SimulatedCodec(self), self.plan, warm_up=self.warm_up),)
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
         return None if gradient.elements < self.bypass_size else self.treatments()[0]

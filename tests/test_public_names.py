@@ -12,6 +12,12 @@ def test_public_names_exist() -> None:
             assert hasattr(module, name), f"{module.__name__}.{name}"
 
 
+def test_params_are_public_names() -> None:
+    for name in ("ByVariable", "NoCompression", "OneBit", "Quantized", "TwoBit"):
+        assert name in tf_gc.__all__
+        assert issubclass(getattr(tf_gc, name), tf_gc.params.CompressionParams)
+
+
 def test_the_callbacks_are_public_names() -> None:
     assert "keras" in tf_gc.__all__
     assert issubclass(tf_gc.keras.BackupAndRestore, keras.callbacks.BackupAndRestore)

@@ -22,7 +22,10 @@ def schedule_of(
     gradients: list[tuple[tf.DType, int] | None],
     bucket_bytes: int = 0,
 ) -> Schedule:
-    known = [gradient and Gradient(f"v{i}", *gradient) for i, gradient in enumerate(gradients)]
+    known = [
+        gradient and Gradient(f"v{i}", gradient[0], (gradient[1],))
+        for i, gradient in enumerate(gradients)
+    ]
     return make_schedule(params, known, PLANS, bucket_bytes)
 
 
@@ -99,7 +102,7 @@ class ByName(CompressionParams):
         return self.chosen, self.rest
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
-        return self.chosen if gradient.variable in self.names else self.rest
+        return self.chosen if gradient.path in self.names else self.rest
 
 
 def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:

@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tf_gc.distribute.agreement import check_agreement
+from tf_gc.params import CompressionParams
 from tf_gc.workers import Workers
 
 
@@ -48,6 +50,28 @@ def test_gather_returns_the_numbers_of_all_workers() -> None:
 )
 def test_agree_counts_the_different_texts(others: list[str], different: int) -> None:
     assert job(*map(digest, others)).agree("a") == different
+
+
+@pytest.mark.parametrize("length", [1, 1000])
+def test_workers_compare_all_of_their_params(length: int) -> None:
+    """Also what a description that is too long to be sent says at its end."""
+
+    def params(last: str) -> CompressionParams:
+        return tf_gc.TwoBit(exclude=["x" * length, last])
+
+    sent: list[Any] = []
+
+    def with_other(row: Any) -> Workers:
+        def all_gather(mine: tf.Tensor) -> tf.Tensor:
+            sent.append(mine.numpy().tolist()[0])
+            return tf.concat([mine, tf.constant([row or sent[0]], tf.int64)], axis=0)
+
+        return Workers(2, is_chief=False, all_gather=all_gather)
+
+    check_agreement(params("a"), True, with_other(None))
+    check_agreement(params("a"), True, with_other(sent[0]))
+    with pytest.raises(ValueError, match="in different ways"):
+        check_agreement(params("b"), True, with_other(sent[0]))
 
 
 def test_largest_takes_each_number_by_itself() -> None:

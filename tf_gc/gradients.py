@@ -10,6 +10,16 @@ from tf_gc import _compat
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
 
 
+def set_path(variable: Any, path: str) -> None:
+    """Says by which path a user knows a `tf.Variable`, if not by its name."""
+    variable._tf_gc_path = path
+
+
+def path_of(variable: Any) -> str:
+    """Returns the path by which a user knows a `tf.Variable`."""
+    return getattr(variable, "_tf_gc_path", None) or variable.name.split(":")[0]
+
+
 def sum_gradients(grads_and_vars: Sequence[tuple[Gradient, Any]]) -> list[Gradient]:
     """Returns the sums of gradients over all replicas; see `tf_gc.all_reduce_gradients`.
 
@@ -40,7 +50,10 @@ def _batch_reduce(
 ) -> list[Any]:
     state = getattr(strategy, "compression_state", None)
     if state is not None and strategy.num_replicas_in_sync == 1:
-        gradients = tuple(map(state.add_restored, gradients, variables))
+        gradients = tuple(
+            state.add_restored((gradient,), variable)[0]
+            for gradient, variable in zip(gradients, variables, strict=True)
+        )
         state.say_what_was_restored()
     # TensorFlow hands on one tensor as it is where all local replicas have the same.
     several = strategy.num_replicas_in_sync > 1 and len(strategy.extended.worker_devices) > 1

@@ -55,7 +55,7 @@ class CompressionState(tf.Module):
         self._warm_ups = tf.Module(name="warm_ups")
         self._key_of = _KeyOf()
         self._saved_keys = _SavedKeys(self)
-        self._latest = _Restore(frozenset())
+        self._latest = _Restore(frozenset(), frozenset())
 
     def residuals_of(self, variable: tf.Variable) -> Sequence[tf.Variable]:
         """Returns the float32 residuals of a distributed variable, one for each local replica.
@@ -92,6 +92,31 @@ class CompressionState(tf.Module):
                 setattr(self._warm_ups, key, state)
             return getattr(self._warm_ups, key)
 
+    def warm_up_of_one(self, variables: Sequence[tf.Variable]) -> Any:
+        """Returns the warm-up of variables whose gradients are reduced together.
+
+        It is that of the first variable. But a checkpoint may be from a program that compressed
+        other variables, so that another one has the restored warm-up; then it is that one's.
+
+        Args:
+          variables: distributed variables, first those that are compressed.
+        """
+        first = variables[0]
+        if not self.has_warm_up(first):
+            restored = [v for v in variables if self._key(v) in self._latest.warm_ups]
+            if restored:
+                first = restored[0]
+            elif self._latest.keys and self._key(first) not in self._latest.keys:
+                logging.warning(
+                    "tf_gc: the warm-up begins anew, that of the checkpoint is of other variables"
+                )
+        return self.warm_up_of(first)
+
+    def restore_warm_up(self, variable: tf.Variable, value: npt.NDArray[Any]) -> None:
+        """Sets the state of a warm-up from a backup, `warm_up_of` a variable."""
+        self.warm_up_of(variable).assign(value)
+        self._latest.warm_ups |= {self._key(variable)}
+
     def has_warm_up(self, variable: tf.Variable) -> bool:
         """Whether `warm_up_of` was called for a variable."""
         key = self._key_of.by_id.get(id(variable))
@@ -126,30 +151,27 @@ class CompressionState(tf.Module):
         """
         self._residual_of(variable).assign(total)
 
-    def add_restored(self, gradient: Any, variable: tf.Variable) -> Any:
-        """Adds, once, the restored residual of a variable to the gradient of a single replica.
+    def add_restored(self, gradients: tuple[Any, ...], variable: tf.Variable) -> tuple[Any, ...]:
+        """Adds, once, the restored residuals of a variable to gradients that are not compressed.
 
-        A single replica sends nothing, so nothing else ever uses its residuals. Where gradient
-        plus residual is not finite, the residual stays as it is, as under compression.
+        A single replica sends nothing, and a gradient may be compressed no more, so nothing else
+        ever uses these residuals. Where gradient plus residual is not finite, the residual stays
+        as it is, as under compression.
 
         Args:
-          gradient: has the shape of the variable; a sparse gradient is left alone.
+          gradients: one for each local replica, of the shape of the variable; sparse ones are left
+            alone.
           variable: the distributed variable.
 
         Returns:
-          The sum, in the gradient's dtype; the gradient itself if nothing was restored.
+          The sums, in the gradients' dtype; `gradients` itself if nothing was restored.
         """
         known = id(variable) in self._key_of.by_id
         if not (known or self._new_key(variable.name) in self._latest.keys):
-            return gradient
-        if not self.in_use or not isinstance(gradient, tf.Tensor):
-            return gradient
-        (residual,) = self.residuals_of(variable)
-        with tf.device(residual.device):
-            waiting = residual.read_value()
-            total = tf.cast(gradient, tf.float32) + waiting
-            residual.assign(tf.where(tf.math.is_finite(total), tf.zeros_like(waiting), waiting))
-            return tf.cast(total, gradient.dtype)
+            return gradients
+        if not self.in_use or not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
+            return gradients
+        return tuple(map(_emptied_into, gradients, self.residuals_of(variable)))
 
     def say_what_was_restored(self) -> None:
         """Logs which residuals were restored: once after a restore, or once at the start."""
@@ -193,10 +215,14 @@ class CompressionState(tf.Module):
     def _keys(self) -> list[str]:
         return list(self._key_of.by_id.values())
 
-    def _restored(self, keys: Sequence[str]) -> None:
-        """Notes that a checkpoint with residuals of these keys is being restored."""
+    def _key(self, variable: tf.Variable) -> str:
+        """Returns the key that a variable has, or would get."""
+        return self._key_of.by_id.get(id(variable)) or self._new_key(variable.name)
+
+    def _restored(self, keys: Sequence[str], warm_ups: Sequence[str]) -> None:
+        """Notes that a checkpoint is being restored: the keys of its residuals and warm-ups."""
         mine = self._keys()
-        self._latest = _Restore(frozenset(keys))
+        self._latest = _Restore(frozenset(keys), frozenset(warm_ups))
         if not self.in_use:
             self._latest.drop()
         elif mine:
@@ -226,8 +252,9 @@ class _Restore:
     Before any restore, this stands for a checkpoint without residuals.
     """
 
-    def __init__(self, keys: frozenset[str]) -> None:
+    def __init__(self, keys: frozenset[str], warm_ups: frozenset[str]) -> None:
         self.keys = keys
+        self.warm_ups = warm_ups
         self.said = False
 
     def drop(self) -> None:
@@ -255,6 +282,16 @@ class _Restore:
         )
 
 
+def _emptied_into(gradient: tf.Tensor, residual: tf.Variable) -> tf.Tensor:
+    """Returns gradient plus residual, and sets the residual to zero where that is finite."""
+    with tf.device(residual.device):
+        waiting = residual.read_value()
+        dtype = tf.float64 if gradient.dtype == tf.float64 else tf.float32
+        total = tf.cast(gradient, dtype) + tf.cast(waiting, dtype)
+        residual.assign(tf.where(tf.math.is_finite(total), tf.zeros_like(waiting), waiting))
+        return tf.cast(total, gradient.dtype)
+
+
 class _SavedKeys(tf.train.experimental.PythonState):
     """Saves the keys of the residuals in a checkpoint, and notices when one is restored."""
 
@@ -263,12 +300,17 @@ class _SavedKeys(tf.train.experimental.PythonState):
 
     def serialize(self) -> str:
         state = self._state()
-        return json.dumps([] if state is None else state._keys())
+        keys = [] if state is None else state._keys()
+        warm_ups = [key for key in keys if state is not None and hasattr(state._warm_ups, key)]
+        return json.dumps({"residuals": keys, "warm_ups": warm_ups})
 
     def deserialize(self, string_value: str | bytes) -> None:
         state = self._state()
         if state is not None:
-            state._restored(json.loads(string_value))
+            saved = json.loads(string_value)
+            if isinstance(saved, list):  # by an earlier version
+                saved = {"residuals": saved, "warm_ups": []}
+            state._restored(saved["residuals"], saved["warm_ups"])
 
 
 class _KeyOf:

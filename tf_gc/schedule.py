@@ -32,12 +32,13 @@ class Bucket:
 
     Attributes:
       indices: their positions in the list of gradients.
-      variables: the names of their variables.
+      variables: the paths of their variables.
       dtype: the gradients' dtype.
       elements: how many elements they have together.
       codec: makes the messages.
       plan: who sends what to whom.
       wire: how codes travel: "packed" or "compact".
+      warm_up: whether it is in full precision in the first steps.
     """
 
     indices: tuple[int, ...]
@@ -47,6 +48,7 @@ class Bucket:
     codec: Codec
     plan: Plan
     wire: str
+    warm_up: bool
 
     def __str__(self) -> str:
         return (
@@ -62,12 +64,17 @@ class Schedule:
     Attributes:
       buckets: what is compressed, in the order in which backpropagation produces it.
       bypass: positions of the gradients that the stock ops sum, in full precision.
-      warm_up: whether the first steps are in full precision.
+      excluded: the paths of those variables among them that the user excludes.
     """
 
     buckets: tuple[Bucket, ...]
     bypass: tuple[int, ...]
-    warm_up: bool
+    excluded: tuple[str, ...]
+
+    @property
+    def warm_up(self) -> bool:
+        """Whether anything is in full precision in the first steps only."""
+        return any(bucket.warm_up for bucket in self.buckets)
 
     @property
     def compressed(self) -> list[int]:
@@ -77,8 +84,12 @@ class Schedule:
     def __str__(self) -> str:
         lines = [f"bucket {number}: {bucket}" for number, bucket in enumerate(self.buckets)]
         lines.append(f"in full precision: {len(self.bypass)} gradients")
-        if self.warm_up:
-            lines.append("the first steps are in full precision")
+        if self.excluded:
+            lines[-1] += f", of these excluded: {', '.join(self.excluded)}"
+        warm = [number for number, bucket in enumerate(self.buckets) if bucket.warm_up]
+        if warm:
+            which = "" if len(warm) == len(self.buckets) else f" of buckets {warm}"
+            lines.append(f"the first steps{which} are in full precision")
         return "\n".join(lines)
 
 
@@ -95,17 +106,22 @@ def make_schedule(
 
     Args:
       params: what the user asks for.
-      gradients: what is known of each gradient, in the order of the variables; `None` for one
-        that cannot be compressed (sparse).
+      gradients: what is known of each gradient, in the order of the variables; `None` for a value
+        that is no gradient.
       plans: the plans and wires of the network.
       bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
     to_compress: dict[int, tuple[Gradient, Treatment]] = {}
+    excluded = []
     for index, gradient in enumerate(gradients):
-        treatment = None if gradient is None else params.treatment_of(gradient)
-        if gradient is not None and treatment is not None:
+        if gradient is None:
+            continue
+        treatment = None if gradient.sparse else params.treatment_of(gradient)
+        if treatment is not None:
             to_compress[index] = (gradient, treatment)
+        elif params.excludes(gradient):
+            excluded.append(gradient.path)
 
     full: list[list[int]] = []
     open_buckets: dict[tuple[Treatment, tf.DType, bool], tuple[list[int], int]] = {}
@@ -130,16 +146,17 @@ def make_schedule(
         treatment = to_compress[indices[0]][1]
         return Bucket(
             indices=tuple(indices),
-            variables=tuple(gradient.variable for gradient in known),
+            variables=tuple(gradient.path for gradient in known),
             dtype=known[0].dtype,
             elements=sum(gradient.elements for gradient in known),
             codec=treatment.codec,
             plan=plans.of(treatment.plan, treatment.codec),
             wire=plans.wire_of(treatment.wire, treatment.codec).name,
+            warm_up=treatment.warm_up,
         )
 
     return Schedule(
         buckets=tuple(bucket(indices) for indices in [*full, *left_open]),
         bypass=tuple(i for i in range(len(gradients)) if i not in to_compress),
-        warm_up=bool(params.warm_up),
+        excluded=tuple(excluded),
     )

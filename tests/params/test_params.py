@@ -12,7 +12,7 @@ from tf_gc.params import CompressionParams, Gradient, from_params
 
 
 def compresses(params: CompressionParams, dtype: tf.DType, elements: int) -> bool:
-    treatment = params.treatment_of(Gradient("kernel", dtype, elements))
+    treatment = params.treatment_of(Gradient("kernel", dtype, (elements,)))
     assert treatment is None or treatment in params.treatments()
     return treatment is not None
 

@@ -31,7 +31,7 @@ sizes = st.lists(st.integers(1, 5_000_000), min_size=1, max_size=20)
 
 
 def gradients_of(elements: list[int]) -> Gradients:
-    known = [Gradient(f"v{i}", tf.float32, size) for i, size in enumerate(elements)]
+    known = [Gradient(f"v{i}", tf.float32, (size,)) for i, size in enumerate(elements)]
     return Gradients(tuple(known))
 
 

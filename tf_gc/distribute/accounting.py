@@ -9,6 +9,8 @@ from absl import logging
 
 from tf_gc import _compat
 from tf_gc.params import CompressionParams, Gradient
+from tf_gc.params.compression import Pattern
+from tf_gc.params.patterns import matches, name_of
 from tf_gc.reduction.plan import Reduction
 from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
 from tf_gc.reduction.wire import PACKED
@@ -36,6 +38,7 @@ class Accounting:
         self._measured: dict[Traffic, tf.Variable] = {}
         self.bypassed_bytes = 0
         self._said_that_nothing_is_compressed = False
+        self._missed: set[Pattern] = set()
 
     @property
     def traffic(self) -> Traffic | None:
@@ -80,6 +83,7 @@ class Accounting:
             stock_bytes=sum(stock),
             wire=", ".join(dict.fromkeys(bucket.wire for bucket in buckets)) or PACKED,
             at_most=not known,
+            excluded_tensors=len(schedule.excluded),
         )
         # A graph for a Session is not run as a whole.
         if not known and (tf.executing_eagerly() or _compat.builds_function()):
@@ -99,15 +103,37 @@ class Accounting:
                 )
         return self._measured[traffic]
 
+    def say_what_matches_nothing(self, gradients: Sequence[Gradient | None]) -> None:
+        """Warns, once for each, of the user's patterns that match no variable.
+
+        Args:
+          gradients: those that are reduced together, in all of which no pattern may match.
+        """
+        known = [gradient for gradient in gradients if gradient is not None]
+        for pattern in dict.fromkeys(self._params.patterns()) if known else ():
+            if pattern not in self._missed and not any(matches(pattern, g) for g in known):
+                self._missed.add(pattern)
+                logging.warning(
+                    "tf_gc: the pattern %s of compression_params matches none of these %d "
+                    "variables: %s",
+                    name_of(pattern),
+                    len(known),
+                    ", ".join(gradient.path for gradient in known),
+                )
+
     def say_that_nothing_is_compressed(self, gradients: Sequence[Gradient | None]) -> None:
         """Warns, once, that all gradients take the stock path, and says why."""
         if self._said_that_nothing_is_compressed:
             return
         self._said_that_nothing_is_compressed = True
-        dense = [gradient.elements for gradient in gradients if gradient is not None]
+        known = [gradient for gradient in gradients if gradient is not None]
+        chosen = [gradient for gradient in known if not self._params.excludes(gradient)]
+        dense = [gradient.elements for gradient in chosen if not gradient.sparse]
         reasons = []
-        if len(dense) < len(gradients):
-            reasons.append(f"{len(gradients) - len(dense)} are sparse (tf.IndexedSlices)")
+        if len(chosen) < len(known):
+            reasons.append(f"{len(known) - len(chosen)} are excluded")
+        if len(dense) < len(chosen):
+            reasons.append(f"{len(chosen) - len(dense)} are sparse (tf.IndexedSlices)")
         if dense:
             reasons.append(
                 f"{len(dense)} have fewer elements than bypass_size, or a dtype that is not "
@@ -116,7 +142,7 @@ class Accounting:
         logging.warning(
             "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients "
             "%s. compression_params: %s",
-            len(gradients),
+            len(known),
             " and ".join(reasons),
             self._params,
         )

@@ -1,13 +1,16 @@
 """Before the first step, workers check that all of them compress in the same way."""
 
+import hashlib
+
 import numpy as np
 
 from tf_gc.ops.library import wire_version
 from tf_gc.params import CompressionParams
 from tf_gc.workers import Workers
 
-# Bytes of a description on the wire; a longer one is cut.
+# Bytes of a description on the wire; a longer one is cut. Before it comes a digest of the whole.
 _SIZE = 512
+_DIGEST = 32
 
 
 def check_agreement(
@@ -25,11 +28,12 @@ def check_agreement(
     """
     average = f"average_layer_state={averages_layer_state}"
     description = f"{params!r}, {average}, wire version {wire_version()}"
-    mine = description.encode()[:_SIZE].ljust(_SIZE)
-    rows = workers.gather(np.frombuffer(mine, np.int64))
-    descriptions = [row.tobytes().decode(errors="replace").strip() for row in rows]
-    if len(set(descriptions)) == 1:
+    whole = description.encode()
+    mine = hashlib.sha256(whole).digest() + whole[:_SIZE].ljust(_SIZE)
+    rows = [row.tobytes() for row in workers.gather(np.frombuffer(mine, np.int64))]
+    if len(set(rows)) == 1:
         return
+    descriptions = [row[_DIGEST:].decode(errors="replace").strip() for row in rows]
     listing = "\n".join(f"  worker {i}: {text}" for i, text in enumerate(descriptions))
     raise ValueError(
         "the workers of this job compress gradients in different ways; give all of them the same "

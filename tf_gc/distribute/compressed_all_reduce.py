@@ -8,9 +8,11 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat, warm_up
+from tf_gc.codecs import Codec
 from tf_gc.distribute.accounting import Accounting
 from tf_gc.distribute.devices import check_devices
 from tf_gc.distribute.measurement import Measurement
+from tf_gc.gradients import path_of
 from tf_gc.params import CompressionParams, Gradient, from_params
 from tf_gc.reduction.group import LocalNetwork, Network, Replica, is_cpu
 from tf_gc.reduction.plan import Reduction
@@ -177,6 +179,11 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         schedule = make_schedule(
             self.compression_params, gradients, self._plans, options.bytes_per_pack
         )
+        self._accounting.say_what_matches_nothing(gradients)
+        bypassed = [
+            self._with_restored(*pairs[i]) if gradients[i] is not None else pairs[i]
+            for i in schedule.bypass
+        ]
         results: list[Any] = [None] * len(pairs)
         if schedule.buckets:
             if schedule.warm_up:
@@ -190,8 +197,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         ):
             self._note(schedule, pairs, [])
             self._accounting.say_that_nothing_is_compressed(gradients)
-        bypassed = self._stock_sums([pairs[i] for i in schedule.bypass], options)
-        for i, value in zip(schedule.bypass, bypassed, strict=True):
+        for i, value in zip(schedule.bypass, self._stock_sums(bypassed, options), strict=True):
             results[i] = value
         return results
 
@@ -201,9 +207,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """Returns the sums of all gradients in buckets, each on the local devices."""
         step = self._measurement.compressed_step(schedule, pairs)
         reductions = [
-            bucket.plan.reduce(
-                step.codecs[i], bucket.wire, i, self._replicas_of(bucket, pairs), options
-            )
+            self._compress(i, bucket, step.codecs[i], pairs, options)
             for i, bucket in enumerate(schedule.buckets)
         ]
         sizes = [reduction.sent_bytes for reduction in reductions]
@@ -211,18 +215,30 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._measurement.built(
             step.number, schedule, traffic, self._accounting.bypassed_bytes, sizes
         )
-        sums = [
-            list(components)
-            for reduction in reductions
-            for components in zip(*reduction.sums, strict=True)
-        ]
+        sums = [components for reduction in reductions for components in _by_gradient(reduction)]
         _run_in_session([step.end(sizes)], sums)
         return sums
+
+    def _compress(
+        self, number: int, bucket: Bucket, codec: Codec, pairs: Pairs, options: Any
+    ) -> Reduction:
+        replicas = self._replicas_of(bucket, pairs)
+        return bucket.plan.reduce(codec, bucket.wire, number, replicas, options)
+
+    def _with_restored(self, value: Any, variable: Any) -> tuple[Any, Any]:
+        """Returns a gradient that is not compressed, plus what was restored of it, and where to."""
+        total = self.compression_state.add_restored(value.values, variable)
+        return (value if total is value.values else _compat.PerReplica(total)), variable
 
     def _warm_up_or_compressed_step(
         self, schedule: Schedule, pairs: Pairs, options: Any
     ) -> list[list[tf.Tensor]]:
-        state = self.compression_state.warm_up_of(pairs[schedule.compressed[0]][1])
+        warm = [i for bucket in schedule.buckets if bucket.warm_up for i in bucket.indices]
+        others = [i for i in range(len(pairs)) if i not in warm]
+        variables = [pairs[i][1] for i in [*warm, *others]]
+        state = self.compression_state.warm_up_of_one(
+            [v for v in variables if isinstance(v, _compat.DistributedVariable)]
+        )
         # One branch for all buckets: TensorFlow would run one after the other those that
         # share what is stateful, such as the order of the collectives.
         return tf.cond(
@@ -263,25 +279,29 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def _warm_up_step(
         self, state: Any, pairs: Pairs, schedule: Schedule, options: Any
     ) -> list[list[tf.Tensor]]:
-        """Returns the buckets' sums on the local devices, by the stock ops."""
+        """Returns the buckets' sums on the local devices, by the stock ops where they warm up."""
         noted = self._measurement.full_precision_step(schedule, pairs)
         reports = []
         for component in state.values:
             with tf.device(component.device):
                 reports.append(warm_up.report(component.read_value()))
-        totals = []
-        for bucket in schedule.buckets:  # each by itself: the stock ops copy what they sum at once
-            totals += self._stock_sums([pairs[i] for i in bucket.indices], options)
-        totals += self._stock_sums([(_compat.PerReplica(reports), state)], options)
-        # TensorFlow does not wrap the value of a single local replica.
-        *sums, reported = [list(getattr(total, "values", [total])) for total in totals]
+        sums, warm = [], []
+        # Each bucket by itself: the stock ops copy what they sum at once.
+        for i, bucket in enumerate(schedule.buckets):
+            if bucket.warm_up:
+                stock = self._stock_sums([pairs[i] for i in bucket.indices], options)
+                warm += [_components(total) for total in stock]
+                sums += warm[-len(stock) :]
+            else:
+                sums += _by_gradient(self._compress(i, bucket, bucket.codec, pairs, options))
+        reported = _components(*self._stock_sums([(_compat.PerReplica(reports), state)], options))
         after: tf.Tensor | None = None
         assigned = []
         for device, component in enumerate(state.values):
             with tf.device(component.device):
                 # CPU devices, which share memory, have one of them do it for all.
                 if after is None or not is_cpu(component.device):
-                    mine = [components[device] for components in sums]
+                    mine = [components[device] for components in warm]
                     after = warm_up.after_step(component.read_value(), reported[device], mine)
                 assigned.append(component.assign(after, read_value=False))
         _run_in_session([noted, *assigned, *reported], sums)
@@ -319,15 +339,29 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
 
 
 def _gradient(value: Any, destination: Any) -> Gradient | None:
-    """Returns what is known of a dense gradient; `None` for all other values."""
+    """Returns what is known of a gradient; `None` for all other values."""
     if not isinstance(value, _compat.PerReplica) or not isinstance(
         destination, _compat.DistributedVariable
     ):
         return None
-    if not all(isinstance(component, tf.Tensor) for component in value.values):
-        return None  # tf.IndexedSlices
-    dtype, elements = value.values[0].dtype, destination.shape.num_elements()
-    return Gradient(destination.name, dtype, elements)
+    if not destination.shape.is_fully_defined():
+        return None
+    return Gradient(
+        path=path_of(destination),
+        dtype=value.values[0].dtype,
+        shape=tuple(destination.shape),
+        sparse=not all(isinstance(component, tf.Tensor) for component in value.values),
+    )
+
+
+def _by_gradient(reduction: Reduction) -> list[list[tf.Tensor]]:
+    """Returns the sums of a bucket: for each gradient, one on each local device."""
+    return [list(components) for components in zip(*reduction.sums, strict=True)]
+
+
+def _components(total: Any) -> list[tf.Tensor]:
+    """Returns a sum on each local device; TensorFlow does not wrap that of a single replica."""
+    return list(getattr(total, "values", [total]))
 
 
 def _shaped(gradient: tf.Tensor, variable: Any) -> tf.Tensor:

@@ -25,7 +25,10 @@ class Flavour(Protocol):
         """Returns whether a value is a variable of this Keras and not one of TensorFlow."""
 
     def tf_variable(self, variable: Any) -> Any:
-        """Returns the `tf.Variable` inside of a variable of this Keras."""
+        """Returns the `tf.Variable` inside of a variable of this Keras, with its path.
+
+        `tf_gc.gradients.set_path` says the path, which TensorFlow's name need not contain.
+        """
 
 
 FLAVOURS: tuple[Flavour, ...] = (Keras3(),)

@@ -2,11 +2,13 @@
 
 import abc
 import numbers
+from collections.abc import Iterable
 
 import tensorflow as tf
 
 from tf_gc.codecs import NativeCodec
-from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, Pattern, Treatment
+from tf_gc.params.patterns import Patterns, check_patterns, matches
 from tf_gc.reduction.plans import plan_names
 from tf_gc.reduction.wire import COMPACT, PACKED, WIRES
 
@@ -27,6 +29,7 @@ class CodecParams(CompressionParams):
       sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
       warm_up: whether the first steps are in full precision.
       wire: how codes travel.
+      exclude: which variables' gradients are reduced in full precision.
     """
 
     bypass_size: int | None
@@ -34,6 +37,7 @@ class CodecParams(CompressionParams):
     sum_layers: int | None
     warm_up: bool | None
     wire: str | None
+    exclude: Pattern | Iterable[Pattern]
 
     @abc.abstractmethod
     def _codec(self) -> NativeCodec:
@@ -44,7 +48,9 @@ class CodecParams(CompressionParams):
 
         Raises:
           ValueError: if an attribute has another value than its class says.
+          TypeError: if `exclude` has something that is no pattern.
         """
+        object.__setattr__(self, "exclude", check_patterns("exclude", self.exclude))
         given = self.bypass_size
         if given is None:
             given = bypass_size
@@ -73,10 +79,17 @@ class CodecParams(CompressionParams):
             )
 
     def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(self._codec(), self.plan, self.wire),)
+        return (Treatment(self._codec(), self.plan, self.wire, bool(self.warm_up)),)
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
         assert self.bypass_size is not None
         if gradient.dtype not in _DTYPES or gradient.elements < max(self.bypass_size, 1):
             return None
-        return self.treatments()[0]
+        return None if self.excludes(gradient) else self.treatments()[0]
+
+    def excludes(self, gradient: Gradient) -> bool:
+        return any(matches(pattern, gradient) for pattern in self.patterns())
+
+    def patterns(self) -> Patterns:
+        assert isinstance(self.exclude, Patterns)
+        return self.exclude

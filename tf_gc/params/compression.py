@@ -2,6 +2,9 @@
 
 import abc
 import dataclasses
+import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -10,17 +13,29 @@ from tf_gc.codecs import Codec
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What is known of a dense gradient before the first step.
+    """What is known of a gradient before the first step; a pattern may be a function of this.
 
     Attributes:
-      variable: the name of its variable.
+      path: the path of its variable: `variable.path` of a Keras variable, such as
+        "dense/kernel", and the name without ":0" of a `tf.Variable`.
       dtype: the gradient's dtype.
-      elements: its number of elements.
+      shape: the shape of its variable.
+      sparse: whether it is a `tf.IndexedSlices`, which is never compressed.
     """
 
-    variable: str
+    path: str
     dtype: tf.DType
-    elements: int
+    shape: tuple[int, ...]
+    sparse: bool = False
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of its variable."""
+        return math.prod(self.shape)
+
+
+# How a user says which variables are meant (`tf_gc.params.patterns`).
+Pattern: TypeAlias = str | Callable[[Gradient], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,23 +47,20 @@ class Treatment:
       plan: the name of a plan, or "auto" for the one that sends least.
       wire: how codes travel: "packed", each in as many bits, or "compact", frequent ones in fewer;
         `None` for the one with which a step takes less time.
+      warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
     """
 
     codec: Codec
     plan: str
     wire: str | None = None
+    warm_up: bool = False
 
 
 class CompressionParams(abc.ABC):
     """Decides which gradients are compressed, and how: a value of `compression_params`.
 
     It is a small frozen value: equal arguments make equal values, and it holds no tensors.
-
-    Attributes:
-      warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
     """
-
-    warm_up: bool | None = False
 
     @abc.abstractmethod
     def treatments(self) -> tuple[Treatment, ...]:
@@ -60,3 +72,12 @@ class CompressionParams(abc.ABC):
     @abc.abstractmethod
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
         """Returns how a gradient is sent; `None` sums it in full precision, by the stock ops."""
+
+    def excludes(self, gradient: Gradient) -> bool:
+        """Returns whether a gradient is not compressed because the user says so of its variable."""
+        del gradient
+        return False
+
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Returns all patterns in which the user names variables."""
+        return ()

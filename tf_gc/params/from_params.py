@@ -1,8 +1,8 @@
 """Reads the argument `compression_params`."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from tf_gc.params.compression import CompressionParams
 from tf_gc.params.no_compression import NoCompression
@@ -18,6 +18,21 @@ _TYPES: dict[str, type[CompressionParams]] = {
     "quantized": Quantized,
 }
 
+ParamsT = TypeVar("ParamsT", bound=type[CompressionParams])
+
+
+def register(kind: str) -> Callable[[ParamsT], ParamsT]:
+    """Returns a decorator that makes a class the one of `{"type": kind}`.
+
+    It is for params that contain other params, and so call `from_params` themselves.
+    """
+
+    def add(params_class: ParamsT) -> ParamsT:
+        _TYPES[kind] = params_class
+        return params_class
+
+    return add
+
 
 def from_params(params: CompressionParams | Mapping[str, Any] | None) -> CompressionParams:
     """Returns the value that `compression_params` stands for.
@@ -25,7 +40,9 @@ def from_params(params: CompressionParams | Mapping[str, Any] | None) -> Compres
     Args:
       params: `None` for the default `Quantized()`, such a value, or a dict in MXNet's form:
         `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`,
-        `{"type": "quantized", "bits": 4}`. Keys other than "type" are the arguments of the class.
+        `{"type": "quantized", "bits": 4}`,
+        `{"type": "by_variable", "rules": {"embeddings": {"type": "none"}}}`. Keys other than
+        "type" are the arguments of the class.
 
     Raises:
       ValueError: for an unknown type, an unknown key or a value out of range.
@@ -47,11 +64,15 @@ def from_params(params: CompressionParams | Mapping[str, Any] | None) -> Compres
             f'compression_params["type"] must be one of {sorted(_TYPES)}, got {kind!r}'
         )
     params_class = _TYPES[kind]
-    allowed = [field.name for field in dataclasses.fields(params_class)]  # type: ignore[arg-type]
+    fields = dataclasses.fields(params_class)  # type: ignore[arg-type]
+    allowed = [field.name for field in fields]
     unknown = sorted(str(key) for key in arguments if key not in allowed)
     if unknown:
         raise ValueError(
             f"unknown keys {unknown} in compression_params; type {kind!r} allows "
             f"{sorted(['type', *allowed])}"
         )
+    needed = {field.name for field in fields if field.default is dataclasses.MISSING}
+    if missing := sorted(needed - arguments.keys()):
+        raise ValueError(f"compression_params of type {kind!r} must have the keys {missing}")
     return params_class(**arguments)

@@ -15,3 +15,7 @@ class NoCompression(CompressionParams):
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
         del gradient
         return None
+
+    def excludes(self, gradient: Gradient) -> bool:
+        del gradient
+        return True

@@ -29,12 +29,14 @@ class OneBit(ThresholdParams):
       sum_layers: as in `TwoBit`.
       warm_up: as in `TwoBit`.
       wire: `None` or "packed": codes of one bit do not get smaller.
+      exclude: as in `TwoBit`.
 
     One bit has no code for "not finite". So if an element is NaN, infinite or beyond 2^120, its
     whole block is NaN on every replica, and the residuals of the block stay as they are.
 
     Raises:
       ValueError: if an attribute has another value.
+      TypeError: if `exclude` has something that is no pattern.
     """
 
     _kind: ClassVar[Literal["two_bit", "one_bit"]] = "one_bit"

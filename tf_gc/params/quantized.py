@@ -1,9 +1,11 @@
 """Automatic scales and several levels, in as many bits an element as the user chooses."""
 
 import dataclasses
+from collections.abc import Iterable
 
 from tf_gc.codecs import NativeCodec
 from tf_gc.params.codec_params import BYPASS_SIZE, CodecParams
+from tf_gc.params.compression import Pattern
 
 # By the bits of an element: the codec.
 _KINDS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
@@ -30,9 +32,11 @@ class Quantized(CodecParams):
       warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
       wire: how codes travel, as in `TwoBit`. "compact" needs 2 bits or more, since codes
         of one bit do not get smaller.
+      exclude: variables whose gradients are reduced in full precision, as in `TwoBit`.
 
     Raises:
       ValueError: if an attribute has another value.
+      TypeError: if `exclude` has something that is no pattern.
     """
 
     bits: int = 3
@@ -41,6 +45,7 @@ class Quantized(CodecParams):
     sum_layers: int | None = None
     warm_up: bool | None = None
     wire: str | None = None
+    exclude: Pattern | Iterable[Pattern] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits not in _KINDS:

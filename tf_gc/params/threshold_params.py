@@ -3,12 +3,14 @@
 import abc
 import dataclasses
 import numbers
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from tf_gc.codecs import NativeCodec
 from tf_gc.params.codec_params import BYPASS_SIZE, CodecParams
+from tf_gc.params.compression import Pattern
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +24,7 @@ class ThresholdParams(CodecParams):
       sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
       warm_up: whether the first steps are in full precision; the default is yes with `"auto"`.
       wire: how codes travel.
+      exclude: which variables' gradients are reduced in full precision.
 
     Raises:
       ValueError: if an attribute has another value.
@@ -33,6 +36,7 @@ class ThresholdParams(CodecParams):
     sum_layers: int | None = None
     warm_up: bool | None = None
     wire: str | None = None
+    exclude: Pattern | Iterable[Pattern] = ()
 
     _kind: ClassVar[Literal["two_bit", "one_bit"]]
 

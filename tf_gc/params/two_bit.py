@@ -44,9 +44,16 @@ class TwoBit(ThresholdParams):
         fewer bits for frequent codes than for rare ones. That takes some time on the CPU; there is
         no kernel for GPUs yet. `None` (the default) means "compact" between hosts that reach each
         other at a low rate, measured when the strategy is made, and else "packed".
+      exclude: variables whose gradients are reduced in full precision, by the stock ops: patterns,
+        or one of them. A pattern is a regular expression, which is searched for anywhere in the
+        variable's path (`variable.path` of a Keras variable, the name without ":0" of a
+        `tf.Variable`): "embeddings" or r"/gamma$". Or it is a function that takes a
+        `tf_gc.params.Gradient`, which has `path`, `shape` and `dtype`, and returns whether its
+        variable is meant; it has to say the same on all workers.
 
     Raises:
       ValueError: if an attribute has another value.
+      TypeError: if `exclude` has something that is no pattern.
     """
 
     _kind: ClassVar[Literal["two_bit", "one_bit"]] = "two_bit"

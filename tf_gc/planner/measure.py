@@ -64,7 +64,7 @@ def describe(subject: Subject, values: Sequence[Any]) -> Gradients:
     sparse = []
     for value, variable in zip(values, subject.model.trainable_variables, strict=True):
         dense = isinstance(value, tf.Tensor)
-        known.append(Gradient(variable.path, value.dtype, int(tf.size(value))) if dense else None)
+        known.append(Gradient(variable.path, value.dtype, tuple(value.shape)) if dense else None)
         if isinstance(value, tf.IndexedSlices):
             sparse.append(_bytes(value.values) + _bytes(value.indices))
     states = map(tf.convert_to_tensor, subject.model.non_trainable_variables)

@@ -21,6 +21,8 @@ class Traffic:
         known before the step, such a gradient counts as large as its variable.
       wire: how codes travel: "packed" or "compact".
       at_most: whether no step has said yet what it sends.
+      excluded_tensors: how many of the bypassed gradients are bypassed because the user excludes
+        their variables.
     """
 
     plan: str
@@ -32,6 +34,7 @@ class Traffic:
     stock_bytes: int
     wire: str = "packed"
     at_most: bool = False
+    excluded_tensors: int = 0
 
     @property
     def ratio(self) -> float:
@@ -39,11 +42,14 @@ class Traffic:
         return self.stock_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
+        bypassed = f"{self.bypassed_tensors} tensors bypassed"
+        if self.excluded_tensors:
+            bypassed += f" ({self.excluded_tensors} excluded)"
         return (
             f"{self.plan} among {self.replicas} replicas, {self.buckets} buckets with "
-            f"{self.compressed_tensors} tensors, {self.bypassed_tensors} tensors bypassed, "
-            f"{self.wire} wire; a replica sends {'at most ' if self.at_most else ''}"
-            f"{self.sent_bytes:,} bytes a step instead of {self.stock_bytes:,}"
+            f"{self.compressed_tensors} tensors, {bypassed}, {self.wire} wire; a replica sends "
+            f"{'at most ' if self.at_most else ''}{self.sent_bytes:,} bytes a step instead of "
+            f"{self.stock_bytes:,}"
         )
 
 

@@ -30,4 +30,4 @@ class Keras3:
         return isinstance(value, keras.Variable)
 
     def tf_variable(self, variable: Any) -> Any:
-        return variable.value
+        return optimizer_hook.tf_variable(variable)

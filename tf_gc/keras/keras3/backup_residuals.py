@@ -111,7 +111,7 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
             variable = model.weights[target].value
             state.set_total(variable, total)
             if number in totals.warm_ups:
-                state.warm_up_of(variable).assign(totals.warm_ups[number])
+                state.restore_warm_up(variable, totals.warm_ups[number])
     if not dropped:
         return []
     return [said_of(dropped, "dropped, the model has no such variables")]

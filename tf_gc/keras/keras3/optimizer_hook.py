@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_gc.gradients import sum_gradients
+from tf_gc.gradients import set_path, sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
 from tf_gc.keras.strategy import strategy_of_replica
@@ -37,7 +37,10 @@ def install() -> None:
         if strategy_of_replica() is None:
             return keras_sum(self, grads_and_vars)
         pairs = list(grads_and_vars)
-        sums = sum_gradients([(gradient, _tf_variable(variable)) for gradient, variable in pairs])
+        # Keras may have taken the `tf.Variable` out already. The optimizer knows their paths.
+        for variable in self._trainable_variables:
+            tf_variable(variable)
+        sums = sum_gradients([(gradient, tf_variable(variable)) for gradient, variable in pairs])
         return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
 
     @functools.wraps(keras_apply)
@@ -54,9 +57,12 @@ def install() -> None:
     _install_agreement_on_finite_gradients()
 
 
-def _tf_variable(variable: Any) -> Any:
-    # Keras may have taken the `tf.Variable` out already.
-    return variable.value if isinstance(variable, keras.Variable) else variable
+def tf_variable(variable: Any) -> Any:
+    """Returns the `tf.Variable` of a Keras variable, with its path; any other value unchanged."""
+    if not isinstance(variable, keras.Variable):
+        return variable
+    set_path(variable.value, variable.path)
+    return variable.value
 
 
 def _install_agreement_on_finite_gradients() -> None:

@@ -1,0 +1,213 @@
+"""Patterns of variables: `exclude` of every codec, and `ByVariable`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tf_gc.params import CompressionParams, Gradient, from_params
+from tf_gc.params.patterns import matches
+
+CLASSES = [tf_gc.OneBit, tf_gc.TwoBit, tf_gc.Quantized]
+each_class = pytest.mark.parametrize("kind", CLASSES)
+
+
+def gradient(path: str, shape: tuple[int, ...] = (100, 100)) -> Gradient:
+    return Gradient(path, tf.float32, shape)
+
+
+def is_vector(gradient: Gradient) -> bool:
+    return len(gradient.shape) == 1
+
+
+class Below:
+    """A predicate with a state."""
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements
+
+    def __call__(self, gradient: Gradient) -> bool:
+        return gradient.elements < self.elements
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("embeddings", "model/embedding/embeddings", True),
+        ("embeddings", "model/embedding/kernel", False),
+        (r".*/gamma", "model/batch_normalization_3/gamma", True),
+        (r".*/gamma", "gamma", False),
+        ("^dense/kernel$", "dense/kernel", True),
+        ("^dense/kernel$", "model/dense/kernel", False),
+        ("(?i)LSTM", "model/lstm/lstm_cell/kernel", True),
+        (is_vector, "dense/kernel", False),
+        (Below(10**4 + 1), "dense/kernel", True),
+        (Below(10**4), "dense/kernel", False),
+    ],
+)
+def test_a_pattern_is_searched_for_in_the_path(pattern: Any, path: str, expected: bool) -> None:
+    assert matches(pattern, gradient(path)) == expected
+
+
+@each_class
+def test_what_is_excluded_has_no_treatment(kind: Any) -> None:
+    params = kind(exclude=["embeddings", is_vector])
+    (treatment,) = params.treatments()
+    assert params.treatment_of(gradient("dense/kernel")) == treatment
+    for excluded in (gradient("a/embeddings"), gradient("dense/bias", (4096,))):
+        assert params.treatment_of(excluded) is None
+        assert params.excludes(excluded)
+    assert not params.excludes(gradient("dense/kernel", (1, 1)))
+
+
+@each_class
+@pytest.mark.parametrize("exclude", ["a", ["a"], ("a",), {"a"}])
+def test_one_pattern_or_several(kind: Any, exclude: Any) -> None:
+    params = kind(exclude=exclude)
+    assert params == kind(exclude=("a",))
+    assert hash(params) == hash(kind(exclude=("a",)))
+    assert params.exclude == ("a",)
+
+
+def test_a_function_alone_is_a_pattern() -> None:
+    assert tf_gc.TwoBit(exclude=is_vector) == tf_gc.TwoBit(exclude=[is_vector])
+
+
+def test_dicts() -> None:
+    params = from_params({"type": "2bit", "threshold": 0.5, "exclude": ["embeddings", "gamma"]})
+    assert params == tf_gc.TwoBit(0.5, exclude=["embeddings", "gamma"])
+    assert params != tf_gc.TwoBit(0.5)
+
+
+def test_a_set_has_one_order() -> None:
+    names = {f"layer_{i}" for i in range(20)}
+    assert tf_gc.TwoBit(exclude=names).exclude == tuple(sorted(names))
+
+
+def test_params_print_functions_by_name() -> None:
+    # All workers of a job compare what they print.
+    text = repr(tf_gc.Quantized(exclude=["a", is_vector, Below(3)]))
+    assert f"exclude=('a', {__name__}.is_vector, {__name__}.Below)" in text
+    rules = tf_gc.ByVariable({is_vector: None, "b": tf_gc.NoCompression()})
+    assert f"{{{__name__}.is_vector: Quantized(bits=3, " in repr(rules)
+    assert "'b': NoCompression()}, default=Quantized(" in repr(rules)
+
+
+def in_exclude(pattern: Any) -> CompressionParams:
+    return tf_gc.Quantized(exclude=["a", pattern])
+
+
+def in_rules(pattern: Any) -> CompressionParams:
+    return tf_gc.ByVariable([("a", None), (pattern, tf_gc.TwoBit())])
+
+
+each_place = pytest.mark.parametrize("make", [in_exclude, in_rules])
+
+
+@each_place
+@pytest.mark.parametrize("pattern", ["(", "*a", "", "[z-a]"])
+def test_a_bad_regular_expression_is_named(make: Callable[..., Any], pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"(exclude|rules) has the pattern") as error:
+        make(pattern)
+    assert repr(pattern) in str(error.value)
+
+
+@each_place
+@pytest.mark.parametrize("pattern", [1, None, b"a", ("a",), tf_gc.TwoBit, 0.5])
+def test_something_else_is_no_pattern(make: Callable[..., Any], pattern: Any) -> None:
+    with pytest.raises(TypeError, match=r"(exclude|rules) takes regular expr") as error:
+        make(pattern)
+    assert repr(pattern) in str(error.value)
+
+
+@each_class
+@pytest.mark.parametrize("exclude", [1, None, b"ab", True])
+def test_something_else_is_no_list_of_patterns(kind: Any, exclude: Any) -> None:
+    with pytest.raises(TypeError, match="exclude takes regular expr") as error:
+        kind(exclude=exclude)
+    assert repr(exclude) in str(error.value)
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    params = tf_gc.ByVariable(
+        {"lstm": tf_gc.Quantized(4), "kernel": {"type": "2bit"}, "gamma": {"type": "none"}},
+        default={"type": "1bit"},
+    )
+    (four,) = tf_gc.Quantized(4).treatments()
+    (two,) = tf_gc.TwoBit().treatments()
+    (one,) = tf_gc.OneBit().treatments()
+    assert params.treatments() == (four, two, one)
+    assert params.treatment_of(gradient("lstm/kernel")) == four
+    assert params.treatment_of(gradient("dense/kernel")) == two
+    assert params.treatment_of(gradient("dense/other")) == one
+    assert params.treatment_of(gradient("normalization/gamma")) is None
+    assert params.excludes(gradient("normalization/gamma"))
+    assert params.patterns() == ("lstm", "kernel", "gamma")
+
+
+def test_the_default_is_that_of_compression_params() -> None:
+    assert tf_gc.ByVariable({}).default == from_params(None)
+    params = tf_gc.ByVariable({"a": None}, default=tf_gc.NoCompression())
+    assert params.treatments() == tf_gc.Quantized().treatments()
+    assert params.excludes(gradient("b"))
+    assert not params.excludes(gradient("a"))
+
+
+def test_rules_may_have_rules_and_exclude() -> None:
+    inner = tf_gc.ByVariable({"b": tf_gc.TwoBit(exclude="c")})
+    params = tf_gc.ByVariable({"a": inner})
+    (two,) = tf_gc.TwoBit().treatments()
+    assert params.treatment_of(gradient("a/b")) == two
+    assert params.treatment_of(gradient("a/b/c")) is None
+    assert params.excludes(gradient("a/b/c"))
+    assert params.treatment_of(gradient("b/c")) == tf_gc.Quantized().treatments()[0]
+    assert params.patterns() == ("a", "b", "c")
+
+
+def test_by_variable_is_a_frozen_value() -> None:
+    rules = {"a": tf_gc.TwoBit(), is_vector: tf_gc.NoCompression()}
+    params = tf_gc.ByVariable(rules)
+    assert params == tf_gc.ByVariable(list(rules.items()), tf_gc.Quantized())
+    assert hash(params) == hash(tf_gc.ByVariable(rules))
+    assert params != tf_gc.ByVariable(dict(reversed(rules.items())))  # the order counts
+    assert from_params(
+        {"type": "by_variable", "rules": {"a": {"type": "2bit"}, is_vector: {"type": "none"}}}
+    ) == (params)
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "named"),
+    [
+        (5, TypeError, "5"),
+        ("abc", ValueError, "abc"),
+        ({"a": {"type": "9bit"}}, ValueError, "9bit"),
+        ({"a": {"type": "2bit", "threshold": -1}}, ValueError, "-1"),
+        ({"a": "2bit"}, TypeError, "2bit"),
+        ([("a",)], ValueError, "a"),
+    ],
+)
+def test_bad_rules_are_named(rules: Any, error: type[Exception], named: str) -> None:
+    with pytest.raises(error, match="rules must be a mapping from patterns") as caught:
+        tf_gc.ByVariable(rules)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"type": "by_variable"}, "'rules'"),
+        ({"type": "by_variable", "rules": {}, "other": 1}, "other"),
+        ({"type": "by_variable", "rules": {}, "default": {"type": "9bit"}}, "9bit"),
+    ],
+)
+def test_bad_dicts_of_rules_are_named(params: dict, named: str) -> None:
+    with pytest.raises(ValueError, match="compression_params") as caught:
+        from_params(params)
+    assert named in str(caught.value)
+
+
+def test_a_mix_of_warm_ups() -> None:
+    params = tf_gc.ByVariable({"a": tf_gc.TwoBit(0.5), "b": tf_gc.TwoBit()})
+    assert [treatment.warm_up for treatment in params.treatments()] == [False, True, True]
