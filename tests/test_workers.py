@@ -68,10 +68,23 @@ def test_workers_compare_all_of_their_params(length: int) -> None:
 
         return Workers(2, is_chief=False, all_gather=all_gather)
 
-    check_agreement(params("a"), True, with_other(None))
-    check_agreement(params("a"), True, with_other(sent[0]))
+    check_agreement(params("a"), True, False, with_other(None))
+    check_agreement(params("a"), True, False, with_other(sent[0]))
     with pytest.raises(ValueError, match="in different ways"):
-        check_agreement(params("b"), True, with_other(sent[0]))
+        check_agreement(params("b"), True, False, with_other(sent[0]))
+
+
+def test_workers_compare_what_they_clip() -> None:
+    rows: list[Any] = []
+
+    def all_gather(mine: tf.Tensor) -> tf.Tensor:
+        rows.append(mine)
+        return tf.concat([mine, rows[0]], axis=0)
+
+    workers = Workers(2, is_chief=False, all_gather=all_gather)
+    check_agreement(tf_gc.TwoBit(), True, False, workers)
+    with pytest.raises(ValueError, match=r"clip_after_sum=True.*\n.*clip_after_sum=False"):
+        check_agreement(tf_gc.TwoBit(), True, True, workers)
 
 
 def test_largest_takes_each_number_by_itself() -> None:

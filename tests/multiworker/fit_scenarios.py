@@ -19,14 +19,14 @@ Y = _random.integers(3, size=96)
 BATCH = 16
 
 
-def strategy_named(name: str) -> tf.distribute.Strategy:
-    """The default strategy, the stock one, or ours with a codec."""
+def strategy_named(name: str, **arguments: Any) -> tf.distribute.Strategy:
+    """The default strategy, the stock one, or ours with a codec and other arguments."""
     if name == "single":
         return tf.distribute.get_strategy()
     if name == "stock":
         return tf.distribute.MultiWorkerMirroredStrategy()
     codecs = {"none": tf_gc.NoCompression(), "auto": tf_gc.TwoBit(warm_up=False, bypass_size=20)}
-    return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=codecs[name])
+    return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=codecs[name], **arguments)
 
 
 def make_model(strategy: tf.distribute.Strategy, **options: Any) -> keras.Model:
@@ -106,6 +106,23 @@ def fits(name: str, rows: int, only: Sequence[str] = ()) -> Results:
         "predict_dataset": lambda: anew().predict(batches(81), verbose=0),
     }
     return {case: run() for case, run in cases.items() if not only or case in only}
+
+
+def clips(name: str, after_sum: bool = False) -> Results:
+    """Trains with each kind of clipping: weights, by the kind and by what else there is."""
+    strategy = strategy_named(name, **({"clip_after_sum": True} if after_sum else {}))
+    clipping = ({"clipnorm": 0.05}, {"global_clipnorm": 0.1}, {"clipvalue": 0.005})
+    around: dict[str, tuple[Results, Results]] = {
+        "plain": ({}, {}),
+        "both": ({"gradient_accumulation_steps": 2}, {"steps_per_execution": 3}),
+    }
+    results = {}
+    for kind in clipping:
+        for way, (of_optimizer, of_compile) in around.items():
+            model = make_model(strategy, optimizer={**kind, **of_optimizer}, **of_compile)
+            model.fit(X, Y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+            results[f"{next(iter(kind))}, {way}"] = model.get_weights()
+    return results
 
 
 def sizes_that_differ(name: str) -> Results:

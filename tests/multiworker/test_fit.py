@@ -67,6 +67,17 @@ def test_compressed_workers_hold_the_same_weights() -> None:
     assert not np.array_equal(first["arrays"]["weights"][0], alone["arrays"]["weights"][0])
 
 
+def test_workers_clip_the_sum_as_one_process_does() -> None:
+    (alone,) = cluster.values("fit_scenarios:clips", "single", workers=1, limit=240)
+    first, second = cluster.values("fit_scenarios:clips", "none", True, limit=240)
+    assert_same(first, second, rtol=0, atol=0)
+    assert_same(first, alone, rtol=1e-4, atol=1e-5)
+    before, _ = cluster.values("fit_scenarios:clips", "none", limit=240)
+    for way, weights in before.items():
+        gaps = [np.abs(a - b).max() for a, b in zip(weights, alone[way], strict=True)]
+        assert max(gaps) > 1e-4, way
+
+
 @pytest.mark.parametrize("name", ["none", "auto"])
 def test_workers_may_have_datasets_of_different_sizes(name: str) -> None:
     results = cluster.values("fit_scenarios:sizes_that_differ", name, workers=2)

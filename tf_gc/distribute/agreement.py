@@ -14,20 +14,21 @@ _DIGEST = 32
 
 
 def check_agreement(
-    params: CompressionParams, averages_layer_state: bool, workers: Workers
+    params: CompressionParams, averages_layer_state: bool, clip_after_sum: bool, workers: Workers
 ) -> None:
     """Checks that all workers will send the same kinds of messages and run the same collectives.
 
     Args:
       params: what this worker compresses, and how.
       averages_layer_state: whether this worker averages the state of layers.
+      clip_after_sum: whether this worker clips the sums of gradients.
       workers: the workers of the job, all of which call this.
 
     Raises:
       ValueError: on every worker, if any worker differs from the others.
     """
-    average = f"average_layer_state={averages_layer_state}"
-    description = f"{params!r}, {average}, wire version {wire_version()}"
+    arguments = f"average_layer_state={averages_layer_state}, clip_after_sum={clip_after_sum}"
+    description = f"{params!r}, {arguments}, wire version {wire_version()}"
     whole = description.encode()
     mine = hashlib.sha256(whole).digest() + whole[:_SIZE].ljust(_SIZE)
     rows = [row.tobytes() for row in workers.gather(np.frombuffer(mine, np.int64))]

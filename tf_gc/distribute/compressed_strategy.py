@@ -99,6 +99,17 @@ class CompressedStrategy(KerasStrategy):
         return self.extended.compressed_all_reduce
 
 
+def check_clip_after_sum(value: Any) -> bool:
+    """Returns the argument `clip_after_sum`.
+
+    Raises:
+      ValueError: if it is neither `True` nor `False`.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"clip_after_sum must be True or False, got {value!r}")
+    return value
+
+
 def layer_state(params: CompressionParams, average: bool | None) -> LayerState | None:
     """Returns what a strategy averages of its layers' state, `None` for nothing.
 

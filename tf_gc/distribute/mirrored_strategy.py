@@ -10,6 +10,7 @@ from tf_gc.distribute.collectives import CollectiveOps, new_key_base
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce, check_cross_device_ops
 from tf_gc.distribute.compressed_strategy import (
     CompressedStrategy,
+    check_clip_after_sum,
     layer_state,
     require_libraries,
 )
@@ -42,6 +43,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         *,
         cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
         average_layer_state: bool | None = None,
+        clip_after_sum: bool = False,
     ) -> None:
         """Initializes the strategy.
 
@@ -55,11 +57,14 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
           average_layer_state: whether weights that layers update by themselves in each replica,
             such as BatchNormalization's moving averages, are averaged over the replicas at the
             end of each `run`. `None`: yes, unless `compression_params` says to compress nothing.
+          clip_after_sum: whether `clipnorm`, `global_clipnorm` and `clipvalue` of Keras' optimizers
+            clip the sum of the gradients, as a process does that trains alone on the whole batch.
+            `False`: each replica clips its own gradients, as in `tf.distribute.MirroredStrategy`.
 
         Raises:
           ValueError: if `compression_params` has an unknown type, key or value,
-            `average_layer_state` is of another type, or the native ops were not built for the
-            devices.
+            `average_layer_state` or `clip_after_sum` is of another type, or the native ops were not
+            built for the devices.
           TypeError: if `compression_params` or `cross_device_ops` is of another type.
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
@@ -71,6 +76,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         params = from_params(compression_params)
         if cross_device_ops is not None:
             check_cross_device_ops(cross_device_ops)
+        self.clip_after_sum = check_clip_after_sum(clip_after_sum)
         require_libraries(several_workers=False)
         self._collective_key_base = new_key_base()
         extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)

@@ -13,6 +13,7 @@ from tf_gc.distribute.collectives import new_key_base
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.compressed_strategy import (
     CompressedStrategy,
+    check_clip_after_sum,
     layer_state,
     require_libraries,
 )
@@ -42,6 +43,7 @@ class CompressedMultiWorkerMirroredStrategy(
         compression_params: CompressionParams | Mapping[str, Any] | None = None,
         *,
         average_layer_state: bool | None = None,
+        clip_after_sum: bool = False,
     ) -> None:
         """Initializes the strategy, and waits for the other workers.
 
@@ -53,6 +55,7 @@ class CompressedMultiWorkerMirroredStrategy(
             form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
             workers.
           average_layer_state: as in `CompressedMirroredStrategy`. The same on all workers.
+          clip_after_sum: as in `CompressedMirroredStrategy`. The same on all workers.
 
         Raises:
           ValueError: if an argument has an unknown type, key or value, the cluster's description
@@ -65,6 +68,7 @@ class CompressedMultiWorkerMirroredStrategy(
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
         params = from_params(compression_params)
+        self.clip_after_sum = check_clip_after_sum(clip_after_sum)
         require_libraries(several_workers=True)
         state = layer_state(params, average_layer_state)
         self._collective_key_base = new_key_base()
@@ -73,7 +77,7 @@ class CompressedMultiWorkerMirroredStrategy(
             extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options)
         tf.distribute.Strategy.__init__(self, extended)
         self.extended.layer_state = state
-        self.extended.compress(params)
+        self.extended.compress(params, self.clip_after_sum)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         """Distributes a dataset, as `tf.distribute.Strategy.experimental_distribute_dataset`.
@@ -153,8 +157,12 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             all_gather=self._network.gather_from_hosts,
         )
 
-    def compress(self, params: CompressionParams) -> None:
+    def compress(self, params: CompressionParams, clip_after_sum: bool) -> None:
         """Puts CompressedAllReduce in front of the cross-device ops; all workers have to.
+
+        Args:
+          params: what is compressed, and how.
+          clip_after_sum: whether optimizers clip sums, to be the same on all workers.
 
         Raises:
           ValueError: if the native ops were not built for the devices, another worker's parameters
@@ -164,7 +172,8 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         if self.workers.count > 1:
             network = self._network
             check_devices(params, network)
-            check_agreement(params, self.layer_state is not None, self.workers)
+            averages = self.layer_state is not None
+            check_agreement(params, averages, clip_after_sum, self.workers)
         stock = self._network.collectives(self.worker_devices)
         self.compressed_all_reduce = CompressedAllReduce(params, stock)
         self.compressed_all_reduce.connect(network, logs=self.workers.is_chief)

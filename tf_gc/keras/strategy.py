@@ -14,7 +14,12 @@ class KerasStrategy(abc.ABC):
 
     Under all other strategies, and outside of any, the hooks leave Keras as it is. A dataset that
     such a strategy distributes has a true attribute `unsharded` if every worker sees all its data.
+
+    Attributes:
+      clip_after_sum: whether optimizers clip the sums of gradients, and not those of each replica.
     """
+
+    clip_after_sum: bool = False
 
     @property
     @abc.abstractmethod

@@ -3,7 +3,8 @@
 A Keras 3 optimizer sums its gradients by `replica_context.all_reduce(SUM, gradients)`. The strategy
 then gets a list of tensors. It cannot tell them from the sums of a synchronized
 BatchNormalization, and it does not learn which variables they belong to. The hook replaces that
-method, and also the method that applies gradients where Keras' own cannot run under a strategy.
+method, and also the method that applies gradients where Keras' own cannot run under a strategy, and
+the one that clips them before the sum.
 """
 
 import functools
@@ -15,6 +16,7 @@ import tensorflow as tf
 from tf_gc.gradients import set_path, sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
+from tf_gc.keras.keras3.clipping import clip_sums, clips_after_sum
 from tf_gc.keras.strategy import strategy_of_replica
 
 GradsAndVars = list[tuple[Any, Any]]
@@ -28,7 +30,7 @@ def install() -> None:
         Training would then silently be uncompressed.
     """
     optimizer_class = private.optimizer_class()
-    keras_sum, keras_apply = (getattr(optimizer_class, name) for name in private.STEPS)
+    keras_sum, keras_apply, keras_clip = (getattr(optimizer_class, name) for name in private.STEPS)
     if hasattr(keras_sum, "hooked_by_tf_gc"):
         return
 
@@ -41,6 +43,8 @@ def install() -> None:
         for variable in self._trainable_variables:
             tf_variable(variable)
         sums = sum_gradients([(gradient, tf_variable(variable)) for gradient, variable in pairs])
+        if clips_after_sum():
+            sums = clip_sums(self, sums)
         return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
 
     @functools.wraps(keras_apply)
@@ -50,8 +54,12 @@ def install() -> None:
         else:
             keras_apply(self, grads, trainable_variables)
 
+    @functools.wraps(keras_clip)
+    def clip_gradients(self: Any, grads: Any) -> Any:
+        return grads if clips_after_sum() else keras_clip(self, grads)
+
     all_reduce_sum_gradients.hooked_by_tf_gc = True  # type: ignore[attr-defined]
-    hooks = (all_reduce_sum_gradients, backend_apply_gradients)
+    hooks = (all_reduce_sum_gradients, backend_apply_gradients, clip_gradients)
     for name, hook in zip(private.STEPS, hooks, strict=True):
         setattr(optimizer_class, name, hook)
     _install_agreement_on_finite_gradients()

@@ -20,7 +20,7 @@ _TRAINER = ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
 _EPOCH_ITERATOR = ("keras.src.backend.tensorflow.trainer", "TFEpochIterator")
 
 # The methods of an optimizer that the hook replaces.
-STEPS = ("_all_reduce_sum_gradients", "_backend_apply_gradients")
+STEPS = ("_all_reduce_sum_gradients", "_backend_apply_gradients", "_clip_gradients")
 
 OPTIMIZER = Attributes(
     *_OPTIMIZER,
@@ -28,7 +28,7 @@ OPTIMIZER = Attributes(
         "_all_reduce_sum_gradients": _UNCOMPRESSED,
         "_backend_apply_gradients": _WHOLE_STEPS,
         "_backend_update_step": _WHOLE_STEPS,
-        "_clip_gradients": _WHOLE_STEPS,
+        "_clip_gradients": "to clip the sum of the gradients rather than those of each replica",
         "_apply_weight_decay": _WHOLE_STEPS,
         "_iterations": _WHOLE_STEPS,
         "_accumulated_gradients": _WHOLE_STEPS,

@@ -1,0 +1,74 @@
+"""Clipping of the summed gradients, by the norms that all replicas agree on.
+
+Keras clips the gradients of each replica before the sum. Then one program clips in another way for
+each number of replicas: replicas whose gradients differ have larger norms than their sum. Here the
+sums are clipped, as a process does that trains alone on the whole batch.
+"""
+
+import itertools
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.keras.strategy import strategy_of_replica
+
+Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
+
+
+def clips_after_sum() -> bool:
+    """Returns whether the replica that runs now clips sums and not its own gradients."""
+    strategy = strategy_of_replica()
+    return strategy is not None and strategy.clip_after_sum
+
+
+def clip_sums(optimizer: Any, sums: list[Gradient]) -> list[Gradient]:
+    """Returns summed gradients, clipped as the optimizer is told to.
+
+    All replicas have to call it, with the same sums. Numbers that are not finite give what they
+    give when Keras clips.
+
+    Args:
+      optimizer: a Keras optimizer with at most one of `clipnorm` (the norm of each gradient),
+        `global_clipnorm` (the norm of all gradients together) and `clipvalue` (each element).
+      sums: the summed gradients, of which a sparse one stays sparse.
+    """
+    if not _present(sums):
+        return sums
+    if optimizer.clipnorm and optimizer.clipnorm > 0:
+        limit = optimizer.clipnorm
+        norms = _agreed(tf.sqrt(_squared_norms(sums)))
+        factors = iter(tf.unstack(limit / tf.maximum(norms, limit), num=_present(sums)))
+    elif optimizer.global_clipnorm and optimizer.global_clipnorm > 0:
+        limit = optimizer.global_clipnorm
+        norm = _agreed(tf.sqrt(tf.reduce_sum(_squared_norms(sums))))
+        factors = itertools.repeat(limit / tf.maximum(norm, limit) + (norm - norm))
+    elif optimizer.clipvalue and optimizer.clipvalue > 0:
+        limit = optimizer.clipvalue
+        return [g if g is None else tf.clip_by_value(g, -limit, limit) for g in sums]
+    else:
+        return sums
+    return [g if g is None else _scaled(g, next(factors)) for g in sums]
+
+
+def _agreed(norms: tf.Tensor) -> tf.Tensor:
+    """Returns the same bits on all replicas, which may have added squares in different orders."""
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.MEAN, norms)
+
+
+def _squared_norms(sums: list[Gradient]) -> tf.Tensor:
+    """Returns a float32 or float64 vector; rows of a sparse gradient count each by itself."""
+    present = [g.values if isinstance(g, tf.IndexedSlices) else g for g in sums if g is not None]
+    dtype = tf.float64 if any(g.dtype == tf.float64 for g in present) else tf.float32
+    return tf.stack([tf.reduce_sum(tf.square(tf.cast(g, dtype))) for g in present])
+
+
+def _present(sums: list[Gradient]) -> int:
+    return sum(g is not None for g in sums)
+
+
+def _scaled(gradient: Gradient, factor: tf.Tensor) -> Gradient:
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _scaled(gradient.values, factor)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
