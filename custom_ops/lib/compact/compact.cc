@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "custom_ops/lib/compact/frequencies.h"
+#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/compact/processor.h"
 #include "custom_ops/lib/cpu/codec.h"

@@ -1,8 +1,8 @@
 // Bits that are picked out of words and put back, for processors without
-// instructions for it, and streams of such bits.
+// instructions for it: some CPUs, and GPUs.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
+#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_BITS_H_
+#define TF_GC_CUSTOM_OPS_LIB_CODEC_BITS_H_
 
 #include <cstdint>
 
@@ -19,7 +19,8 @@ struct BitMoves {
   uint64_t mask;
   uint64_t moves[6];
 
-  TF_GC_HOST_DEVICE explicit BitMoves(uint64_t bits) : mask(bits), moves() {
+  TF_GC_HOST_DEVICE constexpr explicit BitMoves(uint64_t bits)
+      : mask(bits), moves() {
     uint64_t zeros_below = ~bits << 1;  // counted, for each bit, modulo 2
     for (int i = 0; i < 6; ++i) {
       uint64_t parity = zeros_below;
@@ -48,16 +49,18 @@ struct BitMoves {
     }
     return word & mask;
   }
+
+  // The same for the mask kEvenBits.
+  static TF_GC_HOST_DEVICE uint64_t PickEven(uint64_t word) {
+    constexpr BitMoves even(kEvenBits);
+    return even.PickOut(word);
+  }
+  static TF_GC_HOST_DEVICE uint64_t PutEven(uint64_t word) {
+    constexpr BitMoves even(kEvenBits);
+    return even.PutBack(word);
+  }
 };
-
-TF_GC_HOST_DEVICE inline uint64_t PickOutBits(uint64_t word, uint64_t mask) {
-  return BitMoves(mask).PickOut(word);
-}
-
-TF_GC_HOST_DEVICE inline uint64_t PutBackBits(uint64_t word, uint64_t mask) {
-  return BitMoves(mask).PutBack(word);
-}
 
 }  // namespace tf_gc
 
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
+#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_BITS_H_

@@ -1,8 +1,8 @@
-// The frequencies of symbols, and what coding and decoding look up: on the CPU
-// and in CUDA kernels.
+// The frequencies of symbols, what coding and decoding look up, and the step of
+// a lane: on the CPU and in CUDA kernels.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
+#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_FREQUENCIES_H_
+#define TF_GC_CUSTOM_OPS_LIB_CODEC_FREQUENCIES_H_
 
 #include <cstdint>
 
@@ -69,6 +69,29 @@ TF_GC_HOST_DEVICE constexpr uint32_t DecodingEntry(uint32_t symbol,
   return symbol | frequency << 8 | distance << (8 + kFrequencyBits);
 }
 
+// Codes a symbol, given its CodingEntry(). Writes the lane's word, and returns
+// whether it is one of the message's.
+TF_GC_HOST_DEVICE inline bool CodeSymbol(uint32_t entry, uint32_t* state,
+                                         uint16_t* word) {
+  const uint32_t frequency = entry % kFrequencySum;
+  const uint32_t start = entry >> kFrequencyBits;
+  uint32_t x = *state;
+  // A state stays below 2^32 if it is below this when its byte is coded.
+  const bool full = x >= frequency << (32 - kFrequencyBits);
+  *word = static_cast<uint16_t>(x);
+  if (full) x >>= 16;
+  *state = (x / frequency << kFrequencyBits) + x % frequency + start;
+  return full;
+}
+
+// Decodes a symbol, given the DecodingEntry() of the state's low bits. The lane
+// takes a word then if its state is below kLowestState.
+TF_GC_HOST_DEVICE inline uint8_t DecodeSymbol(uint32_t entry, uint32_t* state) {
+  *state = (entry >> 8) % kFrequencySum * (*state >> kFrequencyBits) +
+           (entry >> (8 + kFrequencyBits));
+  return static_cast<uint8_t>(entry);
+}
+
 struct CodingTable {
   uint32_t entries[kMapSymbols];
 
@@ -98,4 +121,4 @@ struct DecodingTable {
 
 }  // namespace tf_gc
 
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
+#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_FREQUENCIES_H_
