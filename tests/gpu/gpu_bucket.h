@@ -23,10 +23,10 @@ void ExpectSame(const std::vector<T>& actual, const std::vector<T>& expected,
                 const std::string& what) {
   for (size_t i = 0; i < expected.size(); ++i) {
     if (std::memcmp(&actual[i], &expected[i], sizeof(T)) == 0) continue;
-    uint32_t bits[2] = {};
+    unsigned long long bits[2] = {};
     std::memcpy(&bits[0], &actual[i], sizeof(T));
     std::memcpy(&bits[1], &expected[i], sizeof(T));
-    std::fprintf(stderr, "%s: number %zu of %zu has the bits %x, not %x\n",
+    std::fprintf(stderr, "%s: number %zu of %zu has the bits %llx, not %llx\n",
                  what.c_str(), i, expected.size(), bits[0], bits[1]);
     std::exit(1);
   }

@@ -20,9 +20,9 @@ TIMEOUT = 600  # seconds
 
 def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
     tests = ROOT / "tests" / "gpu"
-    library = sorted((LIB / "cpu").glob("*.cc"))
+    library = sorted([*(LIB / "cpu").glob("*.cc"), *(LIB / "compact").glob("*.cc")])
     kernels = sorted((LIB / "cuda").glob("*.cu"))
-    kernels += [tests / "parity.cc", tests / "errors.cc", tests / "emulation" / "main.cc"]
+    kernels += [tests / f"{name}.cc" for name in ("parity", "compact", "errors", "emulation/main")]
     of_kernels = [*WARNINGS, *SANITIZE, f"-I{tests / 'emulation'}", "-x", "c++"]
 
     def run(*command: str) -> None:
@@ -30,7 +30,7 @@ def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
 
     def link(program: Path) -> None:
         def compile_one(source: Path) -> str:
-            output = str(program.with_name(f"{source.stem}.o"))
+            output = str(program.with_name(f"{source.parent.name}-{source.name}.o"))
             flags = [*FLAGS, *of_kernels] if source in kernels else FLAGS
             run(*flags, "-c", str(source), "-o", output)
             return output

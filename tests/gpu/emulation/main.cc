@@ -7,5 +7,6 @@
 int main() {
   tf_gc::gpu::TestErrors();
   tf_gc::gpu::TestParity(/*large=*/false);
+  tf_gc::gpu::TestCompact(/*large=*/false);
   std::puts("ok");
 }

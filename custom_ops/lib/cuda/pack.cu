@@ -1,0 +1,527 @@
+// Pack on a GPU: counts symbols, makes frequencies of the counts, packs each
+// segment into memory of its own, says where the segments go, and brings them
+// there.
+
+#include <cstdint>
+
+#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/cuda/compact.cuh"
+#include "custom_ops/lib/cuda/compact.h"
+#include "custom_ops/lib/cuda/launch.h"
+#include "custom_ops/lib/cuda/team.cuh"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+namespace tf_gc {
+namespace gpu {
+namespace {
+
+constexpr int kPerMultiprocessor = 3;  // thread blocks
+
+constexpr int kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
+constexpr int kScaleRows = kSegmentBlocks / kCoderLanes;
+// The symbols of both tables: those of maps, then those of scales.
+constexpr int kSymbols = kMapSymbols + kScaleSymbols;
+
+// Signs and planes, and after them the lowest bits.
+template <Codec kCodec>
+constexpr int kStreams =
+    MagnitudeBits(kCodec) + (MagnitudeBits(kCodec) > 1 ? 1 : 0);
+
+// The parts of a segment that is coded, in device memory. Each ends with zeros
+// up to a multiple of 8 bytes.
+template <Codec kCodec>
+struct PackedSegment {
+  uint16_t words[(kMapRows + kScaleRows) * kCoderLanes + kStateWords];
+  uint8_t scales[kSegmentBlocks];
+  uint64_t streams[kStreams<kCodec>][kSegmentHalves];
+};
+
+struct PackParams {
+  MessageLayout layout;
+  const uint8_t* message;
+  uint8_t* compact;
+  int64_t* bytes;
+  int segments;
+  // In `space`.
+  uint32_t* counts;       // of both tables' symbols
+  uint16_t* frequencies;  // of them
+  uint32_t* entries;      // for coding them
+  SegmentHeader* headers;
+  int64_t* starts;  // of the segments in the packed message
+  void* packed;     // a PackedSegment for each segment
+
+  __device__ int Blocks(int segment) const {
+    return static_cast<int>(BlocksInSegment(layout.blocks, segment));
+  }
+  template <Codec kCodec>
+  __device__ PackedSegment<kCodec>* Packed(int segment) const {
+    return static_cast<PackedSegment<kCodec>*>(packed) + segment;
+  }
+};
+
+// Fills what does not point at the caller's memory. Returns the bytes of
+// `space`.
+template <Codec kCodec>
+int64_t Arrange(int64_t blocks, uint8_t* space, PackParams* params) {
+  const int64_t segments = NumSegments(blocks);
+  Cutter cutter(space);
+  params->layout = LayoutOf(kCodec, blocks);
+  params->segments = static_cast<int>(segments);
+  params->counts = cutter.Take<uint32_t>(kSymbols);
+  params->frequencies = cutter.Take<uint16_t>(kSymbols);
+  params->entries = cutter.Take<uint32_t>(kSymbols);
+  params->headers = cutter.Take<SegmentHeader>(segments);
+  params->starts = cutter.Take<int64_t>(segments);
+  params->packed = cutter.Take<PackedSegment<kCodec>>(segments);
+  return cutter.size();
+}
+
+// ---- Frequencies ------------------------------------------------------------
+
+template <Codec kCodec>
+__device__ inline HalfBlock<MagnitudeBits(kCodec)> LoadHalf(
+    const uint8_t* codes, int64_t half) {
+  return HalfBlock<MagnitudeBits(kCodec)>::Load(
+      codes + half / kHalves * CodeBytes(kCodec),
+      static_cast<int>(half % kHalves));
+}
+
+// Adds the symbols of every kSampledBlocks-th block to the counts.
+template <Codec kCodec>
+__global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
+    CountSymbolsKernel(const __grid_constant__ PackParams params) {
+  __shared__ uint32_t counts[kSymbols];
+  for (int i = threadIdx.x; i < kSymbols; i += kThreads) counts[i] = 0;
+  __syncthreads();
+  const MessageLayout& layout = params.layout;
+  const uint8_t* const codes = layout.Codes(params.message, 0);
+  const uint16_t* const scales = layout.Scales(params.message, 0);
+  const int first = blockIdx.x * kThreads + threadIdx.x;
+  for (int64_t i = first;; i += gridDim.x * kThreads) {
+    const int64_t block = i / kHalves * kSampledBlocks;
+    if (block >= layout.blocks) break;
+    const auto bits = LoadHalf<kCodec>(codes, block * kHalves + i % kHalves);
+    const uint64_t map = bits.magnitudes[0] | bits.Upper();
+    for (int shift = 0; shift < 64; shift += 8) {
+      atomicAdd(&counts[map >> shift & 0xff], 1u);
+    }
+    if (HasScales(kCodec) && i % kHalves == 0) {
+      const int high = scales[block] >> 8;
+      atomicAdd(&counts[kMapSymbols + high % kScaleSymbols], 1u);
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kSymbols; i += kThreads) {
+    if (counts[i] != 0) atomicAdd(&params.counts[i], counts[i]);
+  }
+}
+
+// Normalize(), and the entries of CodingTable, by a warp.
+template <int kCount>
+__device__ void NormalizeByWarp(const uint32_t* counts, uint16_t* frequencies,
+                                uint32_t* entries) {
+  constexpr int kOfLane = kCount / kWarp;
+  const int first = threadIdx.x % kWarp * kOfLane;
+  uint32_t total = 0;  // below 2^32, as there are fewer than 2^30 blocks
+  uint32_t most_count = 0;
+  int most = first;
+  for (int i = first; i < first + kOfLane; ++i) {
+    total += counts[i];
+    if (counts[i] > most_count) {
+      most_count = counts[i];
+      most = i;
+    }
+  }
+  total = SumOfWarp(total);
+  for (int step = 1; step < kWarp; step *= 2) {
+    const uint32_t other_count = __shfl_xor_sync(kAllLanes, most_count, step);
+    const int other = __shfl_xor_sync(kAllLanes, most, step);
+    if (other_count > most_count ||
+        (other_count == most_count && other < most)) {
+      most_count = other_count;
+      most = other;
+    }
+  }
+  uint32_t frequency[kOfLane];
+  uint32_t sum = 0;
+  for (int i = 0; i < kOfLane; ++i) {
+    frequency[i] = Frequency(kCount, counts[first + i], total);
+    sum += frequency[i];
+  }
+  const uint32_t left = kFrequencySum - SumOfWarp(sum);
+  sum = 0;
+  for (int i = 0; i < kOfLane; ++i) {
+    if (first + i == most) frequency[i] += left;
+    sum += frequency[i];
+  }
+  uint32_t start = SumUpTo(sum) - sum;
+  for (int i = 0; i < kOfLane; ++i) {
+    frequencies[first + i] = static_cast<uint16_t>(frequency[i]);
+    entries[first + i] = CodingEntry(frequency[i], start);
+    start += frequency[i];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    NormalizeKernel(const __grid_constant__ PackParams params) {
+  if (threadIdx.x < kWarp) {
+    NormalizeByWarp<kMapSymbols>(params.counts, params.frequencies,
+                                 params.entries);
+  } else if (threadIdx.x < 2 * kWarp) {
+    NormalizeByWarp<kScaleSymbols>(params.counts + kMapSymbols,
+                                   params.frequencies + kMapSymbols,
+                                   params.entries + kMapSymbols);
+  }
+}
+
+// ---- Segments ---------------------------------------------------------------
+
+// Streams of bits that the threads of a block write, one after the other, in
+// shared memory. The bits that fill words of 64 go to device memory.
+template <int kStreams>
+struct BitWords {
+  // One word more than the threads have bits for.
+  uint32_t halves[kStreams][2 * (kThreads + 1)];
+
+  __device__ uint64_t Word(int stream, int word) const {
+    const uint32_t* const low = &halves[stream][2 * word];
+    return low[0] | static_cast<uint64_t>(low[1]) << 32;
+  }
+  __device__ void SetWord(int stream, int word, uint64_t value) {
+    halves[stream][2 * word] = static_cast<uint32_t>(value);
+    halves[stream][2 * word + 1] = static_cast<uint32_t>(value >> 32);
+  }
+
+  // Puts bits from the bit `position` on, where there are zeros.
+  __device__ void Put(int stream, int position, uint64_t bits) {
+    uint32_t* const to = halves[stream] + position / 32;
+    const int shift = position % 32;
+    const uint64_t low = bits << shift;
+    const uint32_t parts[] = {
+        static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+        static_cast<uint32_t>(bits >> 32 >> (32 - shift))};
+    for (int i = 0; i < 3; ++i) {
+      if (parts[i] != 0) atomicOr(to + i, parts[i]);
+    }
+  }
+};
+
+// How full a stream is.
+struct Fill {
+  int64_t bits = 0;
+
+  __device__ int used() const { return static_cast<int>(bits % 64); }
+  __device__ int64_t words() const { return bits / 64; }
+  // The words that `more` bits fill.
+  __device__ int Filled(int more) const { return (used() + more) / 64; }
+};
+
+template <Codec kCodec>
+struct Shared {
+  uint64_t map[kSegmentHalves];
+  uint8_t high[kSegmentBlocks];  // bytes of the scales
+  uint32_t entries[kSymbols];
+  BitWords<kStreams<kCodec>> bits;
+};
+
+// Takes the codes of a segment apart. Returns whether they can be coded, to
+// those threads that have seen that they cannot.
+template <Codec kCodec>
+__device__ bool Split(const uint8_t* codes, int blocks, Shared<kCodec>* shared,
+                      PackedSegment<kCodec>* packed, SegmentHeader* header) {
+  constexpr int kBits = MagnitudeBits(kCodec);
+  constexpr int kLowest = kBits;  // the number of the stream, if kBits > 1
+  auto& words = shared->bits;
+  const int thread = threadIdx.x;
+  for (int s = 0; s < kStreams<kCodec>; ++s) {
+    words.SetWord(s, thread, 0);
+    if (thread == 0) words.SetWord(s, kThreads, 0);
+  }
+  Fill upper;   // of the signs' stream, and of the planes'
+  Fill lowest;  // of the last stream
+  const int halves = blocks * static_cast<int>(kHalves);
+  bool finite = true;
+  for (int first = 0; first < halves; first += kThreads) {
+    const int half = first + thread;
+    HalfBlock<kBits> bits = {};
+    if (half < halves) bits = LoadHalf<kCodec>(codes, half);
+    const uint64_t above = bits.Upper();
+    const Mask nonzero(bits.magnitudes[0] | above);
+    shared->map[half] = nonzero.mask;
+    finite = finite && (bits.sign & ~nonzero.mask) == 0;
+    // Both counts of a block's threads are below 2^16.
+    const auto sums =
+        SumOfBlock<uint32_t>(__popcll(nonzero.mask) | __popcll(above) << 16);
+    const int more = sums.all & 0xffff;
+    const int more_lowest = sums.all >> 16;
+    const int position = upper.used() + (sums.before & 0xffff);
+    words.Put(0, position, nonzero.PickOut(bits.sign));
+    for (int s = 1; s < kBits; ++s) {
+      words.Put(s, position, nonzero.PickOut(bits.magnitudes[s]));
+    }
+    if constexpr (kBits > 1) {
+      words.Put(kLowest, lowest.used() + (sums.before >> 16),
+                Mask(above).PickOut(bits.magnitudes[0]));
+    }
+    __syncthreads();
+    uint64_t own[kStreams<kCodec>];
+    uint64_t rest[kStreams<kCodec>];
+    for (int s = 0; s < kStreams<kCodec>; ++s) {
+      const int filled =
+          s == kLowest ? lowest.Filled(more_lowest) : upper.Filled(more);
+      own[s] = words.Word(s, thread);
+      rest[s] = words.Word(s, filled);
+      if (thread < filled) {
+        const Fill& fill = s == kLowest ? lowest : upper;
+        packed->streams[s][fill.words() + thread] = own[s];
+      }
+    }
+    __syncthreads();
+    for (int s = 0; s < kStreams<kCodec>; ++s) {
+      words.SetWord(s, thread, thread == 0 ? rest[s] : 0);
+      if (thread == 0) words.SetWord(s, kThreads, 0);
+    }
+    upper.bits += more;
+    lowest.bits += more_lowest;
+  }
+  for (int s = 0; s < kStreams<kCodec>; ++s) {
+    const Fill& fill = s == kLowest ? lowest : upper;
+    if (thread == 0 && fill.used() > 0) {
+      packed->streams[s][fill.words()] = words.Word(s, 0);
+    }
+  }
+  header->nonzeros = static_cast<uint32_t>(upper.bits);
+  header->lowest = static_cast<uint32_t>(lowest.bits);
+  return finite;
+}
+
+// Takes scales apart. Returns false to a thread that has seen one below zero.
+__device__ inline bool SplitScales(const uint16_t* scales, int blocks,
+                                   uint8_t* high, uint8_t* low) {
+  bool positive = true;
+  for (int i = threadIdx.x; i < RoundUp(blocks, kCoderLanes); i += kThreads) {
+    const uint16_t scale = i < blocks ? scales[i] : 0;
+    low[i] = static_cast<uint8_t>(scale);
+    high[i] = static_cast<uint8_t>(scale >> 8);
+    positive = positive && scale >> 8 < kScaleSymbols;
+  }
+  return positive;
+}
+
+// Codes rows of bytes, from the last to the first. Returns the number of words
+// with theirs.
+__device__ inline int CodeRows(const uint32_t* entries, const uint8_t* bytes,
+                               int64_t rows, uint32_t* state, int count,
+                               uint16_t* words) {
+  const int lane = threadIdx.x % kWarp;
+  for (int64_t row = rows - 1; row >= 0; --row) {
+    uint16_t word;
+    const bool full =
+        CodeSymbol(entries[bytes[row * kCoderLanes + lane]], state, &word);
+    const unsigned lanes = __ballot_sync(kAllLanes, full);
+    if (full) words[count + __popc(lanes & ((1u << lane) - 1))] = word;
+    count += __popc(lanes);
+  }
+  return count;
+}
+
+// Codes the map and the scales of a segment with one warp. Returns the number
+// of words.
+template <Codec kCodec>
+__device__ int CodeSegment(const Shared<kCodec>& shared,
+                           const SegmentLayout& rows, uint16_t* words) {
+  const int lane = threadIdx.x % kWarp;
+  uint32_t state = kLowestState;
+  int count = CodeRows(shared.entries + kMapSymbols, shared.high,
+                       rows.scale_rows, &state, 0, words);
+  count = CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
+                   rows.map_rows, &state, count, words);
+  words[count + 2 * lane] = static_cast<uint16_t>(state);
+  words[count + 2 * lane + 1] = static_cast<uint16_t>(state >> 16);
+  count += kStateWords;
+  if (lane < RoundUp(count, 4) - count) words[count + lane] = 0;
+  return count;
+}
+
+template <Codec kCodec>
+__global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
+    PackKernel(const __grid_constant__ PackParams params) {
+  __shared__ Shared<kCodec> shared;
+  for (int i = threadIdx.x; i < kSymbols; i += kThreads) {
+    shared.entries[i] = params.entries[i];
+  }
+  for (int segment = blockIdx.x; segment < params.segments;
+       segment += gridDim.x) {
+    const int64_t first = segment * kSegmentBlocks;
+    const int blocks = params.Blocks(segment);
+    PackedSegment<kCodec>* const packed = params.Packed<kCodec>(segment);
+    SegmentHeader header = {};
+    bool codes = Split(params.layout.Codes(params.message, first), blocks,
+                       &shared, packed, &header);
+    if (HasScales(kCodec) &&
+        !SplitScales(params.layout.Scales(params.message, first), blocks,
+                     shared.high, packed->scales)) {
+      codes = false;
+    }
+    const bool plain = __syncthreads_or(!codes);
+    if (threadIdx.x < kWarp) {
+      if (!plain) {
+        const SegmentLayout rows = LayoutOf(kCodec, blocks, header);
+        header.words =
+            static_cast<uint32_t>(CodeSegment(shared, rows, packed->words));
+      }
+      if (plain ||
+          LayoutOf(kCodec, blocks, header).size >= PlainBytes(kCodec, blocks)) {
+        header = {};
+      }
+      if (threadIdx.x == 0) params.headers[segment] = header;
+    }
+    __syncthreads();  // Then the next segment may overwrite the map.
+  }
+}
+
+// ---- The message ------------------------------------------------------------
+
+// Says where each segment goes and how long the message is, and writes what is
+// around the segments. One thread block.
+template <Codec kCodec>
+__global__ void __launch_bounds__(kThreads)
+    PlaceKernel(const __grid_constant__ PackParams params) {
+  int64_t end = SegmentsStart(params.layout.blocks);
+  for (int first = 0; first < params.segments; first += kThreads) {
+    const int segment = first + threadIdx.x;
+    const int64_t size = segment < params.segments
+                             ? SegmentBytes(kCodec, params.Blocks(segment),
+                                            params.headers[segment])
+                             : 0;
+    const Sums<int64_t> sums = SumOfBlock(size);
+    if (segment < params.segments) params.starts[segment] = end + sums.before;
+    end += sums.all;
+  }
+  const int64_t bytes = CompactBytes(end);
+  const bool smaller = bytes < params.layout.size;
+  if (threadIdx.x == 0) *params.bytes = smaller ? bytes : params.layout.size;
+  if (!smaller) return;
+  uint8_t* const compact = params.compact;
+  if (threadIdx.x == 0) {
+    MessageHeader header =
+        *reinterpret_cast<const MessageHeader*>(params.message);
+    header.magic = kCompactMagic;
+    *reinterpret_cast<MessageHeader*>(compact) = header;
+    for (int64_t i = end; i < bytes; i += 8) StoreWord(0, compact + i);
+  }
+  static_assert(kScaleTableOffset == kMapTableOffset + 2 * kMapSymbols);
+  CopyWords(reinterpret_cast<const uint8_t*>(params.frequencies), 2 * kSymbols,
+            compact + kMapTableOffset);
+}
+
+// Copies a segment that is not coded. What is after its last scale becomes 0.
+template <Codec kCodec>
+__device__ void CopyPlain(const uint8_t* codes, const uint16_t* scales,
+                          int blocks, uint8_t* to) {
+  const int64_t code_bytes = blocks * CodeBytes(kCodec);
+  CopyWords(codes, code_bytes, to);
+  if (!HasScales(kCodec)) return;
+  uint16_t* const to_scales = reinterpret_cast<uint16_t*>(to + code_bytes);
+  for (int i = threadIdx.x; i < RoundUp(blocks, 4); i += kThreads) {
+    to_scales[i] = i < blocks ? scales[i] : 0;
+  }
+}
+
+// Brings the segments and their headers to the packed message, or copies the
+// message.
+template <Codec kCodec>
+__global__ void __launch_bounds__(kThreads)
+    GatherKernel(const __grid_constant__ PackParams params) {
+  if (*params.bytes == params.layout.size) {
+    CopyMessage(params.message, params.layout.size, params.compact);
+    return;
+  }
+  for (int segment = blockIdx.x; segment < params.segments;
+       segment += gridDim.x) {
+    const SegmentHeader header = params.headers[segment];
+    if (threadIdx.x == 0) {
+      reinterpret_cast<SegmentHeader*>(params.compact +
+                                       kSegmentsOffset)[segment] = header;
+    }
+    const int blocks = params.Blocks(segment);
+    uint8_t* const to = params.compact + params.starts[segment];
+    if (header.words == 0) {
+      const int64_t first = segment * kSegmentBlocks;
+      CopyPlain<kCodec>(params.layout.Codes(params.message, first),
+                        params.layout.Scales(params.message, first), blocks,
+                        to);
+      continue;
+    }
+    const SegmentLayout layout = LayoutOf(kCodec, blocks, header);
+    const PackedSegment<kCodec>& packed = *params.Packed<kCodec>(segment);
+    CopyWords(reinterpret_cast<const uint8_t*>(packed.words),
+              layout.scales_offset, to);
+    CopyWords(packed.scales, layout.signs_offset - layout.scales_offset,
+              to + layout.scales_offset);
+    const int64_t bytes = BytesOfBits(header.nonzeros);
+    for (int s = 0; s < MagnitudeBits(kCodec); ++s) {
+      CopyWords(reinterpret_cast<const uint8_t*>(packed.streams[s]), bytes,
+                to + layout.signs_offset + s * bytes);
+    }
+    if constexpr (MagnitudeBits(kCodec) > 1) {
+      CopyWords(reinterpret_cast<const uint8_t*>(
+                    packed.streams[MagnitudeBits(kCodec)]),
+                BytesOfBits(header.lowest), to + layout.lowest_offset);
+    }
+  }
+}
+
+template <Codec kCodec>
+int LaunchPack(const PackParams& params, cudaStream_t stream) {
+  const int64_t halves = params.layout.blocks / kSampledBlocks * kHalves;
+  const auto launch = [&](void (*kernel)(PackParams), int64_t count,
+                          int at_once) {
+    return Launch(kernel, params, count, at_once, kPerMultiprocessor, stream);
+  };
+  int error =
+      cudaMemsetAsync(params.counts, 0, kSymbols * sizeof(uint32_t), stream);
+  if (error != cudaSuccess) return error;
+  error = launch(CountSymbolsKernel<kCodec>, halves, kThreads);
+  if (error != cudaSuccess) return error;
+  error = launch(NormalizeKernel, 1, 1);
+  if (error != cudaSuccess) return error;
+  error = launch(PackKernel<kCodec>, params.segments, 1);
+  if (error != cudaSuccess) return error;
+  error = launch(PlaceKernel<kCodec>, 1, 1);
+  if (error != cudaSuccess) return error;
+  return launch(GatherKernel<kCodec>, params.segments, 1);
+}
+
+}  // namespace
+
+int64_t PackSpace(Codec codec, int64_t blocks) {
+  int64_t size = 0;
+  const int error = ForCompactible(codec, [&](auto known) -> int {
+    PackParams params;
+    size = Arrange<known()>(blocks, nullptr, &params);
+    return cudaSuccess;
+  });
+  if (error != cudaSuccess) Trap();
+  return size;
+}
+
+int Pack(Codec codec, int64_t blocks, const uint8_t* message, uint8_t* compact,
+         int64_t* bytes, uint8_t* space, CUstream_st* stream) {
+  if (blocks < 0 || blocks >= kEndOfBlocks) return cudaErrorInvalidValue;
+  if (!IsAligned(message) || !IsAligned(compact) || !IsAligned(space) ||
+      reinterpret_cast<uintptr_t>(bytes) % sizeof(int64_t) != 0) {
+    return cudaErrorMisalignedAddress;
+  }
+  return ForCompactible(codec, [&](auto known) -> int {
+    PackParams params;
+    Arrange<known()>(blocks, space, &params);
+    params.message = message;
+    params.compact = compact;
+    params.bytes = bytes;
+    return LaunchPack<known()>(params, stream);
+  });
+}
+
+}  // namespace gpu
+}  // namespace tf_gc

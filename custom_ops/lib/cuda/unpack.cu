@@ -1,0 +1,393 @@
+// Unpack on a GPU: one thread block looks at the header, the frequencies and
+// the lengths of the segments, then each segment is unpacked.
+
+#include <cstdint>
+
+#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/cuda/compact.cuh"
+#include "custom_ops/lib/cuda/compact.h"
+#include "custom_ops/lib/cuda/launch.h"
+#include "custom_ops/lib/cuda/messages.cuh"
+#include "custom_ops/lib/cuda/tables.h"
+#include "custom_ops/lib/cuda/team.cuh"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+namespace tf_gc {
+namespace gpu {
+namespace {
+
+constexpr int kPerMultiprocessor = 2;  // thread blocks
+
+// What there is to do with a message.
+enum class Kind : int { kBroken, kCopied, kPacked };
+
+// The entries of DecodingTable.
+struct DecodingEntries {
+  uint32_t of[kFrequencySum];
+};
+
+struct UnpackParams {
+  MessageLayout layout;
+  const uint8_t* compact;
+  int64_t size;  // of `compact`
+  uint8_t* message;
+  int segments;
+  // In `space`.
+  Kind* kind;
+  DecodingEntries* map;
+  DecodingEntries* scale;
+  int64_t* starts;  // of the segments in `compact`
+
+  __device__ int Blocks(int segment) const {
+    return static_cast<int>(BlocksInSegment(layout.blocks, segment));
+  }
+  __device__ const SegmentHeader* Headers() const {
+    return reinterpret_cast<const SegmentHeader*>(compact + kSegmentsOffset);
+  }
+};
+
+// Fills what does not point at the caller's memory. Returns the bytes of
+// `space`.
+int64_t Arrange(Codec codec, int64_t blocks, uint8_t* space,
+                UnpackParams* params) {
+  const int64_t segments = NumSegments(blocks);
+  Cutter cutter(space);
+  params->layout = LayoutOf(codec, blocks);
+  params->segments = static_cast<int>(segments);
+  params->kind = cutter.Take<Kind>(1);
+  params->map = cutter.Take<DecodingEntries>(1);
+  params->scale = cutter.Take<DecodingEntries>(1);
+  params->starts = cutter.Take<int64_t>(segments);
+  return cutter.size();
+}
+
+// ---- What is around the segments --------------------------------------------
+
+// DecodingTable, by a thread block. Returns AreFrequencies().
+template <int kCount>
+__device__ bool MakeDecodingTable(const uint8_t* table,
+                                  DecodingEntries* entries) {
+  __shared__ int starts[kCount + 1];
+  const int thread = threadIdx.x;
+  const int frequency =
+      thread < kCount ? reinterpret_cast<const uint16_t*>(table)[thread] : 0;
+  const Sums<int> sums = SumOfBlock(frequency);
+  const bool zero = __syncthreads_or(thread < kCount && frequency == 0);
+  if (zero || sums.all != static_cast<int>(kFrequencySum)) return false;
+  if (thread < kCount) starts[thread] = sums.before;
+  if (thread == 0) starts[kCount] = kFrequencySum;
+  __syncthreads();
+  for (int i = thread; i < static_cast<int>(kFrequencySum); i += kThreads) {
+    const int symbol = FindStart(starts, kCount, i);
+    entries->of[i] = DecodingEntry(symbol, starts[symbol + 1] - starts[symbol],
+                                   i - starts[symbol]);
+  }
+  return true;
+}
+
+// Fills the arrays in `space` as the message says. All threads of a block get
+// the same answer.
+template <Codec kCodec>
+__device__ Kind Inspect(const UnpackParams& params) {
+  const int64_t message_size = params.layout.size;
+  if (params.size < static_cast<int64_t>(sizeof(MessageHeader))) {
+    return Kind::kBroken;
+  }
+  const MessageHeader header =
+      *reinterpret_cast<const MessageHeader*>(params.compact);
+  if (header.magic == kWireMagic) {
+    return params.size < message_size ? Kind::kBroken : Kind::kCopied;
+  }
+  // A packed message is smaller. One without any segment is not.
+  const int64_t smaller = message_size - kMessageAlignment;
+  const int64_t most = params.size < smaller ? params.size : smaller;
+  int64_t end = SegmentsStart(params.layout.blocks);
+  if (header.magic != kCompactMagic || header.blocks != params.layout.blocks ||
+      header.codec != static_cast<uint8_t>(kCodec) ||
+      CompactBytes(end) > most) {
+    return Kind::kBroken;
+  }
+  if (!MakeDecodingTable<kMapSymbols>(params.compact + kMapTableOffset,
+                                      params.map) ||
+      !MakeDecodingTable<kScaleSymbols>(params.compact + kScaleTableOffset,
+                                        params.scale)) {
+    return Kind::kBroken;
+  }
+  bool reserved = false;
+  for (int first = 0; first < params.segments; first += kThreads) {
+    const int segment = first + threadIdx.x;
+    const bool inside = segment < params.segments;
+    const SegmentHeader of_segment =
+        inside ? params.Headers()[segment] : SegmentHeader{};
+    reserved = reserved || of_segment.reserved != 0;
+    const int64_t bytes =
+        inside ? SegmentBytes(kCodec, params.Blocks(segment), of_segment) : 0;
+    const Sums<int64_t> sums = SumOfBlock(bytes);
+    if (inside) params.starts[segment] = end + sums.before;
+    end += sums.all;
+  }
+  if (__syncthreads_or(reserved) || CompactBytes(end) > most) {
+    return Kind::kBroken;
+  }
+  return Kind::kPacked;
+}
+
+// One thread block.
+template <Codec kCodec>
+__global__ void __launch_bounds__(kThreads)
+    InspectKernel(const __grid_constant__ UnpackParams params) {
+  const Kind kind = Inspect<kCodec>(params);
+  if (threadIdx.x != 0) return;
+  *params.kind = kind;
+  MessageHeader header = {};
+  if (kind == Kind::kPacked) {
+    header = *reinterpret_cast<const MessageHeader*>(params.compact);
+    header.magic = kWireMagic;
+  }
+  WriteFrame(params.layout, header, params.message);
+}
+
+// ---- Segments ---------------------------------------------------------------
+
+struct Shared {
+  DecodingEntries entries;
+  uint64_t map[kSegmentHalves];
+};
+
+// What a lane of the coder has.
+struct Decoder {
+  const uint16_t* words;
+  uint32_t left;  // of the words
+  uint32_t state;
+  bool broken = false;
+
+  // `count` >= kStateWords words, the last of which are the states.
+  __device__ Decoder(const uint16_t* segment, uint32_t count)
+      : words(segment), left(count - static_cast<uint32_t>(kStateWords)) {
+    const uint16_t* const own = words + left + 2 * (threadIdx.x % kWarp);
+    state = own[0] | static_cast<uint32_t>(own[1]) << 16;
+  }
+
+  // Decodes rows of bytes, from the first to the last, and calls
+  // store(number of the byte, byte). All lanes of a warp call it together.
+  template <typename Store>
+  __device__ void Rows(const DecodingEntries& entries, int rows, Store store) {
+    const int lane = threadIdx.x % kWarp;
+    for (int row = 0; row < rows && !broken; ++row) {
+      store(row * kCoderLanes + lane,
+            DecodeSymbol(entries.of[state % kFrequencySum], &state));
+      const bool takes = state < kLowestState;
+      const unsigned lanes = __ballot_sync(kAllLanes, takes);
+      const unsigned taken = __popc(lanes);
+      broken = taken > left;
+      if (broken) continue;
+      left -= taken;
+      if (takes) {
+        const unsigned below = __popc(lanes & ((1u << lane) - 1));
+        state = state << 16 | words[left + below];
+      }
+    }
+  }
+
+  // Whether all words were taken and all states are where they began.
+  __device__ bool Complete() const {
+    return __all_sync(kAllLanes, !broken && left == 0 && state == kLowestState);
+  }
+};
+
+// Decodes the map of a segment into shared memory and the high bytes of its
+// scales into the message. Whether that was possible; to all threads of a
+// block.
+template <Codec kCodec>
+__device__ bool Decode(const UnpackParams& params, const uint8_t* from,
+                       uint32_t words, int blocks, const SegmentLayout& layout,
+                       uint16_t* scales, Shared* shared) {
+  const bool decodes = threadIdx.x < kWarp;
+  const auto load = [&](const DecodingEntries* entries) {
+    CopyWords(reinterpret_cast<const uint8_t*>(entries), sizeof(*entries),
+              reinterpret_cast<uint8_t*>(&shared->entries));
+    __syncthreads();
+  };
+  Decoder decoder(reinterpret_cast<const uint16_t*>(from), words);
+  load(params.map);
+  uint8_t* const map = reinterpret_cast<uint8_t*>(shared->map);
+  if (decodes) {
+    decoder.Rows(shared->entries, static_cast<int>(layout.map_rows),
+                 [=](int i, uint8_t byte) { map[i] = byte; });
+  }
+  if constexpr (HasScales(kCodec)) {
+    __syncthreads();  // The map's entries are of no more use.
+    load(params.scale);
+    const uint8_t* const low = from + layout.scales_offset;
+    if (decodes) {
+      decoder.Rows(shared->entries, static_cast<int>(layout.scale_rows),
+                   [=](int i, uint8_t high) {
+                     if (i >= blocks) return;
+                     scales[i] = static_cast<uint16_t>(low[i] | high << 8);
+                   });
+    }
+  }
+  return !__syncthreads_or(decodes && !decoder.Complete());
+}
+
+// The bits of a stream from the bit `position` on, of which `wanted` are
+// wanted. If that is none, the stream may end there: at least 8 bytes follow
+// it.
+__device__ inline uint64_t BitsAt(const uint8_t* stream, int position,
+                                  int wanted) {
+  const uint8_t* const word = stream + position / 64 * 8;
+  const int used = position % 64;
+  uint64_t bits = LoadWord(word) >> used;
+  if (used + wanted > 64) bits |= LoadWord(word + 8) << (64 - used);
+  return bits;
+}
+
+// The bits that are 1 in the first or the last plane of a segment.
+template <int kPlanes>
+__device__ int CountAbove(const uint8_t* planes, int64_t bytes) {
+  int count = 0;
+  for (int64_t i = threadIdx.x * 8; i < bytes; i += kThreads * 8) {
+    count += __popcll(LoadWord(planes + i) |
+                      LoadWord(planes + (kPlanes - 1) * bytes + i));
+  }
+  return SumOfBlock(count).all;
+}
+
+// Puts the codes of a segment together, which has the bits that its map asks
+// for.
+template <Codec kCodec>
+__device__ void Join(const uint64_t* map, const uint8_t* from,
+                     const SegmentLayout& layout, int blocks, uint8_t* codes) {
+  constexpr int kBits = MagnitudeBits(kCodec);
+  const int64_t bytes = layout.planes_offset - layout.signs_offset;
+  const int halves = blocks * static_cast<int>(kHalves);
+  int upper = 0;  // bits that were read
+  int lowest = 0;
+  for (int first = 0; first < halves; first += kThreads) {
+    const int half = first + threadIdx.x;
+    const Mask nonzero(half < halves ? map[half] : 0);
+    const int count = __popcll(nonzero.mask);
+    const Sums<int> sums = SumOfBlock(count);
+    const int position = upper + sums.before;
+    upper += sums.all;
+    HalfBlock<kBits> bits;
+    bits.sign =
+        nonzero.PutBack(BitsAt(from + layout.signs_offset, position, count));
+    for (int i = 1; i < kBits; ++i) {
+      const uint8_t* const plane =
+          from + layout.planes_offset + (i - 1) * bytes;
+      bits.magnitudes[i] = nonzero.PutBack(BitsAt(plane, position, count));
+    }
+    const uint64_t above = bits.Upper();
+    bits.magnitudes[0] = nonzero.mask & ~above;
+    if constexpr (kBits > 1) {
+      const int count_above = __popcll(above);
+      const Sums<int> above_sums = SumOfBlock(count_above);
+      bits.magnitudes[0] |=
+          Mask(above).PutBack(BitsAt(from + layout.lowest_offset,
+                                     lowest + above_sums.before, count_above));
+      lowest += above_sums.all;
+    }
+    if (half < halves) {
+      bits.Store(codes + half / kHalves * CodeBytes(kCodec),
+                 static_cast<int>(half % kHalves));
+    }
+  }
+}
+
+// Unpacks a segment of the size that its header says. Returns whether it is
+// whole, the same to all threads of a block.
+template <Codec kCodec>
+__device__ bool UnpackSegment(const UnpackParams& params, int segment,
+                              Shared* shared) {
+  constexpr int kPlanes = MagnitudeBits(kCodec) - 1;
+  const int64_t first = segment * kSegmentBlocks;
+  const int blocks = params.Blocks(segment);
+  uint8_t* const codes = params.layout.Codes(params.message, first);
+  uint16_t* const scales = params.layout.Scales(params.message, first);
+  const SegmentHeader header = params.Headers()[segment];
+  const uint8_t* const from = params.compact + params.starts[segment];
+  if (header.words == 0) {
+    const int64_t code_bytes = blocks * CodeBytes(kCodec);
+    CopyWords(from, code_bytes, codes);
+    if (HasScales(kCodec)) {
+      const uint16_t* const from_scales =
+          reinterpret_cast<const uint16_t*>(from + code_bytes);
+      for (int i = threadIdx.x; i < blocks; i += kThreads) {
+        scales[i] = from_scales[i];
+      }
+    }
+    return header.nonzeros == 0 && header.lowest == 0;
+  }
+  if (header.words < kStateWords) return false;
+  const SegmentLayout layout = LayoutOf(kCodec, blocks, header);
+  if (!Decode<kCodec>(params, from, header.words, blocks, layout, scales,
+                      shared)) {
+    return false;
+  }
+  int nonzeros = 0;
+  for (int i = threadIdx.x; i < blocks * kHalves; i += kThreads) {
+    nonzeros += __popcll(shared->map[i]);
+  }
+  nonzeros = SumOfBlock(nonzeros).all;
+  if (static_cast<uint32_t>(nonzeros) != header.nonzeros) return false;
+  int above = 0;
+  if constexpr (kPlanes > 0) {
+    above = CountAbove<kPlanes>(from + layout.planes_offset,
+                                BytesOfBits(header.nonzeros));
+  }
+  if (static_cast<uint32_t>(above) != header.lowest) return false;
+  Join<kCodec>(shared->map, from, layout, blocks, codes);
+  return true;
+}
+
+template <Codec kCodec>
+__global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
+    UnpackKernel(const __grid_constant__ UnpackParams params) {
+  // A segment overwrites the map of the one before it after a barrier.
+  __shared__ Shared shared;
+  const Kind kind = *params.kind;
+  if (kind == Kind::kBroken) return;
+  if (kind == Kind::kCopied) {
+    CopyMessage(params.compact, params.layout.size, params.message);
+    return;
+  }
+  for (int segment = blockIdx.x; segment < params.segments;
+       segment += gridDim.x) {
+    if (!UnpackSegment<kCodec>(params, segment, &shared) && threadIdx.x == 0) {
+      *reinterpret_cast<MessageHeader*>(params.message) = {};
+    }
+  }
+}
+
+}  // namespace
+
+int64_t UnpackSpace(Codec codec, int64_t blocks) {
+  UnpackParams params;
+  return Arrange(codec, blocks, nullptr, &params);
+}
+
+int Unpack(Codec codec, int64_t blocks, const uint8_t* compact, int64_t size,
+           uint8_t* message, uint8_t* space, CUstream_st* stream) {
+  if (blocks < 0 || blocks >= kEndOfBlocks || size < 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (!IsAligned(compact) || !IsAligned(message) || !IsAligned(space)) {
+    return cudaErrorMisalignedAddress;
+  }
+  return ForCompactible(codec, [&](auto known) -> int {
+    UnpackParams params;
+    Arrange(known(), blocks, space, &params);
+    params.compact = compact;
+    params.size = size;
+    params.message = message;
+    const int error =
+        Launch<UnpackParams>(InspectKernel<known()>, params, 1, 1, 1, stream);
+    if (error != cudaSuccess) return error;
+    return Launch<UnpackParams>(UnpackKernel<known()>, params, params.segments,
+                                1, kPerMultiprocessor, stream);
+  });
+}
+
+}  // namespace gpu
+}  // namespace tf_gc
