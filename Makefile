@@ -112,7 +112,8 @@ test-cuda: $(GPU_TEST)
 	$(GPU_TEST)
 	@if command -v compute-sanitizer >/dev/null; then \
 	  compute-sanitizer --error-exitcode 1 $(GPU_TEST) --small && \
-	  compute-sanitizer --tool initcheck --error-exitcode 1 $(GPU_TEST) --small; \
+	  compute-sanitizer --tool initcheck --error-exitcode 1 $(GPU_TEST) --small && \
+	  compute-sanitizer --tool racecheck --error-exitcode 1 $(GPU_TEST) --small; \
 	else \
 	  echo "skipped: compute-sanitizer is not on PATH"; \
 	fi

@@ -1,7 +1,7 @@
 """The compact wire, in plain Python: the reference for every implementation.
 
 Written from the comments of `custom_ops/lib/wire/compact_wire.h` and, for the frequencies that a
-packer chooses, of `custom_ops/lib/compact/frequencies.h`; it shares no code and no table with them.
+packer chooses, of `custom_ops/lib/codec/frequencies.h`; it shares no code and no table with them.
 Messages are uint8 arrays. The coder computes with Python's integers, one lane after the other.
 """
 
