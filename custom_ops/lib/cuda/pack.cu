@@ -8,6 +8,7 @@
 #include "custom_ops/lib/cuda/compact.cuh"
 #include "custom_ops/lib/cuda/compact.h"
 #include "custom_ops/lib/cuda/launch.h"
+#include "custom_ops/lib/cuda/pack_segment.cuh"
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/wire/compact_wire.h"
 
@@ -16,25 +17,6 @@ namespace gpu {
 namespace {
 
 constexpr int kPerMultiprocessor = 3;  // thread blocks
-
-constexpr int kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
-constexpr int kScaleRows = kSegmentBlocks / kCoderLanes;
-// The symbols of both tables: those of maps, then those of scales.
-constexpr int kSymbols = kMapSymbols + kScaleSymbols;
-
-// Signs and planes, and after them the lowest bits.
-template <Codec kCodec>
-constexpr int kStreams =
-    MagnitudeBits(kCodec) + (MagnitudeBits(kCodec) > 1 ? 1 : 0);
-
-// The parts of a segment that is coded, in device memory. Each ends with zeros
-// up to a multiple of 8 bytes.
-template <Codec kCodec>
-struct PackedSegment {
-  uint16_t words[(kMapRows + kScaleRows) * kCoderLanes + kStateWords];
-  uint8_t scales[kSegmentBlocks];
-  uint64_t streams[kStreams<kCodec>][kSegmentHalves];
-};
 
 struct PackParams {
   MessageLayout layout;
@@ -77,14 +59,6 @@ int64_t Arrange(int64_t blocks, uint8_t* space, PackParams* params) {
 }
 
 // ---- Frequencies ------------------------------------------------------------
-
-template <Codec kCodec>
-__device__ inline HalfBlock<MagnitudeBits(kCodec)> LoadHalf(
-    const uint8_t* codes, int64_t half) {
-  return HalfBlock<MagnitudeBits(kCodec)>::Load(
-      codes + half / kHalves * CodeBytes(kCodec),
-      static_cast<int>(half % kHalves));
-}
 
 // Adds the symbols of every kSampledBlocks-th block to the counts.
 template <Codec kCodec>
@@ -176,177 +150,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- Segments ---------------------------------------------------------------
 
-// Streams of bits that the threads of a block write, one after the other, in
-// shared memory. The bits that fill words of 64 go to device memory.
-template <int kStreams>
-struct BitWords {
-  // One word more than the threads have bits for.
-  uint32_t halves[kStreams][2 * (kThreads + 1)];
-
-  __device__ uint64_t Word(int stream, int word) const {
-    const uint32_t* const low = &halves[stream][2 * word];
-    return low[0] | static_cast<uint64_t>(low[1]) << 32;
-  }
-  __device__ void SetWord(int stream, int word, uint64_t value) {
-    halves[stream][2 * word] = static_cast<uint32_t>(value);
-    halves[stream][2 * word + 1] = static_cast<uint32_t>(value >> 32);
-  }
-
-  // Puts bits from the bit `position` on, where there are zeros.
-  __device__ void Put(int stream, int position, uint64_t bits) {
-    uint32_t* const to = halves[stream] + position / 32;
-    const int shift = position % 32;
-    const uint64_t low = bits << shift;
-    const uint32_t parts[] = {
-        static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
-        static_cast<uint32_t>(bits >> 32 >> (32 - shift))};
-    for (int i = 0; i < 3; ++i) {
-      if (parts[i] != 0) atomicOr(to + i, parts[i]);
-    }
-  }
-};
-
-// How full a stream is.
-struct Fill {
-  int64_t bits = 0;
-
-  __device__ int used() const { return static_cast<int>(bits % 64); }
-  __device__ int64_t words() const { return bits / 64; }
-  // The words that `more` bits fill.
-  __device__ int Filled(int more) const { return (used() + more) / 64; }
-};
-
-template <Codec kCodec>
-struct Shared {
-  uint64_t map[kSegmentHalves];
-  uint8_t high[kSegmentBlocks];  // bytes of the scales
-  uint32_t entries[kSymbols];
-  BitWords<kStreams<kCodec>> bits;
-};
-
-// Takes the codes of a segment apart. Returns whether they can be coded, to
-// those threads that have seen that they cannot.
-template <Codec kCodec>
-__device__ bool Split(const uint8_t* codes, int blocks, Shared<kCodec>* shared,
-                      PackedSegment<kCodec>* packed, SegmentHeader* header) {
-  constexpr int kBits = MagnitudeBits(kCodec);
-  constexpr int kLowest = kBits;  // the number of the stream, if kBits > 1
-  auto& words = shared->bits;
-  const int thread = threadIdx.x;
-  for (int s = 0; s < kStreams<kCodec>; ++s) {
-    words.SetWord(s, thread, 0);
-    if (thread == 0) words.SetWord(s, kThreads, 0);
-  }
-  Fill upper;   // of the signs' stream, and of the planes'
-  Fill lowest;  // of the last stream
-  const int halves = blocks * static_cast<int>(kHalves);
-  bool finite = true;
-  for (int first = 0; first < halves; first += kThreads) {
-    const int half = first + thread;
-    HalfBlock<kBits> bits = {};
-    if (half < halves) bits = LoadHalf<kCodec>(codes, half);
-    const uint64_t above = bits.Upper();
-    const Mask nonzero(bits.magnitudes[0] | above);
-    shared->map[half] = nonzero.mask;
-    finite = finite && (bits.sign & ~nonzero.mask) == 0;
-    // Both counts of a block's threads are below 2^16.
-    const auto sums =
-        SumOfBlock<uint32_t>(__popcll(nonzero.mask) | __popcll(above) << 16);
-    const int more = sums.all & 0xffff;
-    const int more_lowest = sums.all >> 16;
-    const int position = upper.used() + (sums.before & 0xffff);
-    words.Put(0, position, nonzero.PickOut(bits.sign));
-    for (int s = 1; s < kBits; ++s) {
-      words.Put(s, position, nonzero.PickOut(bits.magnitudes[s]));
-    }
-    if constexpr (kBits > 1) {
-      words.Put(kLowest, lowest.used() + (sums.before >> 16),
-                Mask(above).PickOut(bits.magnitudes[0]));
-    }
-    __syncthreads();
-    uint64_t own[kStreams<kCodec>];
-    uint64_t rest[kStreams<kCodec>];
-    for (int s = 0; s < kStreams<kCodec>; ++s) {
-      const int filled =
-          s == kLowest ? lowest.Filled(more_lowest) : upper.Filled(more);
-      own[s] = words.Word(s, thread);
-      rest[s] = words.Word(s, filled);
-      if (thread < filled) {
-        const Fill& fill = s == kLowest ? lowest : upper;
-        packed->streams[s][fill.words() + thread] = own[s];
-      }
-    }
-    __syncthreads();
-    for (int s = 0; s < kStreams<kCodec>; ++s) {
-      words.SetWord(s, thread, thread == 0 ? rest[s] : 0);
-      if (thread == 0) words.SetWord(s, kThreads, 0);
-    }
-    upper.bits += more;
-    lowest.bits += more_lowest;
-  }
-  for (int s = 0; s < kStreams<kCodec>; ++s) {
-    const Fill& fill = s == kLowest ? lowest : upper;
-    if (thread == 0 && fill.used() > 0) {
-      packed->streams[s][fill.words()] = words.Word(s, 0);
-    }
-  }
-  header->nonzeros = static_cast<uint32_t>(upper.bits);
-  header->lowest = static_cast<uint32_t>(lowest.bits);
-  return finite;
-}
-
-// Takes scales apart. Returns false to a thread that has seen one below zero.
-__device__ inline bool SplitScales(const uint16_t* scales, int blocks,
-                                   uint8_t* high, uint8_t* low) {
-  bool positive = true;
-  for (int i = threadIdx.x; i < RoundUp(blocks, kCoderLanes); i += kThreads) {
-    const uint16_t scale = i < blocks ? scales[i] : 0;
-    low[i] = static_cast<uint8_t>(scale);
-    high[i] = static_cast<uint8_t>(scale >> 8);
-    positive = positive && scale >> 8 < kScaleSymbols;
-  }
-  return positive;
-}
-
-// Codes rows of bytes, from the last to the first. Returns the number of words
-// with theirs.
-__device__ inline int CodeRows(const uint32_t* entries, const uint8_t* bytes,
-                               int64_t rows, uint32_t* state, int count,
-                               uint16_t* words) {
-  const int lane = threadIdx.x % kWarp;
-  for (int64_t row = rows - 1; row >= 0; --row) {
-    uint16_t word;
-    const bool full =
-        CodeSymbol(entries[bytes[row * kCoderLanes + lane]], state, &word);
-    const unsigned lanes = __ballot_sync(kAllLanes, full);
-    if (full) words[count + __popc(lanes & ((1u << lane) - 1))] = word;
-    count += __popc(lanes);
-  }
-  return count;
-}
-
-// Codes the map and the scales of a segment with one warp. Returns the number
-// of words.
-template <Codec kCodec>
-__device__ int CodeSegment(const Shared<kCodec>& shared,
-                           const SegmentLayout& rows, uint16_t* words) {
-  const int lane = threadIdx.x % kWarp;
-  uint32_t state = kLowestState;
-  int count = CodeRows(shared.entries + kMapSymbols, shared.high,
-                       rows.scale_rows, &state, 0, words);
-  count = CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
-                   rows.map_rows, &state, count, words);
-  words[count + 2 * lane] = static_cast<uint16_t>(state);
-  words[count + 2 * lane + 1] = static_cast<uint16_t>(state >> 16);
-  count += kStateWords;
-  if (lane < RoundUp(count, 4) - count) words[count + lane] = 0;
-  return count;
-}
-
 template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     PackKernel(const __grid_constant__ PackParams params) {
-  __shared__ Shared<kCodec> shared;
+  __shared__ PackShared<kCodec> shared;
   for (int i = threadIdx.x; i < kSymbols; i += kThreads) {
     shared.entries[i] = params.entries[i];
   }
