@@ -157,7 +157,9 @@ class UnpackOp : public OpKernel {
     Tensor* messages = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &messages));
 
-    const int64_t size = compact.dim_size(1) * kWordBytes;
+    // A tensor without rows may be wider than any number of bytes.
+    const int64_t size =
+        compact.TotalBytes() / std::max<int64_t>(1, compact.dim_size(0));
     const std::vector<const uint8_t*> rows = RowsOf(compact, size);
     uint8_t* to = static_cast<uint8_t*>(messages->data());
     constexpr int64_t kNone = -1;
