@@ -77,6 +77,7 @@ def test_noise_is_no_verdict_on_the_speed() -> None:
     [
         (tf_gc.TwoBit(0.5), 0, "this run began with compression"),
         (tf_gc.Quantized(warm_up=False), 0, "this run began with compression"),
+        (tf_gc.ByVariable({"a": tf_gc.TwoBit(0.5)}), 0, "this run began with compression"),
         (tf_gc.Quantized(), 0, "the warm-up was over before this run"),
         (tf_gc.Quantized(), 3, "only 3 steps of this run were in full precision"),
     ],

@@ -69,7 +69,7 @@ def judge(report: Report) -> Verdict | None:
 
 
 def _why_not(report: Report) -> str:
-    if not report.compression_params.warm_up:
+    if not all(treatment.warm_up for treatment in report.compression_params.treatments()):
         return "this run began with compression"
     if report.warm_up_steps == 0:
         return "the warm-up was over before this run"

@@ -185,6 +185,20 @@ def test_the_verdict_is_said_once(log: pytest.LogCaptureFixture) -> None:
     assert len(verdicts(log, 1)) == 1
 
 
+def test_a_warm_up_amid_compressed_gradients_is_no_step_without_compression() -> None:
+    params = tf_gc.ByVariable({lambda gradient: len(gradient.shape) == 2: tf_gc.TwoBit(0.5)})
+    strategy = strategy_of(params)
+    run = reducer(strategy, variables_of(strategy, *SHAPES))
+    for step in range(40):
+        run(gradients(step, scale=1 / (step + 1)))
+    report = strategy.report()
+    assert len(report.buckets) == 2
+    assert 10 <= report.warm_up_steps < 40
+    assert report.full_precision is None
+    assert report.comparison is None
+    assert report.compressed is not None
+
+
 def test_without_warm_up_it_gives_the_compressed_time(log: pytest.LogCaptureFixture) -> None:
     strategy = strategy_of({"type": "2bit", "threshold": 0.5})
     run = reducer(strategy, variables_of(strategy, *SHAPES))

@@ -136,6 +136,8 @@ class Measurement:
             min(count / bucket.elements, 1.0) for bucket, count in zip(buckets, sent, strict=False)
         ]
         full = self.recorder.intervals(number, compressed=False).tolist()
+        if not all(bucket.warm_up for bucket in buckets):
+            full = []  # in these steps, too, something was compressed
         return Report(
             compression_params=self._params,
             traffic=traffic,
