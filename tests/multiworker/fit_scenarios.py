@@ -19,13 +19,25 @@ Y = _random.integers(3, size=96)
 BATCH = 16
 
 
+def is_wide(gradient: tf_gc.params.Gradient) -> bool:
+    return gradient.shape == (8, 16)
+
+
 def strategy_named(name: str, **arguments: Any) -> tf.distribute.Strategy:
     """The default strategy, the stock one, or ours with a codec and other arguments."""
     if name == "single":
         return tf.distribute.get_strategy()
     if name == "stock":
         return tf.distribute.MultiWorkerMirroredStrategy()
-    codecs = {"none": tf_gc.NoCompression(), "auto": tf_gc.TwoBit(warm_up=False, bypass_size=20)}
+    codecs = {
+        "none": tf_gc.NoCompression(),
+        "auto": tf_gc.TwoBit(warm_up=False, bypass_size=20),
+        # One kernel is compressed in the warm-up of the other.
+        "by variable": tf_gc.ByVariable(
+            {"bias": tf_gc.NoCompression(), is_wide: tf_gc.TwoBit(0.001)},
+            default=tf_gc.Quantized(bypass_size=20),
+        ),
+    }
     return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=codecs[name], **arguments)
 
 

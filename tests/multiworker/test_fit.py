@@ -58,9 +58,10 @@ def test_workers_train_as_one_process_does(workers: int, only: tuple[str, ...]) 
         assert_same(together[0]["validation"], together[0]["steps_per_execution"], rtol=0, atol=0)
 
 
-def test_compressed_workers_hold_the_same_weights() -> None:
+@pytest.mark.parametrize("name", ["auto", "by variable"])
+def test_compressed_workers_hold_the_same_weights(name: str) -> None:
     ways = ("arrays", "both", "predict")
-    first, second = cluster.values("fit_scenarios:fits", "auto", ROWS, ways, optimized=True)
+    first, second = cluster.values("fit_scenarios:fits", name, ROWS, ways, optimized=True)
     assert_same(first, second, rtol=0, atol=0)
     alone = fits_of_one_process()
     assert_same(first["predict"], alone["predict"], rtol=1e-4, atol=1e-5)
