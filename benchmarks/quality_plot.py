@@ -23,20 +23,28 @@ SKIPPED = 0.1  # of a curve: the first values are far away from the others
 
 
 def draw_cells(cells: Sequence[Cell], runs: Iterable[Run], path: Path) -> None:
-    """Draws quality over steps, a panel for each cell: means, and bands from least to most."""
-    curves: dict[str, dict[str, list[Sequence[float]]]] = collections.defaultdict(
-        lambda: collections.defaultdict(list)
+    """Draws quality over steps, a panel for each cell: means, and bands from least to most.
+
+    Seeds that a variant lacks are left out, so that all curves of a panel are of the same seeds.
+    """
+    by_seed: dict[str, dict[str, dict[int, Sequence[float]]]] = collections.defaultdict(
+        lambda: collections.defaultdict(dict)
     )
     every = {}
     for run in runs:
-        curves[run["cell"]][run["variant"]].append(run["curve"])
+        if run["variant"] == BASELINE or run["variant"] in LINES:
+            by_seed[run["cell"]][run["variant"]][run["seed"]] = run["curve"]
         every[run["cell"]] = run["every"]
+    curves = {}
+    for cell, variants in by_seed.items():
+        seeds = set.intersection(*(set(found) for found in variants.values()))
+        curves[cell] = {name: [found[seed] for seed in seeds] for name, found in variants.items()}
     columns = min(COLUMNS, len(cells))
     rows = len(cells) // columns
     size = (4 * columns, max(2.5 * rows, 3.5))
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained")
     for cell, panel in zip(cells, axes.flat, strict=True):
-        _panel(panel, cell, curves[cell.name], every.get(cell.name, 1))
+        _panel(panel, cell, curves.get(cell.name, {}), every.get(cell.name, 1))
     handles = [plt.Line2D([], [], color=INK, linewidth=3, label="uncompressed")]
     handles += [
         plt.Line2D([], [], color=color, linestyle=style, label=name)
