@@ -7,9 +7,10 @@ from tf_gc.distribute import (
     CompressedMultiWorkerMirroredStrategy,
     all_reduce_gradients,
 )
-from tf_gc.params import ByVariable, NoCompression, OneBit, Quantized, TwoBit
+from tf_gc.params import Auto, ByVariable, NoCompression, OneBit, Quantized, TwoBit
 
 __all__ = [
+    "Auto",
     "ByVariable",
     "CompressedAllReduce",
     "CompressedMirroredStrategy",

@@ -105,6 +105,39 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrialReport:
+    """What `tf_gc.Auto` has found.
+
+    Attributes:
+      candidates: the names of the ways to sum gradients.
+      seconds: the time of a step with each of them: the median of at most 12 steps, on the slowest
+        worker. Empty before the end of the trial, and after a restart.
+      chosen: the one that was chosen; `None` likewise.
+      current: the one that the latest step took; `None` before the first step of the trial.
+      equivalent: the `compression_params` that train as the chosen one from the first step on.
+    """
+
+    candidates: tuple[str, ...]
+    seconds: tuple[float, ...] = ()
+    chosen: str | None = None
+    current: str | None = None
+    equivalent: CompressionParams | None = None
+
+    def __str__(self) -> str:
+        if self.chosen is None:
+            return f"the latest step: {self.current or 'before the trial'}"
+        return f"chosen: {self.chosen}; {self.times}"
+
+    @property
+    def times(self) -> str:
+        """The time of a step with each candidate, in words."""
+        return ", ".join(
+            f"{name} {duration(seconds)}"
+            for name, seconds in zip(self.candidates, self.seconds, strict=False)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class BucketReport:
     """A bucket: gradients that travel together.
 
@@ -170,6 +203,7 @@ class Report:
       comparison: both, around the end of the warm-up; `None` if there are too few steps.
       warm_up_steps: how many steps of this run were in full precision.
       compressed_steps: how many were compressed.
+      trial: what `tf_gc.Auto` has found; `None` for other params.
       measured_step: which compressed step, from 1 on, was the latest whose density and residuals
         were measured; 0 if none was.
       density: the share of all codes that do not stand for zero; `None` before the first
@@ -187,6 +221,7 @@ class Report:
     comparison: Comparison | None = None
     warm_up_steps: int = 0
     compressed_steps: int = 0
+    trial: TrialReport | None = None
     measured_step: int = 0
     density: float | None = None
     residual_ratio: float | None = None
@@ -214,13 +249,15 @@ class Report:
     def _steps(self) -> list[str]:
         if not self.compression_params.treatments():
             return ["nothing is compressed, as compression_params says"]
-        if self.traffic is not None and not self.buckets:
+        if self.traffic is not None and not self.buckets and self.trial is None:
             return ["nothing is compressed: no gradient of this model is worth it"]
         if not (self.warm_up_steps or self.compressed_steps):
             return ["no step has been compressed so far"]
         lines = [
             f"steps: {self.warm_up_steps} in full precision, {self.compressed_steps} compressed"
         ]
+        if self.trial is not None:
+            lines.append(f"trial: {self.trial}")
         if self.compressed is not None:
             lines.append(f"time of a compressed step: {self.compressed}")
         if self.full_precision is not None:

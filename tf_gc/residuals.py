@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
-from tf_gc import warm_up
+from tf_gc import trial, warm_up
 
 NOTHING_COMPRESSED = "nothing is compressed now"
 
@@ -53,6 +53,7 @@ class CompressionState(tf.Module):
         # reductions.
         self._residuals = tf.Module(name="residuals")
         self._warm_ups = tf.Module(name="warm_ups")
+        self._trials = tf.Module(name="trials")
         self._key_of = _KeyOf()
         self._saved_keys = _SavedKeys(self)
         self._latest = _Restore(frozenset(), frozenset())
@@ -77,20 +78,17 @@ class CompressionState(tf.Module):
         Args:
           variable: the first of the distributed variables whose gradients are reduced together.
         """
-        self._residual_of(variable)
-        key = self._key_of.by_id[id(variable)]
-        with self._key_of.lock:
-            if not hasattr(self._warm_ups, key):
-                with tf.init_scope(), variable.distribute_strategy.scope():
-                    state = tf.Variable(
-                        lambda: tf.zeros(warm_up.SIZE),
-                        trainable=False,
-                        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                        name=f"{key}.warm_up",
-                        **NOT_LIFTED,
-                    )
-                setattr(self._warm_ups, key, state)
-            return getattr(self._warm_ups, key)
+        return self._mirrored(self._warm_ups, variable, "warm_up", warm_up.SIZE)
+
+    def trial_of(self, variable: tf.Variable) -> Any:
+        """Returns the state of a trial (`tf_gc.trial`), a mirrored float32 [trial.SIZE].
+
+        The first call makes that variable, as `warm_up_of` does.
+
+        Args:
+          variable: the first of the distributed variables whose gradients are reduced together.
+        """
+        return self._mirrored(self._trials, variable, "trial", trial.SIZE)
 
     def warm_up_of_one(self, variables: Sequence[tf.Variable]) -> Any:
         """Returns the warm-up of variables whose gradients are reduced together.
@@ -119,8 +117,11 @@ class CompressionState(tf.Module):
 
     def has_warm_up(self, variable: tf.Variable) -> bool:
         """Whether `warm_up_of` was called for a variable."""
-        key = self._key_of.by_id.get(id(variable))
-        return key is not None and hasattr(self._warm_ups, key)
+        return self._has(self._warm_ups, variable)
+
+    def has_trial(self, variable: tf.Variable) -> bool:
+        """Whether `trial_of` was called for a variable."""
+        return self._has(self._trials, variable)
 
     @property
     def warm_up_steps(self) -> int:
@@ -171,6 +172,15 @@ class CompressionState(tf.Module):
             return gradients
         if not self.in_use or not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
             return gradients
+        return self.emptied_into(gradients, variable)
+
+    def emptied_into(self, gradients: Sequence[Any], variable: tf.Variable) -> tuple[Any, ...]:
+        """Returns gradients plus their residuals, and sets these to zero where that is finite.
+
+        Args:
+          gradients: one for each local replica, of the shape of the variable.
+          variable: the distributed variable.
+        """
         return tuple(map(_emptied_into, gradients, self.residuals_of(variable)))
 
     def say_what_was_restored(self) -> None:
@@ -194,6 +204,27 @@ class CompressionState(tf.Module):
         with self._key_of.lock:
             key = self._key_of.by_id.get(id(variable))
             return getattr(self._residuals, key or self._create(variable))
+
+    def _mirrored(self, module: tf.Module, variable: tf.Variable, what: str, size: int) -> Any:
+        """Returns a state that all replicas have alike, float32 [size], zeros at first."""
+        self._residual_of(variable)
+        key = self._key_of.by_id[id(variable)]
+        with self._key_of.lock:
+            if not hasattr(module, key):
+                with tf.init_scope(), variable.distribute_strategy.scope():
+                    state = tf.Variable(
+                        lambda: tf.zeros(size),
+                        trainable=False,
+                        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                        name=f"{key}.{what}",
+                        **NOT_LIFTED,
+                    )
+                setattr(module, key, state)
+            return getattr(module, key)
+
+    def _has(self, module: tf.Module, variable: tf.Variable) -> bool:
+        key = self._key_of.by_id.get(id(variable))
+        return key is not None and hasattr(module, key)
 
     def _create(self, variable: tf.Variable) -> str:
         key = self._new_key(variable.name)
@@ -333,5 +364,6 @@ def _release(state: "weakref.ref[CompressionState]", variable_id: int) -> None:
     if alive is not None:
         key = alive._key_of.by_id.pop(variable_id)
         delattr(alive._residuals, key)
-        if hasattr(alive._warm_ups, key):
-            delattr(alive._warm_ups, key)
+        for module in (alive._warm_ups, alive._trials):
+            if hasattr(module, key):
+                delattr(module, key)

@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import logging
 
-from tf_gc.report import Report
+from tf_gc.report import Report, TrialReport
 
 # The verdict is said after so many compressed steps.
 STEPS = 30
@@ -34,6 +34,8 @@ def judge(report: Report) -> Verdict | None:
     not if all are below 1.05; otherwise these steps do not show it. Where too few steps were in
     full precision, the line gives the time of compressed steps alone.
     """
+    if report.trial is not None:
+        return _choice(report, report.trial)
     time, traffic = report.compressed, report.traffic
     if time is None or traffic is None or report.compressed_steps <= STEPS:
         return None
@@ -65,6 +67,19 @@ def judge(report: Report) -> Verdict | None:
         f"tf_gc: compression {how}: {measured}. It pays where sending gradients takes a large part "
         'of a step. compression_params={"type": "none"} trains without it; docs/monitoring.md says '
         "what else can be done.",
+    )
+
+
+def _choice(report: Report, trial: TrialReport) -> Verdict | None:
+    """Returns what to say of a trial; `None` before its end."""
+    if trial.chosen is None:
+        return None
+    auto = dataclasses.replace(report.compression_params, choice=trial.chosen)  # type: ignore[type-var]
+    return Verdict(
+        logging.INFO,
+        f"tf_gc: Auto chooses {trial.chosen}: a step takes {trial.times} (medians of the slowest "
+        f"worker). To train so from the first step on: compression_params={trial.equivalent!r}. "
+        f"To repeat this run to the bit: {auto!r}.",
     )
 
 

@@ -1,9 +1,11 @@
 // The ops that record what steps say of themselves. They run on the CPU, also
 // where gradients are elsewhere.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "custom_ops/lib/codec/sent.h"
@@ -41,6 +43,7 @@ class NoteStepOp : public RecorderOp {
     bool compressed;
     OP_REQUIRES_OK(context, context->GetAttr("compressed", &compressed));
     kind_ = compressed ? StepKind::kCompressed : StepKind::kFullPrecision;
+    OP_REQUIRES_OK(context, context->GetAttr("candidate", &candidate_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -49,13 +52,57 @@ class NoteStepOp : public RecorderOp {
     const std::chrono::nanoseconds now =
         std::chrono::steady_clock::now().time_since_epoch();
     measure->scalar<bool>()() =
-        recorder_ != nullptr && recorder_->Note(reduction_, kind_, now.count());
+        recorder_ != nullptr &&
+        recorder_->Note(reduction_, kind_, candidate_, now.count());
   }
 
   bool IsExpensive() override { return false; }
 
  private:
   StepKind kind_;
+  int64_t candidate_;
+};
+
+class TrialTimesOp : public RecorderOp {
+ public:
+  explicit TrialTimesOp(OpKernelConstruction* context) : RecorderOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("candidates", &candidates_));
+    OP_REQUIRES_OK(context, context->GetAttr("latest", &latest_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<int64_t> medians(static_cast<size_t>(candidates_),
+                                 Recorder::kNeverTried);
+    if (recorder_ != nullptr) {
+      medians = recorder_->Medians(reduction_, candidates_, latest_);
+    }
+    Tensor* times = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {candidates_}, &times));
+    std::copy(medians.begin(), medians.end(), times->flat<int64_t>().data());
+  }
+
+ private:
+  int64_t candidates_;
+  int64_t latest_;
+};
+
+class KeepTrialOp : public RecorderOp {
+ public:
+  using RecorderOp::RecorderOp;
+
+  void Compute(OpKernelContext* context) override {
+    const auto times = context->input(0).flat<int64_t>();
+    const Tensor& chosen = context->input(1);
+    OP_REQUIRES(
+        context, chosen.NumElements() == 1,
+        absl::InvalidArgumentError(absl::StrCat("chosen must be a scalar, got ",
+                                                chosen.shape().DebugString())));
+    if (recorder_ != nullptr) {
+      recorder_->KeepTrial(reduction_,
+                           {times.data(), times.data() + times.size()},
+                           chosen.flat<int64_t>()(0));
+    }
+  }
 };
 
 class KeepMeasurementOp : public RecorderOp {
@@ -105,6 +152,10 @@ class CountSentOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TfGc>NoteStep").Device(tensorflow::DEVICE_CPU),
                         NoteStepOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>TrialTimes").Device(tensorflow::DEVICE_CPU),
+                        TrialTimesOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>KeepTrial").Device(tensorflow::DEVICE_CPU),
+                        KeepTrialOp);
 REGISTER_KERNEL_BUILDER(
     Name("TfGc>KeepMeasurement").Device(tensorflow::DEVICE_CPU),
     KeepMeasurementOp);

@@ -8,6 +8,7 @@
 
 namespace tf_gc {
 
+using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::NoOutputs;
 using ::tensorflow::shape_inference::ScalarShape;
 
@@ -16,6 +17,7 @@ REGISTER_OP("TfGc>NoteStep")
     .Attr("recorder: int")
     .Attr("reduction: int")
     .Attr("compressed: bool")
+    .Attr("candidate: int = -1")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
@@ -26,6 +28,48 @@ recorder: The number of a recorder. If this process has none of that number, the
   op does nothing.
 reduction: Which of the recorder's models the gradients belong to.
 compressed: Whether the step compresses, or sums in full precision.
+candidate: Where there are several ways to sum gradients, the number of the one
+  that the step takes.
+)doc");
+
+REGISTER_OP("TfGc>TrialTimes")
+    .Output("times: int64")
+    .Attr("recorder: int")
+    .Attr("reduction: int")
+    .Attr("candidates: int >= 1")
+    .Attr("latest: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      int64_t candidates;
+      TF_RETURN_IF_ERROR(context->GetAttr("candidates", &candidates));
+      context->set_output(0, context->Vector(candidates));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Returns how long a step takes with each candidate.
+
+times: [candidates], in nanoseconds: the median of the times from a step to the
+  next one where both are of the candidate; the largest int64 if there are none.
+recorder: As in NoteStep.
+reduction: As in NoteStep.
+candidates: How many candidates there are, from number 0 on.
+latest: How many of a candidate's latest times count.
+)doc");
+
+REGISTER_OP("TfGc>KeepTrial")
+    .Input("times: int64")
+    .Input("chosen: int64")
+    .Attr("recorder: int")
+    .Attr("reduction: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Keeps how a trial of candidates ended, for Python to read.
+
+times: [candidates], in nanoseconds.
+chosen: The number of the candidate chosen.
+recorder: As in NoteStep.
+reduction: As in NoteStep.
 )doc");
 
 REGISTER_OP("TfGc>KeepMeasurement")

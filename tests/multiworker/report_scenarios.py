@@ -36,15 +36,15 @@ def steps_and_report(params: Any) -> dict[str, Any]:
     random = np.random.default_rng(strategy.cluster_resolver.task_id)
 
     @tf.function
-    def step(gradients: list[tf.Tensor]) -> None:
-        def replica_step() -> None:
+    def step(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        def replica_step() -> list[tf.Tensor]:
             mine = [gradient * 1.0 for gradient in gradients]
-            tf_gc.all_reduce_gradients(list(zip(mine, variables, strict=True)))
+            return tf_gc.all_reduce_gradients(list(zip(mine, variables, strict=True)))
 
-        strategy.run(replica_step)
+        return strategy.run(replica_step)
 
     for number in range(80):
-        step(
+        sums = step(
             [
                 tf.constant(random.standard_normal(v.shape).astype("f") / (number + 1))
                 for v in variables
@@ -58,6 +58,7 @@ def steps_and_report(params: Any) -> dict[str, Any]:
         "verdicts": _verdicts(log.lines),
         "report": strategy.report(),
         "traffic": strategy.traffic,
+        "sums": [value.numpy() for value in sums],
     }
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tf_gc
 from tests.multiworker import cluster
+from tf_gc.reduction.wire import WIRES
 
 pytestmark = pytest.mark.multiworker
 
@@ -35,6 +38,26 @@ def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str, w
         assert 0.1 < report.density < 1
         assert 0 < report.residual_ratio < 10
     assert f"ratio {chief.ratio:.2f}" in reports[0]["verdicts"][0]
+
+
+def test_workers_try_and_choose_alike() -> None:
+    params = tf_gc.Auto(tf_gc.Quantized(warm_up=False))
+    reports = cluster.values("report_scenarios:steps_and_report", params)
+    assert [len(worker["verdicts"]) for worker in reports] == [1, 0]
+    chief, other = (worker["report"] for worker in reports)
+    assert chief.trial == other.trial
+    assert chief.trial.candidates == ("full precision", *(f"all_gather, {wire}" for wire in WIRES))
+    fastest = min(range(len(chief.trial.seconds)), key=lambda i: chief.trial.seconds[i])
+    assert chief.trial.chosen == chief.trial.current == chief.trial.candidates[fastest]
+    assert chief.traffic == other.traffic == reports[0]["traffic"]
+    for mine, its in zip(reports[0]["sums"], reports[1]["sums"], strict=True):
+        np.testing.assert_array_equal(mine, its)
+    # The same choice gives the same bits.
+    again = cluster.values(
+        "report_scenarios:steps_and_report", dataclasses.replace(params, choice=chief.trial.chosen)
+    )
+    for mine, its in zip(reports[0]["sums"], again[0]["sums"], strict=True):
+        np.testing.assert_array_equal(mine, its)
 
 
 def test_only_the_chief_writes_for_tensorboard(tmp_path: Path) -> None:

@@ -75,9 +75,11 @@ def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
         # Handles of residuals are in host memory; messages, gradients and sums are not.
         writes_residuals = op.endswith(("Encode", "Reencode"))
         assert in_host_memory == (["residuals"] if writes_residuals else [])
-    assert len(of["CPU"]) == 18  # 4 ops of 3 dtypes and six without
+    assert len(of["CPU"]) == 20  # 4 ops of 3 dtypes and eight without
     # What is packed, noted and counted is on the host.
-    on_host = ("CountSent", "KeepMeasurement", "NoteStep", "Pack", "Unpack")
+    on_host = (
+        *("CountSent", "KeepMeasurement", "KeepTrial", "NoteStep", "Pack", "TrialTimes", "Unpack"),
+    )
     assert of["CPU"] - of["GPU"] == {(f"TfGc>{op}", ()) for op in on_host}
     assert of["GPU"] < of["CPU"]
 

@@ -24,35 +24,44 @@ _NOT_YET = -1
 
 
 class Accounting:
-    """Keeps account of the most recently built reduction of gradients.
-
-    Attributes:
-      bypassed_bytes: what a replica sends in a step for gradients that are not compressed.
-    """
+    """Keeps account of what reductions of gradients send, as they are built."""
 
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
-        self._traffic: Traffic | None = None
+        self._latest: Traffic | None = None
         # What the codes took in the latest step, by what else is known of a step: only the step
         # itself knows how small its messages get. A traced step keeps its variable for ever.
         self._measured: dict[Traffic, tf.Variable] = {}
-        self.bypassed_bytes = 0
+        self._bypassed_bytes: dict[Traffic, int] = {}
         self._said_that_nothing_is_compressed = False
         self._missed: set[Pattern] = set()
 
-    @property
-    def traffic(self) -> Traffic | None:
-        """The bytes of a step; `None` until a reduction with compression was built."""
-        if self._traffic is None or self._traffic not in self._measured:
-            return self._traffic
-        measured = int(self._measured[self._traffic].numpy())
+    def traffic(self, built: Traffic | None = None) -> Traffic | None:
+        """Returns the bytes of a step; `None` until a reduction with compression was built.
+
+        Args:
+          built: what `note` returned; `None` for what it returned most recently.
+        """
+        traffic = built or self._latest
+        if traffic is None or traffic not in self._measured:
+            return traffic
+        measured = int(self._measured[traffic].numpy())
         if measured == _NOT_YET:
-            return self._traffic
-        sent = self.bypassed_bytes + measured
-        return dataclasses.replace(self._traffic, sent_bytes=sent, at_most=False)
+            return traffic
+        sent = self.bypassed_bytes(traffic) + measured
+        return dataclasses.replace(traffic, sent_bytes=sent, at_most=False)
+
+    def bypassed_bytes(self, built: Traffic) -> int:
+        """Returns what a replica sends in a step for gradients that are not compressed."""
+        return self._bypassed_bytes[built]
 
     def note(
-        self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], replicas: int
+        self,
+        schedule: Schedule,
+        pairs: Pairs,
+        reductions: Sequence[Reduction],
+        replicas: int,
+        logs: bool,
     ) -> Traffic:
         """Notes what a step sends; called while it is built.
 
@@ -61,6 +70,7 @@ class Accounting:
           pairs: each gradient, a value for each replica of this host, with its variable.
           reductions: those of the schedule's buckets.
           replicas: the number of replicas, on all hosts.
+          logs: whether to log it, if it is not what was noted before.
 
         Returns:
           The bytes of a step as far as they are known.
@@ -88,11 +98,11 @@ class Accounting:
         # A graph for a Session is not run as a whole.
         if not known and (tf.executing_eagerly() or _compat.builds_function()):
             self._variable_of(traffic).assign(sent, read_value=False)
-        if traffic != self._traffic:
+        if logs and traffic != self._latest:
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
-        self._traffic = traffic
-        self.bypassed_bytes = bypassed
+        self._latest = traffic
+        self._bypassed_bytes[traffic] = bypassed
         return traffic
 
     def _variable_of(self, traffic: Traffic) -> tf.Variable:

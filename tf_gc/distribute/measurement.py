@@ -13,20 +13,22 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import verdict
+from tf_gc.candidates import Candidate
 from tf_gc.codecs import Watched
 from tf_gc.distribute import verdict_log
 from tf_gc.ops import Recorder
+from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.group import Bytes
 from tf_gc.reduction.traffic import Traffic
-from tf_gc.report import BucketReport, Comparison, Report, StepTime
+from tf_gc.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.schedule import Schedule
 
 Pairs = Sequence[tuple[Any, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Reduction:
+class Built:
     """What is known of a reduction when it is built.
 
     Attributes:
@@ -46,6 +48,7 @@ class Measurement:
     """Records the steps of a strategy, and logs the verdict.
 
     Attributes:
+      candidates: the ways to sum gradients among which a trial chooses; none without a trial.
       recorder: what the steps have recorded.
       speaks: whether this worker logs the verdict; the others' steps take as long as its own.
     """
@@ -56,42 +59,69 @@ class Measurement:
         self._lock = threading.RLock()
         self._numbers: dict[Any, int] = {}
         self._next = 0
-        self._reductions: dict[int, _Reduction] = {}
+        # By the number of the model and that of the candidate.
+        self._reductions: dict[int, dict[int, Built]] = {}
         self._latest: int | None = None
         self._to_judge: set[int] = set()
+        self.candidates: Sequence[Candidate] = ()
         self.recorder = Recorder()
         self.speaks = True
 
-    def full_precision_step(self, schedule: Schedule, pairs: Pairs) -> tf.Tensor:
-        """Records, when the result is computed, a step in full precision."""
-        return self._note(self._number_of(schedule, pairs), schedule, pairs, compressed=False)
+    def note_step(
+        self, number: int, gradient: tf.Tensor, compressed: bool, candidate: int = NO_CANDIDATE
+    ) -> tf.Tensor:
+        """Records a step; returns whether density and residuals are to be measured in it.
 
-    def compressed_step(self, schedule: Schedule, pairs: Pairs) -> "CompressedStep":
-        """Records a step with compression."""
-        number = self._number_of(schedule, pairs)
-        measure = self._note(number, schedule, pairs, compressed=True)
+        Args:
+          number: the model's.
+          gradient: the first one to be summed. The time is that at which it is there, so that the
+            iterations of a loop record one by one.
+          compressed: whether the step compresses, or sums in full precision.
+          candidate: the number of the way to sum, where there is a choice.
+        """
+        with tf.control_dependencies([gradient]):
+            return self.recorder.note_step(number, compressed, candidate)
+
+    def compressed_step(
+        self, number: int, candidate: int, schedule: Schedule, gradient: tf.Tensor
+    ) -> "CompressedStep":
+        """Records a step with compression. The arguments are those of `note_step`."""
+        measure = self.note_step(number, gradient, True, candidate)
         return CompressedStep(self, number, schedule, measure)
 
     def built(
         self,
         number: int,
+        candidate: int,
         schedule: Schedule,
         traffic: Traffic,
         bypassed_bytes: int,
         sizes: Sequence[Bytes],
     ) -> None:
-        """Notes what a reduction with compression sends; called while it is built."""
+        """Notes what a reduction sends; called while it is built."""
         known = tuple(size if isinstance(size, int) else None for size in sizes)
         with self._lock:
             if number not in self._reductions:
                 self._to_judge.add(number)
-            self._reductions[number] = _Reduction(schedule, traffic, bypassed_bytes, known)
+            ways = self._reductions.setdefault(number, {})
+            ways[candidate] = Built(schedule, traffic, bypassed_bytes, known)
             before, self._latest = self._latest, number
             if before is not None and before not in (number, *self._numbers.values()):
                 self._drop(before)
             judge = self.speaks and number in self._to_judge
         if judge:
             verdict_log.watch(self)
+
+    def current_candidate(self) -> Built | None:
+        """Returns the candidate of the latest step of the most recently built reduction.
+
+        `None` before the trial's first step, and without a trial.
+        """
+        with self._lock:
+            number = self._latest
+            if number is None or not self.candidates:
+                return None
+            return self._reductions[number].get(self.recorder.candidate(number))
 
     def report(self, traffic: Traffic | None) -> Report:
         """Returns what is known of the most recently built reduction.
@@ -118,9 +148,11 @@ class Measurement:
 
     def _report(self, number: int) -> Report:
         with self._lock:
-            reduction = self._reductions.get(number)
-        if reduction is None:
-            return Report(self._params)
+            ways = self._reductions.get(number)
+            if ways is None:
+                return Report(self._params)
+            candidate = self.recorder.candidate(number)
+            reduction = ways.get(candidate) or list(ways.values())[-1]
         buckets = reduction.schedule.buckets
         counts = [2 * len(bucket.variables) + 2 for bucket in buckets]
         step, values = self.recorder.measured(number, sum(counts))
@@ -152,20 +184,28 @@ class Measurement:
             compressed_steps=self.recorder.steps(number, compressed=True),
             measured_step=step,
             density=_mean(densities, [bucket.elements for bucket in buckets]) if parts else None,
+            trial=self._trial(number, candidate),
             **_residual_ratios(reduction.schedule, parts),
         )
 
-    def _note(self, number: int, schedule: Schedule, pairs: Pairs, compressed: bool) -> tf.Tensor:
-        # When the first gradient is there, so that the iterations of a loop record one by one.
-        gradient = pairs[schedule.compressed[0]][0].values[0]
-        with tf.control_dependencies([gradient]):
-            return self.recorder.note_step(number, compressed)
+    def _trial(self, number: int, candidate: int) -> TrialReport | None:
+        """Returns what the candidates' trial says; `None` without one."""
+        if not self.candidates:
+            return None
+        chosen, times = self.recorder.trial(number, len(self.candidates))
+        return TrialReport(
+            candidates=tuple(each.name for each in self.candidates),
+            seconds=tuple(times.tolist()),
+            chosen=None if chosen == NO_CANDIDATE else self.candidates[chosen].name,
+            current=None if candidate == NO_CANDIDATE else self.candidates[candidate].name,
+            equivalent=self.candidates[chosen].params if chosen != NO_CANDIDATE else None,
+        )
 
     def _drop(self, number: int) -> None:
         del self._reductions[number]
         self.recorder.forget(number)
 
-    def _number_of(self, schedule: Schedule, pairs: Pairs) -> int:
+    def number_of(self, schedule: Schedule, pairs: Pairs) -> int:
         """Returns the number of the model that gradients belong to, always the same."""
         variable = pairs[schedule.compressed[0]][1]
         key = (id(variable), tuple(bucket.variables for bucket in schedule.buckets))

@@ -14,6 +14,9 @@ import tensorflow as tf
 
 from tf_gc.ops import _library
 
+# Instead of the number of a candidate, where there is no choice.
+NO_CANDIDATE = -1
+
 
 class Recorder:
     """The steps of the models of one strategy. A model has a number, its reduction."""
@@ -23,19 +26,56 @@ class Recorder:
         self._number = library.tf_gc_recorder_make()
         weakref.finalize(self, library.tf_gc_recorder_free, self._number).atexit = False
 
-    def note_step(self, reduction: int, compressed: bool) -> tf.Tensor:
+    def note_step(
+        self, reduction: int, compressed: bool, candidate: int = NO_CANDIDATE
+    ) -> tf.Tensor:
         """Notes, whenever the op runs, that a step sums gradients.
 
         Args:
           reduction: the model.
           compressed: whether the step compresses, or sums in full precision.
+          candidate: where there are several ways to sum gradients, the number of the one that the
+            step takes.
 
         Returns:
           Whether this step is one to be measured: a bool scalar on the host.
         """
         with tf.device("CPU:0"):
             return _library.load().tf_gc_note_step(
-                recorder=self._number, reduction=reduction, compressed=compressed
+                recorder=self._number,
+                reduction=reduction,
+                compressed=compressed,
+                candidate=candidate,
+            )
+
+    def trial_times(self, reduction: int, candidates: int, latest: int) -> tf.Tensor:
+        """Returns how long a step takes with each candidate, when the op runs.
+
+        Args:
+          reduction: the model.
+          candidates: how many there are, from number 0 on.
+          latest: how many of a candidate's latest times count.
+
+        Returns:
+          int64 [candidates] on the host, in nanoseconds: the median of the times from a step to
+          the next one where both are of the candidate; the largest int64 if there are none.
+        """
+        with tf.device("CPU:0"):
+            return _library.load().tf_gc_trial_times(
+                recorder=self._number, reduction=reduction, candidates=candidates, latest=latest
+            )
+
+    def keep_trial(self, reduction: int, times: tf.Tensor, chosen: tf.Tensor) -> tf.Operation:
+        """Keeps, when the op runs, how a trial of candidates ended.
+
+        Args:
+          reduction: the model.
+          times: int64 [candidates], in nanoseconds.
+          chosen: the number of the candidate chosen, an int64 scalar.
+        """
+        with tf.device("CPU:0"):
+            return _library.load().tf_gc_keep_trial(
+                times, chosen, recorder=self._number, reduction=reduction
             )
 
     def keep(self, reduction: int, values: tf.Tensor) -> tf.Operation:
@@ -54,6 +94,28 @@ class Recorder:
         """Measures one of so many compressed steps from now on; at first one of 100."""
         _functions().tf_gc_recorder_measure_every(self._number, steps)
 
+    def candidate(self, reduction: int) -> int:
+        """Returns the candidate of the latest step, `NO_CANDIDATE` if there is none."""
+        return int(_functions().tf_gc_recorder_candidate(self._number, reduction))
+
+    def trial(self, reduction: int, candidates: int) -> tuple[int, npt.NDArray[np.float64]]:
+        """Returns the candidate that the latest trial chose, and the time of each.
+
+        Args:
+          reduction: the model.
+          candidates: how many there are.
+
+        Returns:
+          The number, and [candidates] in seconds; `NO_CANDIDATE` and no times if no trial of so
+          many candidates has ended.
+        """
+        times = np.empty(candidates, np.int64)
+        chosen = _functions().tf_gc_recorder_trial(
+            self._number, reduction, candidates, times.ctypes.data
+        )
+        known = times if chosen != NO_CANDIDATE else times[:0]
+        return int(chosen), known * np.float64(1e-9)
+
     def forget(self, reduction: int) -> None:
         """Forgets a model."""
         _functions().tf_gc_recorder_forget(self._number, reduction)
@@ -66,7 +128,7 @@ class Recorder:
         """Returns the latest times from step to step, in seconds, the oldest first.
 
         An interval counts if the steps at both of its ends are of this kind, and no step of the
-        other kind, of whatever model, was between them.
+        other kind, of whatever model, was between them. Those before the candidate changed do not.
         """
         nanoseconds = np.empty(_functions().tf_gc_recorder_capacity(), np.int64)
         count = _functions().tf_gc_recorder_intervals(
@@ -136,6 +198,8 @@ def _functions() -> ctypes.CDLL:
         ("capacity", number, []),
         ("intervals", number, [number, number, kind, array]),
         ("first", number, [number, number, array]),
+        ("candidate", number, [number, number]),
+        ("trial", number, [number, number, number, array]),
         ("measured", number, [number, number, number, array]),
     ):
         function = getattr(library, f"tf_gc_recorder_{name}")

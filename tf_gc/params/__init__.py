@@ -1,5 +1,6 @@
 """What a user says about compression: the values of `compression_params`."""
 
+from tf_gc.params.auto import Auto
 from tf_gc.params.by_variable import ByVariable
 from tf_gc.params.compression import CompressionParams, Gradient, Treatment
 from tf_gc.params.from_params import from_params
@@ -9,6 +10,7 @@ from tf_gc.params.quantized import Quantized
 from tf_gc.params.two_bit import TwoBit
 
 __all__ = [
+    "Auto",
     "ByVariable",
     "CompressionParams",
     "Gradient",

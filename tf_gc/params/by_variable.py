@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tf_gc.params.auto import Auto
 from tf_gc.params.compression import CompressionParams, Gradient, Treatment
 from tf_gc.params.from_params import from_params, register
 from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
@@ -40,6 +41,7 @@ class ByVariable(CompressionParams):
     default: Any = None
 
     def __post_init__(self) -> None:
+        default = from_params(self.default)
         pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
         try:
             settled = tuple((pattern, from_params(params)) for pattern, params in pairs)
@@ -48,9 +50,15 @@ class ByVariable(CompressionParams):
                 f"rules must be a mapping from patterns to compression_params, got {self.rules!r}: "
                 f"{error}"
             ) from None
+        for params in (default, *(params for _, params in settled)):
+            if isinstance(params, Auto):
+                raise ValueError(
+                    "rules and default may have no tf_gc.Auto, which tries one way for all "
+                    f"variables: give it this ByVariable as its params; got {params!r}"
+                )
         check_patterns("rules", tuple(pattern for pattern, _ in settled))
         object.__setattr__(self, "rules", settled)
-        object.__setattr__(self, "default", from_params(self.default))
+        object.__setattr__(self, "default", default)
 
     def treatments(self) -> tuple[Treatment, ...]:
         everyone = [*(params for _, params in self.rules), self.default]
@@ -66,6 +74,10 @@ class ByVariable(CompressionParams):
         everyone = [*(params for _, params in self.rules), self.default]
         mine = (pattern for pattern, _ in self.rules)
         return Patterns((*mine, *(p for params in everyone for p in params.patterns())))
+
+    def sent_by(self, plan: str, wire: str) -> "ByVariable":
+        rules = [(pattern, params.sent_by(plan, wire)) for pattern, params in self.rules]
+        return ByVariable(rules, self.default.sent_by(plan, wire))
 
     def _params_of(self, gradient: Gradient) -> CompressionParams:
         for pattern, params in self.rules:

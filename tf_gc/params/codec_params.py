@@ -1,6 +1,7 @@
 """The arguments that all params with a codec share, and which gradients these compress."""
 
 import abc
+import dataclasses
 import numbers
 from collections.abc import Iterable
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 from tf_gc.codecs import NativeCodec
 from tf_gc.params.compression import CompressionParams, Gradient, Pattern, Treatment
 from tf_gc.params.patterns import Patterns, check_patterns, matches
-from tf_gc.reduction.plans import plan_names
+from tf_gc.reduction.plans import AUTO, plan_names
 from tf_gc.reduction.wire import COMPACT, PACKED, WIRES
 
 # On one host, two bits take less time than the stock sum at any size (benchmarks/bypass.py). But
@@ -77,6 +78,14 @@ class CodecParams(CompressionParams):
                 f"wire must be None or {PACKED!r} for codes of one bit, which do not get smaller, "
                 f"got {self.wire!r}"
             )
+
+    def sent_by(self, plan: str, wire: str) -> "CodecParams":
+        fitting = wire if self._codec().compacts else PACKED
+        return dataclasses.replace(
+            self,  # type: ignore[type-var]
+            plan=plan if self.plan == AUTO else self.plan,
+            wire=fitting if self.wire is None else self.wire,
+        )
 
     def treatments(self) -> tuple[Treatment, ...]:
         return (Treatment(self._codec(), self.plan, self.wire, bool(self.warm_up)),)

@@ -58,15 +58,25 @@ def choose_wire(wire: str | None, codec: Codec, network: Network) -> ChosenWire:
         )
     if wire is not None:
         return ChosenWire(wire, "as asked for")
-    if not codec.compacts:
-        return ChosenWire(PACKED, f"messages of {codec} do not get smaller")
-    if not on_cpus:
-        return ChosenWire(PACKED, "the compact wire has no kernels for GPUs yet")
-    if network.hosts == 1:
-        return ChosenWire(PACKED, "all replicas are on one host")
+    if refusal := _why_not_compact(codec, network):
+        return ChosenWire(PACKED, refusal)
     rate = network.rate()
     chosen, sign = (COMPACT, "<") if rate < COMPACT_BELOW else (PACKED, ">=")
     return ChosenWire(
         chosen,
         f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s, {sign} {COMPACT_BELOW / 1e6:,.0f}",
     )
+
+
+def possible_wires(codec: Codec, network: Network) -> tuple[str, ...]:
+    """Returns the wires with which a step may take the least time."""
+    return (PACKED,) if _why_not_compact(codec, network) else WIRES
+
+
+def _why_not_compact(codec: Codec, network: Network) -> str | None:
+    """Returns why the compact wire is of no use; `None` if it may be."""
+    if not codec.compacts:
+        return f"messages of {codec} do not get smaller"
+    if not all(is_cpu(device) for device in network.devices):
+        return "the compact wire has no kernels for GPUs yet"
+    return "all replicas are on one host" if network.hosts == 1 else None

@@ -50,6 +50,22 @@ int64_t tf_gc_recorder_first(int64_t recorder, int64_t reduction,
   return static_cast<int64_t>(kept.size());
 }
 
+int64_t tf_gc_recorder_candidate(int64_t recorder, int64_t reduction) {
+  const auto found = tf_gc::FindRecorder(recorder);
+  return found == nullptr ? -1 : found->Candidate(reduction);
+}
+
+int64_t tf_gc_recorder_trial(int64_t recorder, int64_t reduction, int64_t count,
+                             int64_t* times) {
+  const auto found = tf_gc::FindRecorder(recorder);
+  if (found == nullptr) return -1;
+  int64_t chosen = -1;
+  const std::vector<int64_t> kept = found->Trial(reduction, &chosen);
+  if (static_cast<int64_t>(kept.size()) != count) return -1;
+  std::copy(kept.begin(), kept.end(), times);
+  return chosen;
+}
+
 int64_t tf_gc_recorder_measured(int64_t recorder, int64_t reduction,
                                 int64_t count, double* values) {
   const auto found = tf_gc::FindRecorder(recorder);

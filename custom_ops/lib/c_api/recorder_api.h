@@ -28,6 +28,13 @@ TF_GC_EXPORT int64_t tf_gc_recorder_intervals(int64_t recorder,
 // The same of First().
 TF_GC_EXPORT int64_t tf_gc_recorder_first(int64_t recorder, int64_t reduction,
                                           int64_t* intervals);
+// The candidate of the latest step; -1 also if there is no such recorder.
+TF_GC_EXPORT int64_t tf_gc_recorder_candidate(int64_t recorder,
+                                              int64_t reduction);
+// Writes the times of the latest trial if they are so many, and returns which
+// candidate was chosen; else returns -1.
+TF_GC_EXPORT int64_t tf_gc_recorder_trial(int64_t recorder, int64_t reduction,
+                                          int64_t count, int64_t* times);
 // Writes `count` values and returns the number of the step, from 1 on. Returns
 // 0 if there are not so many.
 TF_GC_EXPORT int64_t tf_gc_recorder_measured(int64_t recorder,

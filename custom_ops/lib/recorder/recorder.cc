@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <utility>
 
 namespace tf_gc {
 namespace {
@@ -27,30 +28,82 @@ Registry& TheRegistry() {
 
 }  // namespace
 
-bool Recorder::Note(int64_t reduction, StepKind kind, int64_t time) {
+bool Recorder::Note(int64_t reduction, StepKind kind, int64_t candidate,
+                    int64_t time) {
   Lock lock(mutex_);
   Reduction& mine = reductions_[reduction];
   const int i = Index(kind);
   const int64_t others = steps_[1 - i];
-  if (kind == StepKind::kFullPrecision) mine.first.clear();
-  if (mine.began && mine.kind == kind && mine.others == others) {
+  const int64_t interval = time - mine.time;
+  const bool same = mine.began && mine.candidate == candidate;
+  if (!same) {
+    mine.intervals[i].clear();
+    mine.written[i] = 0;
+  }
+  if (!same || kind == StepKind::kFullPrecision) mine.first.clear();
+  if (same && candidate >= 0) {
+    std::vector<int64_t>& tried = mine.tried[candidate];
+    if (tried.size() == kTried) tried.erase(tried.begin());
+    tried.push_back(interval);
+  }
+  if (same && mine.kind == kind && mine.others == others) {
     std::vector<int64_t>& intervals = mine.intervals[i];
     if (intervals.size() < kIntervals) {
-      intervals.push_back(time - mine.time);
+      intervals.push_back(interval);
     } else {
-      intervals[mine.written[i] % kIntervals] = time - mine.time;
+      intervals[mine.written[i] % kIntervals] = interval;
     }
     ++mine.written[i];
     if (kind == StepKind::kCompressed && mine.first.size() < kFirst) {
-      mine.first.push_back(time - mine.time);
+      mine.first.push_back(interval);
     }
   }
   mine.began = true;
   mine.kind = kind;
+  mine.candidate = candidate;
   mine.time = time;
   mine.others = others;
   ++steps_[i];
   return mine.steps[i]++ % every_ == 0 && kind == StepKind::kCompressed;
+}
+
+int64_t Recorder::Candidate(int64_t reduction) const {
+  Lock lock(mutex_);
+  const auto found = reductions_.find(reduction);
+  return found == reductions_.end() ? -1 : found->second.candidate;
+}
+
+std::vector<int64_t> Recorder::Medians(int64_t reduction, int64_t candidates,
+                                       int64_t latest) const {
+  Lock lock(mutex_);
+  std::vector<int64_t> medians(static_cast<size_t>(candidates), kNeverTried);
+  const auto found = reductions_.find(reduction);
+  if (found == reductions_.end()) return medians;
+  for (const auto& [candidate, tried] : found->second.tried) {
+    const int64_t count = std::min(latest, static_cast<int64_t>(tried.size()));
+    if (candidate >= candidates || count < 1) continue;
+    std::vector<int64_t> times(tried.end() - count, tried.end());
+    const auto middle = times.begin() + count / 2;
+    std::nth_element(times.begin(), middle, times.end());
+    medians[static_cast<size_t>(candidate)] = *middle;
+  }
+  return medians;
+}
+
+void Recorder::KeepTrial(int64_t reduction, std::vector<int64_t> times,
+                         int64_t chosen) {
+  Lock lock(mutex_);
+  Reduction& mine = reductions_[reduction];
+  mine.trial = std::move(times);
+  mine.chosen = chosen;
+}
+
+std::vector<int64_t> Recorder::Trial(int64_t reduction, int64_t* chosen) const {
+  Lock lock(mutex_);
+  const auto found = reductions_.find(reduction);
+  *chosen = found == reductions_.end() ? -1 : found->second.chosen;
+  return found == reductions_.end() ? std::vector<int64_t>()
+                                    : found->second.trial;
 }
 
 void Recorder::Keep(int64_t reduction, const double* values, int64_t count) {

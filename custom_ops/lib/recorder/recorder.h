@@ -26,10 +26,14 @@ class Recorder {
   // How many of the first intervals after the latest step in full precision.
   static constexpr int kFirst = 64;
 
+  // How many of the latest intervals are kept for each candidate of a trial.
+  static constexpr int kTried = 64;
+
   // Notes a step of a reduction at a time of a steady clock, in nanoseconds.
-  // Returns whether to measure this step: every so many compressed ones, the
-  // first among them.
-  bool Note(int64_t reduction, StepKind kind, int64_t time);
+  // `candidate` is the number of the way to sum gradients that the step takes,
+  // where there is a choice, and else -1. Returns whether to measure this step:
+  // every so many compressed ones, the first among them.
+  bool Note(int64_t reduction, StepKind kind, int64_t candidate, int64_t time);
 
   // Keeps what was measured in the latest compressed step of a reduction.
   void Keep(int64_t reduction, const double* values, int64_t count);
@@ -42,12 +46,29 @@ class Recorder {
 
   // The times from each step to the next, in nanoseconds, the oldest first:
   // where both are of this kind, and no step of the other kind, of whatever
-  // reduction, was between them.
+  // reduction, was between them. Those before the candidate changed are gone.
   std::vector<int64_t> Intervals(int64_t reduction, StepKind kind) const;
 
   // The same of compressed steps, but those that follow the latest step in full
   // precision.
   std::vector<int64_t> First(int64_t reduction) const;
+
+  // The candidate of the latest step, -1 if there is none.
+  int64_t Candidate(int64_t reduction) const;
+
+  // For each of so many candidates the median of the times from each of its
+  // steps to the next, in nanoseconds, of the `latest` ones at most;
+  // kNeverTried for a candidate without such times.
+  std::vector<int64_t> Medians(int64_t reduction, int64_t candidates,
+                               int64_t latest) const;
+  static constexpr int64_t kNeverTried = INT64_MAX;
+
+  // Keeps how a trial ended: the time of each candidate, and the one chosen.
+  void KeepTrial(int64_t reduction, std::vector<int64_t> times, int64_t chosen);
+
+  // What was kept of the latest trial, and the candidate chosen. Empty, and -1,
+  // if none has ended.
+  std::vector<int64_t> Trial(int64_t reduction, int64_t* chosen) const;
 
   // What was kept last, and the number of the compressed step, from 1 on.
   // Empty, and 0, if nothing was.
@@ -66,8 +87,12 @@ class Recorder {
     // there were then.
     bool began = false;
     StepKind kind = StepKind::kFullPrecision;
+    int64_t candidate = -1;
     int64_t time = 0;
     int64_t others = 0;
+    std::map<int64_t, std::vector<int64_t>> tried;  // by candidate
+    std::vector<int64_t> trial;
+    int64_t chosen = -1;
     std::vector<double> measured;
     int64_t measured_step = 0;
   };

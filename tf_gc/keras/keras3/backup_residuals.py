@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 import zipfile
 from typing import Any
 
@@ -14,6 +15,7 @@ from tf_gc.residuals import NOTHING_COMPRESSED, CompressionState, said_of
 
 _LAYOUT = "variables"
 _WARM_UP = "warm_up_"
+_TRIAL = "trial_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +26,13 @@ class Totals:
       layout: path and shape of each variable of the model that was saved, in the model's order.
       sums: float32 sums of residuals, by the variable's number in `layout`.
       warm_ups: the states of warm-ups (`tf_gc.warm_up`), by the variable's number in `layout`.
+      trials: likewise the states of trials (`tf_gc.trial`).
     """
 
     layout: list[tuple[str, tuple[int, ...]]]
     sums: dict[int, npt.NDArray[np.float32]]
     warm_ups: dict[int, npt.NDArray[np.float32]]
+    trials: dict[int, npt.NDArray[np.float32]]
 
 
 def write_totals(model: Any, path: str | None) -> None:
@@ -48,6 +52,8 @@ def write_totals(model: Any, path: str | None) -> None:
             arrays[str(number)] = total
         if state is not None and state.has_warm_up(variable.value):
             arrays[f"{_WARM_UP}{number}"] = state.warm_up_of(variable.value).numpy()
+        if state is not None and state.has_trial(variable.value):
+            arrays[f"{_TRIAL}{number}"] = state.trial_of(variable.value).numpy()
     if path is not None:
         whole = io.BytesIO()  # np.savez seeks backwards, which tf.io.gfile cannot do
         np.savez(whole, **arrays)
@@ -66,12 +72,16 @@ def read_totals(path: str) -> Totals:
             layout = json.loads(str(arrays[_LAYOUT]))
             # In the order of the file, which all workers share: making residuals takes collectives.
             names = [name for name in arrays.files if name != _LAYOUT]
-            sums = [name for name in names if not name.startswith(_WARM_UP)]
-            warm_ups = [name for name in names if name.startswith(_WARM_UP)]
+
+            def numbered(prefix: str) -> dict[int, npt.NDArray[np.float32]]:
+                mine = [name for name in names if re.fullmatch(rf"{prefix}\d+", name)]
+                return {int(name.removeprefix(prefix)): arrays[name] for name in mine}
+
             return Totals(
                 [(name, tuple(shape)) for name, shape in layout],
-                {int(name): arrays[name] for name in sums},
-                {int(name.removeprefix(_WARM_UP)): arrays[name] for name in warm_ups},
+                sums=numbered(""),
+                warm_ups=numbered(_WARM_UP),
+                trials=numbered(_TRIAL),
             )
     except (ValueError, EOFError, zipfile.BadZipFile, tf.errors.OpError) as error:
         raise OSError(f"{path}: {error}") from error
@@ -112,6 +122,8 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
             state.set_total(variable, total)
             if number in totals.warm_ups:
                 state.restore_warm_up(variable, totals.warm_ups[number])
+            if number in totals.trials:
+                state.trial_of(variable).assign(totals.trials[number])
     if not dropped:
         return []
     return [said_of(dropped, "dropped, the model has no such variables")]

@@ -1,0 +1,58 @@
+"""`fit` under `tf_gc.Auto`: a trial in loops of steps, and after a restart."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import tf_gc
+from tests.distribute.helpers import cpus
+from tf_gc.trial import ROUNDS, TURN
+
+CHOICE = "scatter_gather, packed"
+STEPS = ROUNDS * TURN * 3
+PARAMS = tf_gc.Auto(tf_gc.Quantized(warm_up=False), CHOICE)
+BATCH = 20
+
+_random = np.random.default_rng(1)
+X = _random.normal(size=(BATCH * (STEPS + 12), 20)).astype("f")
+Y = _random.integers(10, size=len(X))
+
+
+def make(steps_per_execution: int = 1) -> tuple[tf_gc.CompressedMirroredStrategy, keras.Model]:
+    keras.utils.set_random_seed(1)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((20,)), keras.layers.Dense(128, "relu"), keras.layers.Dense(10)]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, steps_per_execution=steps_per_execution)
+    return strategy, model
+
+
+def test_a_trial_inside_of_loops_is_that_of_single_steps() -> None:
+    weights = []
+    for steps in (1, 6):
+        strategy, model = make(steps)
+        model.fit(X, Y, BATCH, verbose=0, shuffle=False)
+        assert strategy.report().trial.chosen == strategy.report().trial.current == CHOICE
+        weights.append(model.get_weights())
+    for mine, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_restart_goes_on_with_the_trial_and_with_its_choice(tmp_path: Path) -> None:
+    for folder, done in (("amid", 10), ("after", STEPS + 2)):
+        for epochs, current in ((1, None), (2, CHOICE)):
+            strategy, model = make()
+            backup = tf_gc.keras.BackupAndRestore(str(tmp_path / folder), delete_checkpoint=False)
+            model.fit(X[: BATCH * done], Y[: BATCH * done], BATCH, epochs, 0, [backup])
+            if folder == "after":
+                assert current in (None, strategy.report().trial.current)
+        # The second epoch is the third turn of the trial, or past the trial.
+        trial = strategy.report().trial
+        assert trial.current == ("all_gather, packed" if folder == "amid" else CHOICE)
+        assert trial.chosen is None  # this process has not seen the end of a trial
+        steps = strategy.report().compressed_steps + strategy.report().warm_up_steps
+        assert steps == done

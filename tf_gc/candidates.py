@@ -1,0 +1,46 @@
+"""The candidates of `tf_gc.Auto`: the ways to sum gradients among which a trial chooses."""
+
+import dataclasses
+
+from tf_gc.params import Auto, CompressionParams, NoCompression
+from tf_gc.reduction.plans import Plans
+
+FULL_PRECISION = "full precision"
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A way to sum gradients.
+
+    Attributes:
+      name: what a user calls it.
+      params: what trains so from the first step on.
+    """
+
+    name: str
+    params: CompressionParams
+
+
+def candidates(auto: Auto, plans: Plans) -> tuple[Candidate, ...]:
+    """Returns what `auto` has to try on a network, full precision first.
+
+    Args:
+      auto: what the user asks for.
+      plans: the plans and wires of the network.
+
+    Raises:
+      ValueError: if `auto` chooses something else.
+    """
+    ways = [
+        way
+        for treatment in auto.treatments()
+        for way in plans.worth_trying(treatment.plan, treatment.wire, treatment.codec)
+    ]
+    by_params: dict[CompressionParams, str] = {NoCompression(): FULL_PRECISION}
+    for plan, wire in ways:
+        by_params.setdefault(auto.sent_by(plan, wire), f"{plan}, {wire}")
+    found = tuple(Candidate(name, params) for params, name in by_params.items())
+    names = [candidate.name for candidate in found]
+    if auto.choice is not None and auto.choice not in names:
+        raise ValueError(f"choice must be None or one of {names} here, got {auto.choice!r}")
+    return found

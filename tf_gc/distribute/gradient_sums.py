@@ -1,0 +1,227 @@
+"""The ways in which a step can sum gradients: in full precision, compressed, with a warm-up."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tf_gc import _compat, warm_up
+from tf_gc.codecs import Codec
+from tf_gc.distribute.accounting import Accounting
+from tf_gc.distribute.measurement import Measurement
+from tf_gc.ops.recorder import NO_CANDIDATE
+from tf_gc.reduction.group import Network, Replica, is_cpu
+from tf_gc.reduction.plan import Reduction
+from tf_gc.reduction.traffic import Traffic
+from tf_gc.residuals import CompressionState
+from tf_gc.schedule import Bucket, Schedule
+
+Pairs = Sequence[tuple[Any, Any]]
+
+# For each gradient, its sum on each local device.
+Sums: TypeAlias = list[list[tf.Tensor]]
+
+
+class GradientSums:
+    """Builds sums of gradients over all replicas of a network.
+
+    All methods take gradients as pairs: a value for each local replica, and the variable. Those
+    that take a schedule return the sums of what it compresses, in the order of its buckets.
+
+    Attributes:
+      schedule: of what was built most recently; `None` before that.
+      measurement: what the steps say of themselves.
+      compression_state: the residuals.
+      network: the replicas.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        stock: tf.distribute.CrossDeviceOps,
+        compression_state: CompressionState,
+        accounting: Accounting,
+        measurement: Measurement,
+    ) -> None:
+        """Initializes the object.
+
+        Args:
+          network: the replicas.
+          stock: sums in full precision.
+          compression_state: the residuals.
+          accounting: is told what is sent.
+          measurement: is told what was built, and records the steps.
+        """
+        self.schedule: Schedule | None = None
+        self.measurement = measurement
+        self.compression_state = compression_state
+        self.network = network
+        self._stock = stock
+        self._accounting = accounting
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas, on all hosts."""
+        return self.network.hosts * len(self.network.devices)
+
+    def stock(self, pairs: Pairs, options: Any) -> list[Any]:
+        """Returns each pair's sum by the stock ops."""
+        # They concatenate what they get, and so take one dtype at a time.
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for i, (value, _) in enumerate(pairs):
+            by_dtype.setdefault(value.values[0].dtype, []).append(i)
+        sums: list[Any] = [None] * len(pairs)
+        for indices in by_dtype.values():
+            stock = self._stock.batch_reduce_implementation(
+                tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
+            )
+            for i, value in zip(indices, stock, strict=True):
+                sums[i] = value
+        return sums
+
+    def in_full_precision(self, bucket: Bucket, pairs: Pairs, options: Any) -> Sums:
+        """Returns a bucket's sums by the stock ops."""
+        # Each bucket by itself: the stock ops copy what they sum at once.
+        return [_components(s) for s in self.stock([pairs[i] for i in bucket.indices], options)]
+
+    def compressed(
+        self,
+        schedule: Schedule,
+        pairs: Pairs,
+        options: Any,
+        number: int | None = None,
+        candidate: int = NO_CANDIDATE,
+    ) -> Sums:
+        """Returns the sums of a compressed step.
+
+        Args:
+          schedule: what is sent how.
+          pairs: the gradients.
+          options: a `tf.distribute.experimental.CommunicationOptions`.
+          number: the number of the model in `measurement`, if not that of the schedule.
+          candidate: the number of this way to sum, where there is a choice.
+        """
+        if number is None:
+            number = self.measurement.number_of(schedule, pairs)
+        first = pairs[schedule.compressed[0]][0].values[0]
+        step = self.measurement.compressed_step(number, candidate, schedule, first)
+        reductions = [
+            self._compress(i, bucket, step.codecs[i], pairs, options)
+            for i, bucket in enumerate(schedule.buckets)
+        ]
+        sizes = [reduction.sent_bytes for reduction in reductions]
+        traffic = self.note(schedule, pairs, reductions, logs=candidate == NO_CANDIDATE)
+        bypassed = self._accounting.bypassed_bytes(traffic)
+        self.measurement.built(number, candidate, schedule, traffic, bypassed, sizes)
+        sums = [components for reduction in reductions for components in _by_gradient(reduction)]
+        _run_in_session([step.end(sizes)], sums)
+        return sums
+
+    def with_warm_up(
+        self, schedule: Schedule, pairs: Pairs, options: Any, afterwards: Callable[[], Sums]
+    ) -> Sums:
+        """Returns the sums of a step that is in full precision while the warm-up lasts.
+
+        Args:
+          schedule: what is sent how, with a warm-up.
+          pairs: the gradients.
+          options: a `tf.distribute.experimental.CommunicationOptions`.
+          afterwards: builds the sums of a step after the warm-up.
+        """
+        warm = [i for bucket in schedule.buckets if bucket.warm_up for i in bucket.indices]
+        others = [i for i in range(len(pairs)) if i not in warm]
+        variables = [pairs[i][1] for i in [*warm, *others]]
+        state = self.compression_state.warm_up_of_one(
+            [v for v in variables if isinstance(v, _compat.DistributedVariable)]
+        )
+        # One branch for all buckets: TensorFlow would run one after the other those that
+        # share what is stateful, such as the order of the collectives.
+        return tf.cond(
+            warm_up.is_on(state.values[0].read_value()),
+            lambda: self._warm_up_step(state, pairs, schedule, options),
+            afterwards,
+        )
+
+    def note(
+        self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], logs: bool = True
+    ) -> Traffic:
+        """Notes what is being built, and returns what it sends as far as that is known."""
+        self.schedule = schedule
+        self.compression_state.say_what_was_restored()
+        return self._accounting.note(schedule, pairs, reductions, self.replicas, logs)
+
+    def _warm_up_step(self, state: Any, pairs: Pairs, schedule: Schedule, options: Any) -> Sums:
+        """Returns the sums of a step in which the buckets that warm up are in full precision."""
+        number = self.measurement.number_of(schedule, pairs)
+        first = pairs[schedule.compressed[0]][0].values[0]
+        noted = self.measurement.note_step(number, first, compressed=False)
+        reports = []
+        for component in state.values:
+            with tf.device(component.device):
+                reports.append(warm_up.report(component.read_value()))
+        sums, warm = [], []
+        for i, bucket in enumerate(schedule.buckets):
+            if bucket.warm_up:
+                of_bucket = self.in_full_precision(bucket, pairs, options)
+                warm += of_bucket
+                sums += of_bucket
+            else:
+                sums += _by_gradient(self._compress(i, bucket, bucket.codec, pairs, options))
+        reported = _components(*self.stock([(_compat.PerReplica(reports), state)], options))
+        after: tf.Tensor | None = None
+        assigned = []
+        for device, component in enumerate(state.values):
+            with tf.device(component.device):
+                # CPU devices, which share memory, have one of them do it for all.
+                if after is None or not is_cpu(component.device):
+                    mine = [components[device] for components in warm]
+                    after = warm_up.after_step(component.read_value(), reported[device], mine)
+                assigned.append(component.assign(after, read_value=False))
+        _run_in_session([noted, *assigned, *reported], sums)
+        return sums
+
+    def _compress(
+        self, number: int, bucket: Bucket, codec: Codec, pairs: Pairs, options: Any
+    ) -> Reduction:
+        replicas = self._replicas_of(bucket, pairs)
+        return bucket.plan.reduce(codec, bucket.wire, number, replicas, options)
+
+    def _replicas_of(self, bucket: Bucket, pairs: Pairs) -> list[Replica]:
+        """Returns what each replica of this host contributes to a bucket."""
+        of_bucket = [pairs[i] for i in bucket.indices]
+        residuals = [self.compression_state.residuals_of(variable) for _, variable in of_bucket]
+        return [
+            Replica(
+                device,
+                [_shaped(value.values[r], variable) for value, variable in of_bucket],
+                [residual[r] for residual in residuals],
+            )
+            for r, device in enumerate(self.network.devices)
+        ]
+
+
+def _run_in_session(operations: Sequence[Any], sums: Sums) -> None:
+    """Lets the first sum wait for operations, in a graph for a Session.
+
+    Such a graph runs only what its results depend on, and a collective that is left out on one
+    device would be waited for on the others.
+    """
+    if not _compat.builds_function():
+        with tf.control_dependencies(operations), tf.device(sums[0][0].device):
+            sums[0][0] = tf.identity(sums[0][0])
+
+
+def _by_gradient(reduction: Reduction) -> Sums:
+    """Returns the sums of a bucket: for each gradient, one on each local device."""
+    return [list(components) for components in zip(*reduction.sums, strict=True)]
+
+
+def _components(total: Any) -> list[tf.Tensor]:
+    """Returns a sum on each local device; TensorFlow does not wrap that of a single replica."""
+    return list(getattr(total, "values", [total]))
+
+
+def _shaped(gradient: tf.Tensor, variable: Any) -> tf.Tensor:
+    """Returns a gradient that knows its shape; that of a loop, say, may not."""
+    gradient.set_shape(variable.shape)
+    return gradient

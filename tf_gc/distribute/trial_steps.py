@@ -1,0 +1,148 @@
+"""The steps of `tf_gc.Auto`: a trial of all candidates, and then those of the one it chooses."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import _compat, trial
+from tf_gc.candidates import Candidate, candidates
+from tf_gc.distribute.gradient_sums import GradientSums, Pairs, Sums
+from tf_gc.params import Auto
+from tf_gc.reduction.plans import Plans
+from tf_gc.schedule import Schedule
+
+# The number of the candidate that compresses nothing.
+_FULL_PRECISION = 0
+
+
+class TrialSteps:
+    """Builds steps that sum gradients in the way of the current candidate.
+
+    Attributes:
+      candidates: the ways to sum gradients, full precision first.
+    """
+
+    def __init__(self, auto: Auto, plans: Plans, sums: GradientSums) -> None:
+        """Initializes the object. On several hosts this is a collective.
+
+        Args:
+          auto: what the user asks for.
+          plans: the plans and wires of the network.
+          sums: builds the sums.
+
+        Raises:
+          ValueError: if `auto` chooses something that is no candidate, or its params ask for a plan
+            or a wire that is of no use for these replicas.
+        """
+        self.candidates: tuple[Candidate, ...] = candidates(auto, plans)
+        names = [candidate.name for candidate in self.candidates]
+        self._choice = None if auto.choice is None else names.index(auto.choice)
+        self._sums = sums
+        self._trial = trial.Trial(names, sums.replicas)
+        self._group = sums.network.group(sums.network.devices)
+        sums.measurement.candidates = self.candidates
+
+    def build(self, schedules: Sequence[Schedule], pairs: Pairs, options: Any) -> Sums:
+        """Returns the sums of what the last schedule compresses, in the order of its buckets.
+
+        Args:
+          schedules: that of each candidate.
+          pairs: the gradients: a value for each local replica, and the variable.
+          options: a `tf.distribute.experimental.CommunicationOptions`.
+
+        Raises:
+          ValueError: in a graph for a Session.
+        """
+        if not (tf.executing_eagerly() or _compat.builds_function()):
+            raise ValueError(
+                "tf_gc.Auto cannot try anything in a graph for a tf.compat.v1.Session: put the "
+                "step into a tf.function, or give the params of a candidate, such as "
+                f"{self.candidates[-1].params!r}"
+            )
+        order = schedules[-1].compressed
+        number = self._sums.measurement.number_of(schedules[-1], pairs)
+        state = self._sums.compression_state.trial_of(pairs[order[0]][1])
+        now = state.values[0].read_value()
+
+        def compressed(candidate: int) -> Sums:
+            schedule = schedules[candidate]
+            sums = self._sums.compressed(schedule, pairs, options, number, candidate)
+            of_index = dict(zip(schedule.compressed, sums, strict=True))
+            return [of_index[index] for index in order]
+
+        def in_full_precision() -> Sums:
+            return self._in_full_precision(number, now, schedules, pairs, options)
+
+        ways = [functools.partial(compressed, i) for i in range(1, len(schedules))]
+        sums = tf.switch_case(self._trial.current(now), [in_full_precision, *ways])
+        tf.cond(
+            self._trial.is_on(now),
+            lambda: self._after_step(number, state, now, options),
+            lambda: tf.constant(True),
+        )
+        return sums
+
+    def _in_full_precision(
+        self,
+        number: int,
+        now: tf.Tensor,
+        schedules: Sequence[Schedule],
+        pairs: Pairs,
+        options: Any,
+    ) -> Sums:
+        measurement, state = self._sums.measurement, self._sums.compression_state
+        schedule, in_buckets = schedules[_FULL_PRECISION], schedules[-1]
+        variables = [pairs[i][1] for i in in_buckets.compressed]
+        mine = [pairs[i][0].values for i in in_buckets.compressed]
+        measurement.note_step(number, mine[0][0], compressed=False, candidate=_FULL_PRECISION)
+        # What the trial left in the residuals would else never be sent.
+        mine = tf.cond(
+            self._trial.has_just_ended(now),
+            lambda: [list(state.emptied_into(m, v)) for m, v in zip(mine, variables, strict=True)],
+            lambda: [[tf.identity(gradient) for gradient in gradients] for gradients in mine],
+        )
+        whole = dict(enumerate(pairs))
+        for index, gradients, variable in zip(in_buckets.compressed, mine, variables, strict=True):
+            whole[index] = (_compat.PerReplica(gradients), variable)
+        sums = [
+            components
+            for bucket in in_buckets.buckets
+            for components in self._sums.in_full_precision(bucket, list(whole.values()), options)
+        ]
+        traffic = self._sums.note(schedule, pairs, [], logs=False)
+        measurement.built(number, _FULL_PRECISION, schedule, traffic, traffic.sent_bytes, [])
+        return sums
+
+    def _after_step(self, number: int, state: Any, now: tf.Tensor, options: Any) -> tf.Tensor:
+        """Counts a step of the trial, and chooses at the end; returns when that has been done."""
+        chosen = tf.cond(
+            self._trial.is_last(now),
+            lambda: self._choose(number, options),
+            lambda: tf.zeros([], tf.int64),
+        )
+        assigned = []
+        for component in state.values:
+            with tf.device(component.device):
+                after = self._trial.after_step(now, chosen)
+                assigned.append(component.assign(after, read_value=False))
+        with tf.control_dependencies(assigned):
+            return tf.constant(True)
+
+    def _choose(self, number: int, options: Any) -> tf.Tensor:
+        """Returns the number of the candidate that all workers choose, an int64 scalar."""
+        recorder = self._sums.measurement.recorder
+        times = recorder.trial_times(number, len(self.candidates), trial.TIMES)
+        messages = []
+        for device in self._sums.network.devices:
+            with tf.device(device):
+                messages.append(tf.identity(times)[None])
+        received = self._group.open(0, options).all_gather(messages)[0]
+        with tf.device("CPU:0"):
+            chosen, slowest = trial.fastest(tf.concat(received, axis=0))
+            if self._choice is not None:
+                chosen = tf.constant(self._choice, tf.int64)
+            kept = recorder.keep_trial(number, slowest, chosen)
+            with tf.control_dependencies([kept]):
+                return tf.identity(chosen)
