@@ -14,9 +14,10 @@ Modes: `stock`; `alone`, which computes the same step on every worker and sends 
 `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one.
 `default:all_gather` forces a plan, `default:compact` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
-are shaped. The peers are PyTorch's DDP and its hooks; network_peers.py says how to install and name
-them, and they are not among the default modes. If a peer's job hangs or fails, table and JSON say
-so, and it is started again for the next round. Any other failure ends the run.
+are shaped. `Auto` begins its trial again over links of each rate, before what is timed. The peers
+are PyTorch's DDP and its hooks; network_peers.py says how to install and name them, and they are
+not among the default modes. If a peer's job hangs or fails, table and JSON say so, and it is
+started again for the next round. Any other failure ends the run.
 """
 
 import argparse
@@ -42,6 +43,7 @@ MODES: dict[str, dict[str, Any] | None] = {
     "auto": {"type": "2bit"},
     "default": {"type": "quantized"},
     "4 bits": {"type": "quantized", "bits": 4},
+    "Auto": {"type": "auto", "params": {"type": "quantized", "warm_up": False}},
 }
 WIRES = ["packed", "compact"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
@@ -63,7 +65,8 @@ def compression_params(mode: str) -> dict[str, Any] | None:
         return None
     name, *words = mode.split(":")
     forced = {"wire" if word in WIRES else "plan": word for word in words}
-    if name not in MODES or len(forced) < len(words) or (forced and MODES[name] is None):
+    alone = MODES.get(name) is None or name == "Auto"
+    if name not in MODES or len(forced) < len(words) or (forced and alone):
         raise ValueError(
             f"a mode is one of {[*MODES, *network_peers.FORMS]} or like 'default:compact' or "
             f"'default:packed:all_gather', got {mode!r}"
@@ -149,6 +152,9 @@ def measure_rate(
     reached = jobs.get("stock").bits_per_second(max(1_000_000, round(0.5 * speed / 8)))
     print(f"{rate}: a TCP connection reaches {reached / 1e6:,.0f} Mbit/s", flush=True)
     rounds: dict[str, list[dict[str, Any]]] = {mode: [] for mode in options.modes}
+    trials = {mode: jobs.get(mode).choose() for mode in options.modes if mode == "Auto"}
+    for trial in trials.values():
+        print(f"{rate}, Auto: chooses {trial['chosen']}", flush=True)
     for number in range(options.rounds):
         for mode, done in rounds.items():
             done.append(attempt(jobs, mode, lambda job: measure_round(job, links, options.steps)))
@@ -161,6 +167,7 @@ def measure_rate(
                 **summarize(done, rounds["stock"]),
                 "predicted_bytes": predicted_bytes(mode, jobs.started, done),
                 "rounds": done,
+                **({"trial": trials[mode]} if mode in trials else {}),
             }
             for mode, done in rounds.items()
         },
@@ -249,6 +256,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--loopback", action="store_true", help="do not shape, even as root")
     parser.add_argument("--name", help="of the files written; network_MODEL by default")
+    parser.add_argument("--no-picture", action="store_true", help="write the JSON alone")
     options = parser.parse_args()
     try:
         for rate in options.rates:
@@ -315,8 +323,10 @@ def main() -> None:
     except RuntimeError as error:
         sys.exit(f"error: {error}")
     print(f"{options.model}: {result['parameters']:,} parameters, {report.machine()['cpu']}")
-    network_plot.draw(result, path)
-    print(f"written: {path} and {path.with_suffix('.png').name}")
+    print(f"written: {path}")
+    if not options.no_picture:
+        network_plot.draw(result, path)
+        print(f"written: {path.with_suffix('.png')}")
 
 
 if __name__ == "__main__":

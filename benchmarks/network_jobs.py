@@ -106,6 +106,12 @@ class Job:
         self.predicted_bytes = answers[0]["predicted_bytes"]
         return [answer["seconds"] for answer in answers]
 
+    def choose(self) -> dict[str, Any]:
+        """Has all workers try all ways to sum gradients anew; returns what worker 0 says of it."""
+        workers = range(len(self._workers.processes))
+        self._tell(workers, {"choose": True})
+        return self._wait(workers)[0]
+
     def bits_per_second(self, size: int) -> float:
         """Returns the rate at which `size` bytes come from worker 0 to worker 1 over TCP."""
         self._tell([1], {"receive": size})
