@@ -105,7 +105,7 @@ class TrialSteps:
         )
         whole = dict(enumerate(pairs))
         for index, gradients, variable in zip(in_buckets.compressed, mine, variables, strict=True):
-            whole[index] = (_compat.PerReplica(gradients), variable)
+            whole[index] = (_compat.PerReplica(self._placed(gradients)), variable)
         sums = [
             components
             for bucket in in_buckets.buckets
@@ -114,6 +114,17 @@ class TrialSteps:
         traffic = self._sums.note(schedule, pairs, [], logs=False)
         measurement.built(number, _FULL_PRECISION, schedule, traffic, traffic.sent_bytes, [])
         return sums
+
+    def _placed(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the gradients of the local replicas, on their devices.
+
+        A result of `tf.cond` has none, and the stock ops would sum such gradients one by one.
+        """
+        placed = []
+        for device, gradient in zip(self._sums.network.devices, gradients, strict=True):
+            with tf.device(device):
+                placed.append(tf.identity(gradient))
+        return placed
 
     def _after_step(self, number: int, state: Any, now: tf.Tensor, options: Any) -> tf.Tensor:
         """Counts a step of the trial, and chooses at the end; returns when that has been done."""
