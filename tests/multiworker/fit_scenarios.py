@@ -32,6 +32,7 @@ def strategy_named(name: str, **arguments: Any) -> tf.distribute.Strategy:
     codecs = {
         "none": tf_gc.NoCompression(),
         "auto": tf_gc.TwoBit(warm_up=False, bypass_size=20),
+        "trial": tf_gc.Auto(tf_gc.TwoBit(warm_up=False, bypass_size=20)),
         # One kernel is compressed in the warm-up of the other.
         "by variable": tf_gc.ByVariable(
             {"bias": tf_gc.NoCompression(), is_wide: tf_gc.TwoBit(0.001)},

@@ -58,7 +58,7 @@ def test_workers_train_as_one_process_does(workers: int, only: tuple[str, ...]) 
         assert_same(together[0]["validation"], together[0]["steps_per_execution"], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["auto", "by variable"])
+@pytest.mark.parametrize("name", ["trial", "by variable"])
 def test_compressed_workers_hold_the_same_weights(name: str) -> None:
     ways = ("arrays", "both", "predict")
     first, second = cluster.values("fit_scenarios:fits", name, ROWS, ways, optimized=True)
