@@ -10,7 +10,7 @@ import pytest
 
 from tests.multiworker import cluster
 from tests.multiworker.wire_scenarios import EVERY_TENSOR
-from tf_gc.reduction.wire import COMPACT_BELOW
+from tf_gc.reduction.wire import COMPACT_BELOW, WIRES
 
 pytestmark = pytest.mark.multiworker
 
@@ -42,6 +42,12 @@ def test_training_has_the_same_bits_on_each_wire() -> None:
         assert compact["traffic"] == others[1]["traffic"]
         plans.append(compact["traffic"][-1].plan)
     assert plans == ["scatter_gather", "scatter_gather", "hierarchical"]
+
+
+def test_a_worker_that_traces_its_step_anew_sends_as_much_as_the_others() -> None:
+    packed, compact = (cluster.values("wire_scenarios:traced_anew", w) for w in WIRES)
+    for other in (compact[0], *packed[1:], *compact[1:]):
+        assert_same_bits(packed[0], other)
 
 
 def test_all_workers_choose_one_wire_by_the_slowest_rate() -> None:

@@ -31,6 +31,14 @@ regroup = symbol(
     "to make one distributed value of the results of all replicas",
 )
 
+# `tf.Variable` asks the strategy in whose scope it is called, which mirrors the variable and, with
+# several workers, sends its first value to all of them.
+OwnVariable = symbol(
+    "tensorflow.python.ops.resource_variable_ops",
+    "ResourceVariable",
+    "to make variables that are this process's own affair",
+)
+
 # The stock collectives, whose handling of control flow tf_gc corrects.
 CollectiveAllReduce = symbol(
     "tensorflow.python.distribute.cross_device_ops",

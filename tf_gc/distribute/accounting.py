@@ -14,7 +14,6 @@ from tf_gc.params.patterns import matches, name_of
 from tf_gc.reduction.plan import Reduction
 from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
 from tf_gc.reduction.wire import PACKED
-from tf_gc.residuals import NOT_LIFTED
 from tf_gc.schedule import Schedule
 
 Pairs = Sequence[tuple[Any, Any]]
@@ -107,9 +106,9 @@ class Accounting:
 
     def _variable_of(self, traffic: Traffic) -> tf.Variable:
         if traffic not in self._measured:
-            with tf.init_scope():
-                self._measured[traffic] = tf.Variable(
-                    lambda: tf.constant(_NOT_YET, tf.int64), trainable=False, **NOT_LIFTED
+            with tf.init_scope(), tf.device("CPU:0"):
+                self._measured[traffic] = _compat.OwnVariable(
+                    tf.constant(_NOT_YET, tf.int64), trainable=False
                 )
         return self._measured[traffic]
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc import _compat
 from tf_gc.codecs import Codec
-from tf_gc.reduction.group import Bytes, Channel, Group, Received
+from tf_gc.reduction.group import Bytes, Channel, Group, Received, Replica
 from tf_gc.reduction.wire import COMPACT
 
 _WORD_BYTES = tf.int64.size
@@ -15,8 +16,16 @@ _WORD_BYTES = tf.int64.size
 # tell the others its length takes as long as some KB.
 _SMALL = 4096
 
+# Where a residual keeps the lengths of its bucket's messages.
+_ATTRIBUTE = "_tf_gc_lengths"
 
-def open_channel(group: Group, codec: Codec, wire: str, bucket: int, options: Any) -> Channel:
+# Messages may be longer than the longest of the step before by this part of it.
+_SLACK = 64
+
+
+def open_channel(
+    group: Group, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
+) -> Channel:
     """Returns a channel for the messages of a bucket.
 
     Args:
@@ -24,31 +33,39 @@ def open_channel(group: Group, codec: Codec, wire: str, bucket: int, options: An
       codec: makes the messages.
       wire: one of `tf_gc.reduction.wire.WIRES`.
       bucket: the bucket's number.
+      replicas: what each replica of this host contributes to the bucket.
       options: a `tf.distribute.experimental.CommunicationOptions`.
     """
     channel = group.open(bucket, options)
-    return CompactChannel(channel, codec) if wire == COMPACT else channel
+    if wire != COMPACT:
+        return channel
+    return CompactChannel(channel, codec, Lengths(replicas[0].residuals[0]))
 
 
 class CompactChannel(Channel):
     """Sends the messages of a codec through another channel, in compact form.
 
-    A collective takes tensors of one shape from all members. So the members first tell each other
-    how long their longest compact message is, and all of them then send so many words. What arrives
-    is unpacked: nobody who uses the channel sees a difference. Small messages, and sums that have
-    no compact form, are sent as they are.
+    A collective takes tensors of one shape from all members. In an all-gather, all members send as
+    many words as the longest message of the step before had, and some more; if that was too few,
+    which all of them see by what they received, they send the rest. In an all-to-all and outside of
+    functions the members first tell each other how long their longest message is. What arrives is
+    unpacked: nobody who uses the channel sees a difference. Small messages, and sums that have no
+    compact form, are sent as they are.
     """
 
-    def __init__(self, channel: Channel, codec: Codec) -> None:
+    def __init__(self, channel: Channel, codec: Codec, lengths: "Lengths | None" = None) -> None:
         """Initializes the channel.
 
         Args:
           channel: carries the compact messages.
           codec: makes the messages.
+          lengths: how long the messages of the bucket were in the step before; `None` has the
+            members tell each other in each step.
         """
         super().__init__(channel.size)
         self._channel = channel
         self._codec = codec
+        self._lengths = lengths
 
     @property
     def sent_bytes(self) -> Bytes:
@@ -62,9 +79,12 @@ class CompactChannel(Channel):
         self.count(messages[0], messages[0].shape[0] * (self.size - 1))
         if _is_small(messages[0]):
             return self._channel.all_gather(messages)
-        received = self._channel.all_gather(self._packed(messages))
+        if self._lengths is not None and self._lengths.are_known(messages[0]):
+            received = self._gathered_as_before(messages)
+        else:
+            received = self._channel.all_gather(self._packed(messages))[0]
         # All members get the same, and only CPU devices, which share memory, have this channel.
-        return [self._unpacked(received[0], messages[0])] * len(messages)
+        return [self._unpacked(received, messages[0])] * len(messages)
 
     def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
         if self._codec.compacts_sums:
@@ -78,6 +98,40 @@ class CompactChannel(Channel):
             return self._channel.all_to_all(rows)
         received = self._channel.all_to_all(self._packed(rows))
         return [self._unpacked(mine, sent) for mine, sent in zip(received, rows, strict=True)]
+
+    def _gathered_as_before(self, messages: Sequence[tf.Tensor]) -> Received:
+        """Returns the compact messages of all members, sent in one collective if they fit."""
+        rows, words = messages[0].shape
+        assert self._lengths is not None
+        remembered = self._lengths.of_next(messages[0])
+        length = remembered.read_value()
+        packed, heads = [], []
+        for message in messages:
+            with tf.device(message.device):
+                compact, lengths = self._codec.pack(message)
+                own = tf.repeat(tf.reduce_max(lengths), rows)[:, None]
+                packed.append(compact)
+                heads.append(tf.concat([own, compact[:, :length]], axis=1))
+        self._counted += _WORD_BYTES * rows * (self.size - 1)
+        received = tf.concat(self._channel.all_gather(heads)[0], axis=0)
+        longest = tf.reduce_max(received[:, 0])
+
+        def with_rest() -> tuple[tf.Tensor, tf.Tensor]:
+            rest = []
+            for compact in packed:
+                with tf.device(compact.device):
+                    rest.append(compact[:, length:longest])
+            tails, sent = self._channel.counted_apart(lambda: self._channel.all_gather(rest))
+            whole = tf.concat([received[:, 1:], tf.concat(tails[0], axis=0)], axis=1)
+            return whole, tf.cast(sent, tf.int64)
+
+        whole, sent = tf.cond(
+            longest > length, with_rest, lambda: (received[:, 1:], tf.zeros([], tf.int64))
+        )
+        self._channel.count_as_well(sent)
+        more = longest + longest // _SLACK
+        remembered.assign(tf.minimum(more, words), read_value=False)
+        return [whole]
 
     def _packed(self, messages: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the compact messages of this host's members, all members' as long as each other.
@@ -113,6 +167,48 @@ class CompactChannel(Channel):
             if words is None:
                 words = tf.shape(like, tf.int64)[1]
             return [self._codec.unpack(compact, words) for compact in received]
+
+
+class Lengths:
+    """How long the messages of a bucket were in the step before.
+
+    All members have to agree on that, whenever and whatever they trace: a worker whose last batch
+    is smaller traces its step once more than the others. So the lengths belong to the bucket's
+    first residual, as long as that lives, and not to a function. The members sum the gradients of a
+    model in the same order, and what they remember follows from what all of them have received.
+    """
+
+    def __init__(self, residual: Any) -> None:
+        """Initializes the object.
+
+        Args:
+          residual: of the bucket's first variable, on this host's first replica.
+        """
+        self._residual = residual
+        self._asked = 0
+
+    def are_known(self, message: tf.Tensor) -> bool:
+        """Whether lengths can be remembered: in functions, for messages of one length."""
+        if tf.executing_eagerly() or not _compat.builds_function():
+            return False
+        with tf.init_scope():
+            in_session = not tf.executing_eagerly()  # which would have to initialize a variable
+        return message.shape.is_fully_defined() and not in_session
+
+    def of_next(self, message: tf.Tensor) -> tf.Variable:
+        """Returns how long the next message of a reduction was in the step before.
+
+        An int64 scalar, 0 before the first step.
+        """
+        if not hasattr(self._residual, _ATTRIBUTE):
+            setattr(self._residual, _ATTRIBUTE, {})
+        known = getattr(self._residual, _ATTRIBUTE)
+        key = (self._asked, *message.shape)
+        self._asked += 1
+        if key not in known:
+            with tf.init_scope(), tf.device("CPU:0"):
+                known[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
+        return known[key]
 
 
 def _is_small(messages: tf.Tensor) -> bool:

@@ -99,6 +99,21 @@ class Channel(abc.ABC):
             elements = tf.size(messages, tf.int64)
         self._counted += elements * messages.dtype.size // messages.shape[0] * rows
 
+    def count_as_well(self, sent_bytes: Bytes) -> None:
+        """Counts what was sent in `counted_apart`, if it was."""
+        self._counted += sent_bytes
+
+    def counted_apart(self, send: Callable[[], Sequence[Received]]) -> tuple[Any, Bytes]:
+        """Calls `send`, which is in a branch of a `tf.cond`, where its result has to stay.
+
+        Returns:
+          What `send` returns, and what each member has sent in it.
+        """
+        before, self._counted = self._counted, 0
+        received = send()
+        sent, self._counted = self._counted, before
+        return received, sent
+
 
 class LocalChannel(Channel):
     """The channel if all members are on this host: TensorFlow copies a tensor to its users."""

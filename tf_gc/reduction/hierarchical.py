@@ -49,7 +49,7 @@ class Hierarchical(Plan):
     ) -> Reduction:
         round_of_turns, turn = divmod(bucket, len(self._groups))
         group = self._groups[turn]
-        channel = open_channel(group, codec, wire, round_of_turns, options)
+        channel = open_channel(group, codec, wire, round_of_turns, replicas, options)
         on_host = _sum_on_host(replicas, leader=turn)
         between_hosts = _between_hosts(codec, group.size)
         (sums,) = between_hosts.sums(codec, group.members([on_host]), channel)

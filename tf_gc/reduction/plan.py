@@ -96,7 +96,7 @@ class FlatPlan(Plan):
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
-        channel = open_channel(self._group, codec, wire, bucket, options)
+        channel = open_channel(self._group, codec, wire, bucket, replicas, options)
         sums = self.sums(codec, self._group.members(replicas), channel)
         return Reduction.by(channel, sums)
 
