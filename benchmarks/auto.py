@@ -40,7 +40,7 @@ ON_HOST = {
     "default:scatter_gather": {"type": "quantized", "plan": "scatter_gather"},
     "Auto": {"type": "auto", "params": {"type": "quantized", "warm_up": False}},
 }
-BATCH, ROUNDS, STEPS = 32, 4, 12
+BATCH, ROUNDS, STEPS = 32, 3, 12
 # What Auto is to reach, as times of stock and of the best fixed choice.
 OF_STOCK, OF_BEST = 0.97, 0.95
 
