@@ -157,18 +157,15 @@ def default_sigterm() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-# Jobs of two and of four replicas, each with both plans and both kinds of threshold.
+# Jobs of two and of four replicas: each plan and each kind of threshold, to more replicas or to as
+# many and to fewer.
 @pytest.mark.parametrize(
     ("before", "after", "threshold", "plan"),
     [
-        (2, 4, "auto", "all_gather"),
-        (2, 4, 0.05, "scatter_gather"),
+        (2, 4, 0.05, "all_gather"),
         (4, 2, "auto", "scatter_gather"),
-        (4, 2, 0.05, "all_gather"),
         (4, 1, "auto", "scatter_gather"),
-        (4, 1, 0.05, "all_gather"),
-        (2, 2, "auto", "all_gather"),
-        (2, 2, 0.05, "scatter_gather"),
+        (2, 2, 0.05, "all_gather"),
     ],
 )
 def test_a_job_of_another_size_goes_on_with_all_that_was_not_sent(
@@ -234,8 +231,10 @@ def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert len([r for r in caplog.records if "what fits" in r.getMessage()]) == 1
 
 
-@pytest.mark.parametrize("kind", [keras.callbacks.BackupAndRestore, tf_gc.keras.BackupAndRestore])
-@pytest.mark.parametrize("saved", ["stock", "none"])
+@pytest.mark.parametrize(
+    ("saved", "kind"),
+    [("stock", keras.callbacks.BackupAndRestore), ("none", tf_gc.keras.BackupAndRestore)],
+)
 def test_a_backup_of_uncompressed_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type, saved: str
 ) -> None:
@@ -304,7 +303,7 @@ def test_after_a_restart_backups_of_batches_know_their_epoch(tmp_path: Path) -> 
     assert list(resume(compressed_strategy(), tmp_path).states) == [2, 3]
 
 
-@pytest.mark.parametrize("save_freq", ["epoch", 100, False])
+@pytest.mark.parametrize("save_freq", ["epoch", False])
 @pytest.mark.usefixtures("default_sigterm")
 def test_sigterm_saves_after_the_step_and_stops(tmp_path: Path, save_freq: Any) -> None:
     strategy = compressed_strategy()
@@ -334,7 +333,7 @@ def test_a_program_keeps_its_own_handler(tmp_path: Path) -> None:
     signal.signal(signal.SIGTERM, handler)
     backup = tf_gc.keras.BackupAndRestore(tmp_path)
     model = make(compressed_strategy())
-    assert list(train(model, backup, (1, 0), sigterm).states) == [0, 1, 2, 3]
+    assert list(train(model, backup, (1, 0), sigterm, epochs=2).states) == [0, 1]
     assert calls == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is handler
     assert not backup.preempted
