@@ -65,8 +65,7 @@ def assert_one_model(strategy: tf.distribute.Strategy, model: keras.Model) -> No
     np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("build", [normalized, renormalized])
-@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize(("replicas", "build"), [(2, renormalized), (4, normalized)])
 def test_statistics_are_the_same_on_all_replicas_after_fit(replicas: int, build: Any) -> None:
     strategy = compressed.compressed_strategy(replicas)
     assert_one_model(strategy, fit(strategy, build))
