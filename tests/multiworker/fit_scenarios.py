@@ -121,26 +121,35 @@ def fits(name: str, rows: int, only: Sequence[str] = ()) -> Results:
     return {case: run() for case, run in cases.items() if not only or case in only}
 
 
-def clips(name: str, after_sum: bool = False) -> Results:
-    """Trains with each kind of clipping: weights, by the kind and by what else there is."""
-    strategy = strategy_named(name, **({"clip_after_sum": True} if after_sum else {}))
+def clips(name: str, *after_sum: bool) -> list[Results]:
+    """Trains with each kind of clipping: weights, by the kind.
+
+    Args:
+      name: of the strategy.
+      after_sum: for each of the results that are returned, `clip_after_sum` of the strategy; the
+        default strategy, which has none, gives one.
+    """
     clipping = ({"clipnorm": 0.05}, {"global_clipnorm": 0.1}, {"clipvalue": 0.005})
-    around: dict[str, tuple[Results, Results]] = {
-        "plain": ({}, {}),
-        "both": ({"gradient_accumulation_steps": 2}, {"steps_per_execution": 3}),
-    }
-    results = {}
-    for kind in clipping:
-        for way, (of_optimizer, of_compile) in around.items():
+    around = ({}, {"gradient_accumulation_steps": 2}, {"gradient_accumulation_steps": 2})
+    results = []
+    for arguments in [{"clip_after_sum": value} for value in after_sum] or [{}]:
+        strategy = strategy_named(name, **arguments)
+        weights = {}
+        for kind, of_optimizer in zip(clipping, around, strict=True):
+            of_compile = {"steps_per_execution": 3} if of_optimizer else {}
             model = make_model(strategy, optimizer={**kind, **of_optimizer}, **of_compile)
             model.fit(X, Y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
-            results[f"{next(iter(kind))}, {way}"] = model.get_weights()
+            weights[next(iter(kind))] = model.get_weights()
+        results.append(weights)
     return results
 
 
-def sizes_that_differ(name: str) -> Results:
-    """Trains with more data on the first worker than on the others."""
-    strategy = strategy_named(name)
+def sizes_that_differ(*names: str) -> list[Results]:
+    """Trains with more data on the first worker than on the others, under each strategy."""
+    return [_sizes_that_differ(strategy_named(name)) for name in names]
+
+
+def _sizes_that_differ(strategy: tf.distribute.Strategy) -> Results:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
