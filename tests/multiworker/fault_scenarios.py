@@ -113,7 +113,7 @@ def idle_reset_then_slow(port: int, params: Any, rate: float) -> Report:
         return fault
 
     faults = {1: ordering("reset"), QUIET: ordering("rate")}
-    return _steps(params, 30, faults, QUIET + 2)
+    return _steps(params, 30, faults, QUIET + 1)
 
 
 def stall(port: int, params: Any, timeout_seconds: float | None) -> Report:
