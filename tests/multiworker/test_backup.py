@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,17 @@ def test_two_kills_in_each_of_six_rounds_cost_no_accuracy(tmp_path: Path) -> Non
     assert resumed[0]["accuracy"] == pytest.approx(quiet[0]["accuracy"], abs=0.02)
 
 
-@pytest.mark.parametrize("told", [[0], [1], [0, 1]])
+def assert_stopped_together(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        assert report["preempted"]
+        assert report["left"]
+        assert report["steps"] == reports[0]["steps"] > 0
+        assert report["missing"] < ROUNDING
+        assert report["seconds"] < 15
+
+
+# The next test tells worker 0 alone.
+@pytest.mark.parametrize("told", [[1], [0, 1]])
 def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
     tmp_path: Path, told: list[int]
 ) -> None:
@@ -49,12 +60,7 @@ def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
     # All at once: a signal that comes when `fit` has returned ends the process, as it should.
     signals = dict.fromkeys(told, (20, 0.0, signal.SIGTERM))
     stopped = cluster.values("backup_scenarios:train", folder, 100_000, signals, 0.002, False)
-    for report in stopped:
-        assert report["preempted"]
-        assert report["left"]
-        assert report["steps"] == stopped[0]["steps"] > 0
-        assert report["missing"] < ROUNDING
-        assert report["seconds"] < 15
+    assert_stopped_together(stopped)
     epoch = stopped[0]["steps"] // STEPS_PER_EPOCH
     resumed = cluster.values("backup_scenarios:train", folder, epoch + 2, {})
     for report in resumed:
@@ -71,6 +77,7 @@ def test_a_job_of_fewer_workers_goes_on(tmp_path: Path) -> None:
     stopped = cluster.values(
         "backup_scenarios:train", folder, 100_000, signals, 0.002, workers=2, devices=2
     )
+    assert_stopped_together(stopped)
     epochs = stopped[0]["steps"] // STEPS_PER_EPOCH + 2
     alone = cluster.values("backup_scenarios:train", folder, epochs, {}, workers=1, devices=2)
     assert alone[0]["start"] == stopped[0]["steps"]

@@ -29,7 +29,7 @@ ONE_BIT = {"type": "1bit", "bypass_size": 0, "warm_up": False}
         ),
         pytest.param(
             *(2, 2),
-            [{**AUTO, "plan": "hierarchical"}, {**FIXED, "plan": "hierarchical"}],
+            [{**AUTO, "plan": "hierarchical"}],
             [{**ONE_BIT, "plan": "hierarchical"}],
             id="hierarchical",
         ),
@@ -49,5 +49,5 @@ def test_two_runs_end_with_the_same_weights_and_residuals(
     )
     assert first == second
     assert first == first[:1] * workers
-    for digests in first[0].values():
-        assert len(set(digests)) == len(digests) > 0  # that codecs differ: it is no constant
+    digests = [digest for of_mode in first[0].values() for digest in of_mode]
+    assert len(set(digests)) == len(default + op_determinism)  # codecs differ: it is no constant
