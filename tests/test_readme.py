@@ -32,5 +32,12 @@ def test_the_demo_ends_with_a_table() -> None:
     assert int(compressed[3].replace(",", "")) * 8 < int(stock[3].replace(",", ""))
 
 
+def test_the_demo_takes_a_threshold() -> None:
+    arguments = ["--seeds=1", "--epochs=2", "--batch-size=512", "--threshold=0.01"]
+    output = output_of(ROOT / "examples" / "digits.py", *arguments)
+    stock, compressed = (int(line.split()[4].replace(",", "")) for line in output.splitlines()[-2:])
+    assert stock > 12 * compressed  # two bits an element of every tensor
+
+
 def _readme() -> str:
     return (ROOT / "README.md").read_text()

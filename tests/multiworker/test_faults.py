@@ -120,7 +120,7 @@ def test_a_link_that_stands_still_is_an_error(timeout_seconds: float | None) -> 
 @pytest.mark.parametrize("victim", [0, 1])
 @again_after_a_crash
 def test_a_worker_stopped_for_longer_than_the_timeout_fails_like_the_others(victim: int) -> None:
-    timeout, short, long = 5.0, 2.0, 7.0
+    timeout, short, long = 6.0, 2.0, 9.0
     reports = run("stop", victim, AUTO, timeout, {1: short, QUIET: long})
     others = [report for index, report in enumerate(reports) if index != victim]
     assert_all_fail(others, STILL, timeout + 6)
