@@ -182,7 +182,7 @@ def draw(cells: list[dict[str, Any]], path: Path) -> None:
         axes.set_title(f"Auto: {title}")
         if max(values) > 3:
             axes.set_xscale("log")
-            axes.set_xlim(left=0.5)
+            axes.set_xlim(0.5, 30)
             ticks = [0.5, 1, 2, 5, 10, 20]
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.minorticks_off()

@@ -1,7 +1,8 @@
 """The two pictures at the top of the README, drawn from results that are recorded already.
 
 Measures nothing. The first picture shows the time of a step by the rate of the links, stock
-strategy against tf_gc; it is drawn from results/network_*.json, which network.py writes. The second
+strategy against tf_gc's default, with the wire that it chooses between hosts of that rate; it is
+drawn from results/network_*.json, which network.py writes. The second
 shows perplexity over steps, without and with compression, and the difference between the two; it
 is drawn from results/quality_runs.jsonl, which quality.py writes. Each picture names its sources.
 
@@ -15,6 +16,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 import report
+
+from tf_gc.reduction.wire import COMPACT, COMPACT_BELOW, PACKED
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -35,10 +38,10 @@ STYLE = {
 
 # The file of each model, by the title of its panel. All have two workers.
 STEP_TIME = {
-    "MLP": "network_mlp",
-    "VGG-like": "network_vgg",
-    "LSTM language model": "network_lstm",
-    "ResNet-20": "network_resnet",
+    "MLP": "network_mlp_peers",
+    "VGG-like": "network_vgg_peers",
+    "LSTM language model": "network_lstm_peers",
+    "ResNet-20": "network_resnet_wires",
 }
 RATES = {"100mbit": (0.1, "100 Mbit/s"), "1gbit": (1, "1 Gbit/s"), "10gbit": (10, "10 Gbit/s")}
 
@@ -52,6 +55,12 @@ LINES = {
 
 def load(name: str) -> Any:
     return json.loads((report.RESULTS / f"{name}.json").read_text())
+
+
+def default_mode(rate: str) -> str:
+    """Returns the mode of network.py that `compression_params=None` is over links of a rate."""
+    wire = COMPACT if 1e9 * RATES[rate][0] < COMPACT_BELOW else PACKED
+    return f"default:{wire}"
 
 
 def draw_step_time() -> Any:
@@ -86,9 +95,11 @@ def draw_step_time() -> Any:
 def _step_time_panel(axes: Any, title: str, result: Any) -> None:
     rates = result["workers"]["2"]["rates"]
     places = [RATES[rate][0] for rate in rates]
+    modes = {mode: dict.fromkeys(rates, mode) for mode in ("stock", "alone")}
+    modes["default"] = {rate: default_mode(rate) for rate in rates}
     milliseconds = {
-        mode: [1e3 * rates[rate]["modes"][mode]["seconds"] for rate in rates]
-        for mode in ("stock", "default", "alone")
+        name: [1e3 * rates[rate]["modes"][mode]["seconds"] for rate, mode in by_rate.items()]
+        for name, by_rate in modes.items()
     }
     axes.fill_between(
         places, milliseconds["default"], milliseconds["stock"], color=ORANGE, alpha=0.1
@@ -99,7 +110,7 @@ def _step_time_panel(axes: Any, title: str, result: Any) -> None:
     for place, rate, stock, mine in zip(
         places, rates, milliseconds["stock"], milliseconds["default"], strict=True
     ):
-        faster = 1 / rates[rate]["modes"]["default"]["of_stock"]
+        faster = 1 / rates[rate]["modes"][default_mode(rate)]["of_stock"]
         # In the middle of the gap or, where that is too narrow for text, above it.
         narrow = faster < 2
         axes.text(
