@@ -12,9 +12,9 @@ COMPACT = "compact"
 
 WIRES = (PACKED, COMPACT)
 
-# In bits per second: where the hosts send more slowly than this, the compact wire saves more time
-# than it takes.
-COMPACT_BELOW = 0.6e9
+# In bits per second, as `Network.rate` measures them: where the hosts send more slowly than this,
+# the compact wire saves more time than it takes (docs/decisions/compact-wire.md).
+COMPACT_BELOW = 1.0e9
 
 
 @dataclasses.dataclass(frozen=True)
