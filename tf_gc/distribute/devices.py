@@ -1,7 +1,5 @@
 """Whether the native ops can run on the devices of a strategy."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from tf_gc.ops._library import how_to_build
@@ -13,30 +11,6 @@ _HOW_TO_BUILD_FOR_GPUS = (
     "The build needs nvcc: put it on PATH or set CUDA_HOME to its toolkit, and set TF_GC_CUDA=1, "
     "with which a build that cannot use it fails. "
 )
-
-
-def check_exist(devices: Sequence[str]) -> None:
-    """Raises ValueError if a device does not exist; TensorFlow's strategies would wait for ever.
-
-    Args:
-      devices: the devices of a strategy in this process. In a graph for a Session they are those of
-        the Session, and nothing is checked.
-    """
-    if not tf.executing_eagerly():
-        return
-    existing = [device.name for device in tf.config.list_logical_devices()]
-    known = {_kind_and_number(name) for name in existing}
-    missing = [device for device in devices if _kind_and_number(device) not in known]
-    if missing:
-        raise ValueError(
-            f"the devices {missing} do not exist here: TensorFlow has {existing}. To make several "
-            "of one, call tf.config.set_logical_device_configuration before anything else"
-        )
-
-
-def _kind_and_number(device: str) -> tuple[str | None, int | None]:
-    spec = tf.DeviceSpec.from_string(device)
-    return spec.device_type, spec.device_index
 
 
 def check_devices(params: CompressionParams, network: Network) -> None:

@@ -14,7 +14,6 @@ from tf_gc.distribute.compressed_strategy import (
     layer_state,
     require_libraries,
 )
-from tf_gc.distribute.devices import check_exist
 from tf_gc.distribute.layer_state import RunsReplicas
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.reduction.group import LocalNetwork
@@ -64,8 +63,8 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
 
         Raises:
           ValueError: if `compression_params` has an unknown type, key or value,
-            `average_layer_state` or `clip_after_sum` is of another type, a device does not exist,
-            or the native ops were not built for the devices.
+            `average_layer_state` or `clip_after_sum` is of another type, or the native ops were not
+            built for the devices.
           TypeError: if `compression_params` or `cross_device_ops` is of another type.
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
@@ -98,7 +97,6 @@ class _CompressedMirroredExtended(RunsReplicas, _compat.MirroredExtended):
         cross_device_ops: tf.distribute.CrossDeviceOps | None,
     ) -> None:
         super().__init__(strategy, devices=devices, cross_device_ops=cross_device_ops)
-        check_exist(self.worker_devices)
         self._cross_device_ops: tf.distribute.CrossDeviceOps
         self.compressed_all_reduce = CompressedAllReduce(params, self._cross_device_ops)
         self.compressed_all_reduce.connect(LocalNetwork(self.worker_devices))
