@@ -36,6 +36,20 @@ struct SegmentBits {
 // Words that a row may add, and that may be written beyond its last one.
 constexpr int64_t kRowWords = kCoderLanes;
 
+// Segments that are decoded in turns, a row of each: a lane waits for its
+// lookup most of the time, and one segment has too few lanes to make use of
+// that time.
+constexpr int kTogether = 2;
+
+// Rows of a segment that are to be decoded.
+struct CodedRows {
+  const uint16_t* first;  // word
+  const uint16_t* end;    // of the words that are left
+  uint32_t states[kCoderLanes];
+  int64_t rows;
+  uint8_t* bytes;  // where the rows go
+};
+
 struct CompactFunctions {
   // Counts the bytes of the nonzero maps of every kSampledBlocks-th block.
   void (*count)(Codec codec, const uint8_t* codes, int64_t blocks,
@@ -54,12 +68,10 @@ struct CompactFunctions {
   // word goes; there is room for kRowWords more than that.
   uint16_t* (*code)(const CodingTable& table, const uint8_t* bytes,
                     int64_t rows, uint32_t* states, uint16_t* words);
-  // Decodes rows of bytes, from the first to the last. The words are those
-  // between `first` and `end`, kStateWords more follow. Returns the end of the
-  // words that are left, null if there are too few.
-  const uint16_t* (*decode)(const DecodingTable& table, const uint16_t* first,
-                            const uint16_t* end, int64_t rows, uint32_t* states,
-                            uint8_t* bytes);
+  // Decodes the rows of `count` segments, which are from 1 to kTogether, from
+  // the first row to the last. False if there are too few words.
+  bool (*decode)(const DecodingTable& table, int count,
+                 CodedRows* const* segments);
 };
 
 const CompactFunctions& ScalarCompactFunctions();

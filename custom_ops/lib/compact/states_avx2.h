@@ -86,26 +86,24 @@ inline int CodeStates(const uint32_t* entries, const uint8_t* symbols,
   const uint32_t lanes = Lanes(full);
   StoreLow16(Move(*x, kLaneMoves.down[lanes]), words);
   const __m256i y = _mm256_blendv_epi8(*x, _mm256_srli_epi32(*x, 16), full);
-  // The quotient is below 2^20. With this reciprocal, good to 2^-21, it is at
-  // most one off.
+  // The quotient is below 2^20. A reciprocal that is too small, by 2^-23 to
+  // 2^-20 after all roundings, makes it right or one too small.
   const __m256 divisor = _mm256_cvtepi32_ps(frequency);
   const __m256 rough = _mm256_rcp_ps(divisor);
-  const __m256 reciprocal = _mm256_mul_ps(
-      rough,
-      _mm256_sub_ps(_mm256_set1_ps(2.0f), _mm256_mul_ps(divisor, rough)));
-  __m256i quotient =
+  const __m256 reciprocal =
+      _mm256_mul_ps(rough, _mm256_sub_ps(_mm256_set1_ps(2.0f - 0x1p-21f),
+                                         _mm256_mul_ps(divisor, rough)));
+  const __m256i quotient =
       _mm256_cvttps_epi32(_mm256_mul_ps(FloatOfUnsigned(y), reciprocal));
   const __m256i rest =
       _mm256_sub_epi32(y, _mm256_mullo_epi32(quotient, frequency));
-  quotient = _mm256_add_epi32(quotient, _mm256_srai_epi32(rest, 31));
-  const __m256i below = _mm256_cmpgt_epi32(frequency, rest);
-  quotient = _mm256_add_epi32(quotient,
-                              _mm256_andnot_si256(below, _mm256_set1_epi32(1)));
-  // quotient * 2^kFrequencyBits + y % frequency + start
+  const __m256i next = _mm256_add_epi32(
+      _mm256_add_epi32(_mm256_slli_epi32(quotient, kFrequencyBits), start),
+      rest);
   const __m256i others =
       _mm256_sub_epi32(_mm256_set1_epi32(kFrequencySum), frequency);
-  *x = _mm256_add_epi32(_mm256_add_epi32(y, start),
-                        _mm256_mullo_epi32(quotient, others));
+  *x = _mm256_add_epi32(
+      next, _mm256_andnot_si256(_mm256_cmpgt_epi32(frequency, rest), others));
   return _mm_popcnt_u32(lanes);
 }
 

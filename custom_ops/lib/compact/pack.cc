@@ -1,36 +1,19 @@
-// Packs and unpacks segments, and what a message has around them.
-
-#include "custom_ops/lib/compact/compact.h"
+// Packs segments, and what a message has around them.
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/compact/processor.h"
-#include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/compact/segments.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 
 namespace tf_gc {
 namespace {
-
-// The blocks of a segment in a packed message.
-struct Blocks {
-  Codec codec;
-  int64_t count;
-  int64_t code_bytes;   // of all
-  int64_t scale_bytes;  // of all, 0 if there are none
-
-  Blocks(Codec c, int64_t blocks)
-      : codec(c),
-        count(blocks),
-        code_bytes(blocks * CodeBytes(c)),
-        scale_bytes(HasScales(c) ? blocks * kScaleBytes : 0) {}
-};
 
 constexpr int64_t kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
 constexpr int64_t kScaleRows = kSegmentBlocks / kCoderLanes;
@@ -59,11 +42,6 @@ uint8_t* Append(const void* from, int64_t bytes, uint8_t* to) {
   return Pad(to, bytes);
 }
 
-struct Tables {
-  uint16_t map[kMapSymbols];
-  uint16_t scale[kScaleSymbols];
-};
-
 // Counts the symbols of a part of the blocks.
 Tables CountSymbols(Codec codec, const MessageLayout& layout,
                     const uint8_t* message) {
@@ -88,14 +66,6 @@ struct Coder {
   CodingTable scale;
 
   explicit Coder(const Tables& tables)
-      : map(tables.map, kMapSymbols), scale(tables.scale, kScaleSymbols) {}
-};
-
-struct Decoder {
-  DecodingTable map;
-  DecodingTable scale;
-
-  explicit Decoder(const Tables& tables)
       : map(tables.map, kMapSymbols), scale(tables.scale, kScaleSymbols) {}
 };
 
@@ -167,80 +137,6 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   return header;
 }
 
-// Reads a segment of the size that its header says, and up to 8 bytes more.
-// False if it is broken.
-bool UnpackSegment(const Decoder& decoder, const Blocks& blocks,
-                   const SegmentHeader& header, const uint8_t* from,
-                   uint8_t* codes, uint8_t* scales) {
-  if (header.words == 0) {
-    std::memcpy(codes, from, static_cast<size_t>(blocks.code_bytes));
-    if (blocks.scale_bytes > 0) {
-      std::memcpy(scales, from + blocks.code_bytes,
-                  static_cast<size_t>(blocks.scale_bytes));
-    }
-    return header.nonzeros == 0 && header.lowest == 0;
-  }
-  const SegmentLayout layout = LayoutOf(blocks.codec, blocks.count, header);
-  if (header.words < kStateWords) return false;
-  const uint16_t* const words = reinterpret_cast<const uint16_t*>(from);
-  const uint16_t* end = words + header.words - kStateWords;
-  uint32_t states[kCoderLanes];
-  std::memcpy(states, end, sizeof states);
-  uint8_t map[kSegmentBlocks * kMapBytes];
-  const auto& functions = ActiveCompactFunctions();
-  end = functions.decode(decoder.map, words, end, layout.map_rows, states, map);
-  if (end == nullptr) return false;
-  if (blocks.scale_bytes > 0) {
-    uint8_t high[kSegmentBlocks];
-    end = functions.decode(decoder.scale, words, end, layout.scale_rows, states,
-                           high);
-    if (end == nullptr) return false;
-    const uint8_t* const low = from + layout.scales_offset;
-    for (int64_t i = 0; i < blocks.count; ++i) {
-      scales[2 * i] = low[i];
-      scales[2 * i + 1] = high[i];
-    }
-  }
-  const bool complete =
-      end == words &&
-      std::all_of(states, states + kCoderLanes,
-                  [](uint32_t state) { return state == kLowestState; });
-  const int64_t map_bytes = blocks.count * kMapBytes;
-  if (!complete ||
-      functions.count_either(map, map, map_bytes) != header.nonzeros) {
-    return false;
-  }
-  const int64_t bits = BytesOfBits(header.nonzeros);
-  const int planes = MagnitudeBits(blocks.codec) - 1;
-  const uint8_t* const first_plane = from + layout.planes_offset;
-  const SegmentBits parts = {
-      map,
-      from + layout.signs_offset,
-      {first_plane, first_plane + (planes > 1 ? bits : 0)},
-      from + layout.lowest_offset};
-  const int64_t above =
-      planes == 0 ? 0
-                  : functions.count_either(parts.planes[0],
-                                           parts.planes[planes - 1], bits);
-  if (above != header.lowest) return false;
-  functions.join(blocks.codec, parts, blocks.count, codes);
-  return true;
-}
-
-// Where the blocks of a segment are in a message.
-struct SegmentOf {
-  Blocks blocks;
-  int64_t codes_offset;
-  int64_t scales_offset;
-
-  SegmentOf(Codec codec, const MessageLayout& layout, int64_t segment)
-      : blocks(codec, BlocksInSegment(layout.blocks, segment)),
-        codes_offset(layout.codes_offset +
-                     segment * kSegmentBlocks * layout.code_bytes),
-        scales_offset(layout.scales_offset +
-                      segment * kSegmentBlocks * kScaleBytes) {}
-};
-
 int64_t CopyMessage(const MessageLayout& layout, const uint8_t* message,
                     uint8_t* compact) {
   std::memcpy(compact, message, static_cast<size_t>(layout.size));
@@ -299,62 +195,6 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
   std::memcpy(compact + kSegmentsOffset, headers.data(),
               headers.size() * sizeof(SegmentHeader));
   return bytes;
-}
-
-bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
-            int64_t size, uint8_t* message, const RunTasks& run) {
-  MessageHeader header;
-  if (size < static_cast<int64_t>(sizeof header)) return false;
-  std::memcpy(&header, compact, sizeof header);
-  if (header.magic == kWireMagic) {
-    if (size < layout.size) return false;
-    std::memcpy(message, compact, static_cast<size_t>(layout.size));
-    return true;
-  }
-  const int64_t start = SegmentsStart(layout.blocks);
-  // A packed message is smaller. One without any segment is not.
-  const int64_t most = std::min(size, layout.size - kMessageAlignment);
-  if (header.magic != kCompactMagic || header.blocks != layout.blocks ||
-      header.codec != static_cast<uint8_t>(codec) ||
-      CompactBytes(start) > most) {
-    return false;
-  }
-  Tables tables;
-  std::memcpy(tables.map, compact + kMapTableOffset, sizeof tables.map);
-  std::memcpy(tables.scale, compact + kScaleTableOffset, sizeof tables.scale);
-  if (!AreFrequencies(tables.map, kMapSymbols) ||
-      !AreFrequencies(tables.scale, kScaleSymbols)) {
-    return false;
-  }
-  const int64_t segments = NumSegments(layout.blocks);
-  std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
-  std::memcpy(headers.data(), compact + kSegmentsOffset,
-              headers.size() * sizeof(SegmentHeader));
-  std::vector<int64_t> starts(static_cast<size_t>(segments));
-  int64_t end = start;
-  for (int64_t i = 0; i < segments; ++i) {
-    const int64_t blocks = BlocksInSegment(layout.blocks, i);
-    const size_t n = static_cast<size_t>(i);
-    starts[n] = end;
-    end += SegmentBytes(codec, blocks, headers[n]);
-    if (headers[n].reserved != 0 || CompactBytes(end) > most) return false;
-  }
-  const auto decoder = std::make_unique<Decoder>(tables);
-  std::atomic<bool> whole = true;
-  run(segments, [&](int64_t i) {
-    const size_t n = static_cast<size_t>(i);
-    const SegmentOf segment(codec, layout, i);
-    if (!UnpackSegment(*decoder, segment.blocks, headers[n],
-                       compact + starts[n], message + segment.codes_offset,
-                       message + segment.scales_offset)) {
-      whole.store(false, std::memory_order_relaxed);
-    }
-  });
-  header.magic = kWireMagic;
-  std::memcpy(message, &header, sizeof header);
-  std::memset(message + layout.padding_offset, 0,
-              static_cast<size_t>(layout.size - layout.padding_offset));
-  return whole;
 }
 
 }  // namespace tf_gc

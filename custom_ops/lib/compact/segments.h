@@ -1,0 +1,48 @@
+// What packing and unpacking a message have in common. Internal to the library.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_SEGMENTS_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_SEGMENTS_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/wire/compact_wire.h"
+
+namespace tf_gc {
+
+// The blocks of a segment in a packed message.
+struct Blocks {
+  Codec codec;
+  int64_t count;
+  int64_t code_bytes;   // of all
+  int64_t scale_bytes;  // of all, 0 if there are none
+
+  Blocks(Codec c, int64_t blocks)
+      : codec(c),
+        count(blocks),
+        code_bytes(blocks * CodeBytes(c)),
+        scale_bytes(HasScales(c) ? blocks * kScaleBytes : 0) {}
+};
+
+// Where the blocks of a segment are in a message.
+struct SegmentOf {
+  Blocks blocks;
+  int64_t codes_offset;
+  int64_t scales_offset;
+
+  SegmentOf(Codec codec, const MessageLayout& layout, int64_t segment)
+      : blocks(codec, BlocksInSegment(layout.blocks, segment)),
+        codes_offset(layout.codes_offset +
+                     segment * kSegmentBlocks * layout.code_bytes),
+        scales_offset(layout.scales_offset +
+                      segment * kSegmentBlocks * kScaleBytes) {}
+};
+
+// The frequencies of a message's symbols.
+struct Tables {
+  uint16_t map[kMapSymbols];
+  uint16_t scale[kScaleSymbols];
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_SEGMENTS_H_
