@@ -50,10 +50,40 @@ class Nothing(Measurement):
         pass
 
 
+class TimedMonitor(tf_gc.keras.CompressionMonitor):
+    """Adds up the processor seconds of all that Keras calls while it trains."""
+
+    seconds = 0.0
+
+    def _timed(self, call: Callable[..., None], *arguments: Any) -> None:
+        start = time.process_time()
+        call(*arguments)
+        self.seconds += time.process_time() - start
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._timed(super().on_train_begin, logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._timed(super().on_epoch_begin, epoch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._timed(super().on_train_batch_end, batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._timed(super().on_epoch_end, epoch, logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._timed(super().on_train_end, logs)
+
+
 def trainer(
     options: argparse.Namespace, record: bool, every: int = 100, monitor: bool = False
-) -> Callable[[], list[tuple[float, float]]]:
-    """Returns a function that trains an epoch, and gives seconds and CPU seconds of a step."""
+) -> Callable[[], list[tuple[float, ...]]]:
+    """Returns a function that trains an epoch.
+
+    It gives the seconds and processor seconds of a step, and those processor seconds that the
+    callback took.
+    """
     keras.utils.set_random_seed(1)
     strategy = tf_gc.CompressedMirroredStrategy(
         [f"CPU:{i}" for i in range(options.replicas)], tf_gc.Quantized(warm_up=False)
@@ -73,15 +103,18 @@ def trainer(
     x = random.random((samples, INPUTS), dtype=np.float32)
     y = random.integers(CLASSES, size=samples)
     folder = tempfile.mkdtemp()
-    callbacks = [tf_gc.keras.CompressionMonitor(folder, every, per_variable=True)] * monitor
+    callbacks = [TimedMonitor(folder, every, per_variable=True)] * monitor
     trainer.parameters = model.count_params()  # type: ignore[attr-defined]
     trainer.strategy = strategy  # type: ignore[attr-defined]
 
-    def epoch() -> list[tuple[float, float]]:
+    def epoch() -> list[tuple[float, ...]]:
         start, processor = time.perf_counter(), time.process_time()
         model.fit(x, y, options.batch_size, 1, 0, callbacks, shuffle=False)
         passed = time.perf_counter() - start, time.process_time() - processor
-        return [(passed[0] / options.steps, passed[1] / options.steps)]
+        monitoring = sum(callback.seconds for callback in callbacks)
+        for callback in callbacks:
+            callback.seconds = 0.0
+        return [tuple(seconds / options.steps for seconds in (*passed, monitoring))]
 
     epoch()  # traces
     return epoch
@@ -189,7 +222,10 @@ def main() -> None:
     rounds = report.alternate(runs, options.rounds)  # type: ignore[arg-type]
     parameters = trainer.parameters  # type: ignore[attr-defined]
     print(f"\n{parameters:,} parameters, {2 * options.layers + 2} variables, {options}")
-    print(f"{'':22}{'ms a step':>10}{'ratio':>8}{'CPU ms':>10}{'ratio':>8}   (medians)")
+    print(
+        f"{'':22}{'ms a step':>10}{'ratio':>8}{'CPU ms':>10}{'ratio':>8} {'quartiles':16}"
+        "callback, CPU ms   (medians)"
+    )
     table = {}
     for name, results in rounds.items():
         row: dict[str, Any] = {}
@@ -197,11 +233,19 @@ def main() -> None:
             mine = [result[0][i] for result in results]  # type: ignore[index]
             base = [result[0][i] for result in rounds["nothing recorded"]]  # type: ignore[index]
             ratios = [a / b for a, b in zip(mine, base, strict=True)]
-            row |= {kind: statistics.median(mine), f"{kind}_ratio": statistics.median(ratios)}
+            low, _, high = statistics.quantiles(ratios, n=4)
+            row |= {
+                kind: statistics.median(mine),
+                f"{kind}_ratio": statistics.median(ratios),
+                f"{kind}_ratio_quartiles": [low, high],
+            }
+        row["callback_cpu_seconds"] = statistics.median(r[0][2] for r in results)  # type: ignore[index]
         table[name] = row
         print(
             f"{name:22}{1e3 * row['seconds']:10.2f}{row['seconds_ratio']:8.3f}"
             f"{1e3 * row['cpu_seconds']:10.2f}{row['cpu_seconds_ratio']:8.3f}"
+            " {:.3f} to {:.3f} ".format(*row["cpu_seconds_ratio_quartiles"])
+            + f"{1e3 * row['callback_cpu_seconds']:15.4f}"
         )
     alone = parts(trainer.strategy)  # type: ignore[attr-defined]
     for variables in (8, 32):
