@@ -66,8 +66,8 @@ class TimedMonitor(tf_gc.keras.CompressionMonitor):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._timed(super().on_epoch_begin, epoch, logs)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._timed(super().on_train_batch_end, batch, logs)
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._timed(super().on_train_batch_begin, batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._timed(super().on_epoch_end, epoch, logs)

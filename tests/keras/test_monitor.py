@@ -134,3 +134,10 @@ def test_bad_arguments(arguments: dict[str, Any], error: str) -> None:
 def test_nothing_is_nan(tmp_path: Path) -> None:
     found, _, _ = monitored(tmp_path)
     assert all(np.isfinite(list(values.values())).all() for values in found.values())
+
+
+def test_keras_does_not_wait_for_each_step_for_its_sake() -> None:
+    # Keras looks for callbacks that have this method, and then reads the metrics of every step.
+    ours, nobodys = tf_gc.keras.CompressionMonitor, keras.callbacks.Callback
+    assert ours.on_train_batch_end is nobodys.on_train_batch_end
+    assert ours.on_batch_end is nobodys.on_batch_end

@@ -91,12 +91,13 @@ class CompressionMonitor(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._batches = 0
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    # Not `on_train_batch_end`: Keras waits for every step of a model with such a callback.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._strategy is None:
             return
         # With steps_per_execution, batches in between are not announced.
-        self._since_look += batch + 1 - self._batches
-        self._batches = batch + 1
+        self._since_look += batch - self._batches
+        self._batches = batch
         if self._since_look >= self.every:
             self._look()
 
