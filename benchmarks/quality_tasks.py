@@ -95,6 +95,19 @@ def _of_words(make_model: Callable[[], keras.Model], epochs: int) -> Task:
     )
 
 
+def _of_pictures(load: Callable[[], data.Data]) -> Task:
+    return Task(
+        load,
+        models.make_large_cnn,
+        cross_entropy,
+        ERROR_RATE,
+        epochs=3,
+        batch_size=128,
+        evaluate_every=52,
+        test_batch=500,
+    )
+
+
 TASKS = {
     "MLP": _of_digits(models.make_mlp, 30),
     "CNN": _of_digits(models.make_cnn, 20),
@@ -111,16 +124,8 @@ TASKS = {
     "embeddings": Task(
         data.load_contexts, models.make_embeddings, cross_entropy, PERPLEXITY, 2, evaluate_every=42
     ),
-    "Fashion-MNIST": Task(
-        data.load_fashion,
-        models.make_large_cnn,
-        cross_entropy,
-        ERROR_RATE,
-        epochs=3,
-        batch_size=128,
-        evaluate_every=52,
-        test_batch=500,
-    ),
+    "MNIST": _of_pictures(data.load_mnist),
+    "Fashion-MNIST": _of_pictures(data.load_fashion),
     "Bible": Task(
         data.load_bible,
         models.make_large_lstm,
