@@ -13,11 +13,11 @@ talk over loopback, which is not shaped.
 Modes: `stock`; `alone`, which computes the same step on every worker and sends nothing; `none`,
 `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one.
 `default:all_gather` forces a plan, `default:compact` a wire, `default:compact:all_gather` both.
-Without a wire tf_gc chooses one by the rate that it measures when the workers start, so such modes
-start again over links of each rate. `Auto` begins its trial again there, before what is timed. The
-peers are PyTorch's DDP and its hooks; network_peers.py says how to install and name them, and they
-are not among the default modes. If a peer's job hangs or fails, table and JSON say so, and it is
-started again for the next round. Any other failure ends the run.
+Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
+are shaped; so name the wire that it would choose. `Auto` begins its trial again over links of each
+rate, before what is timed. The peers are PyTorch's DDP and its hooks; network_peers.py says how to
+install and name them, and they are not among the default modes. If a peer's job hangs or fails,
+table and JSON say so, and it is started again for the next round. Any other failure ends the run.
 """
 
 import argparse
@@ -73,12 +73,6 @@ def compression_params(mode: str) -> dict[str, Any] | None:
         )
     params = MODES[name]
     return {**params, **forced} if params else params
-
-
-def chooses_wire(mode: str) -> bool:
-    """Returns whether the strategy of a mode measures the links when it is made."""
-    params = compression_params(mode)
-    return params is not None and params["type"] in ("2bit", "quantized") and "wire" not in params
 
 
 def start_job(mode: str, options: argparse.Namespace, links: Network) -> Job:
@@ -154,8 +148,6 @@ def measure_rate(
 ) -> dict[str, Any]:
     """Measures all modes in alternation over links of one rate."""
     links.set_rate(rate)
-    for mode in filter(chooses_wire, options.modes):
-        jobs.end(mode)
     speed = network_links.bits_per_second(rate) or 8e9
     reached = jobs.get("stock").bits_per_second(max(1_000_000, round(0.5 * speed / 8)))
     print(f"{rate}: a TCP connection reaches {reached / 1e6:,.0f} Mbit/s", flush=True)
