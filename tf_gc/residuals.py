@@ -22,6 +22,19 @@ NOTHING_COMPRESSED = "nothing is compressed now"
 NOT_LIFTED = {"experimental_enable_variable_lifting": False}
 
 
+class Zeros:
+    """An initial value that is the same wherever it is made, so that no worker has to send it.
+
+    Workers of a stock strategy broadcast the initial value of each variable that is made under it.
+    """
+
+    def __init__(self, shape: tf.TensorShape) -> None:
+        self._shape = shape
+
+    def __call__(self) -> tf.Tensor:
+        return tf.zeros(self._shape)
+
+
 class CompressionState(tf.Module):
     """The residuals of a strategy, by variable.
 
@@ -72,8 +85,7 @@ class CompressionState(tf.Module):
     def warm_up_of(self, variable: tf.Variable) -> Any:
         """Returns the state of a warm-up, a mirrored float32 variable of shape [warm_up.SIZE].
 
-        The first call makes that variable. Under a strategy of several workers this is a
-        collective: all workers have to call it, for the same variables in the same order.
+        The first call makes that variable.
 
         Args:
           variable: the first of the distributed variables whose gradients are reduced together.
@@ -213,7 +225,7 @@ class CompressionState(tf.Module):
             if not hasattr(module, key):
                 with tf.init_scope(), variable.distribute_strategy.scope():
                     state = tf.Variable(
-                        lambda: tf.zeros(size),
+                        Zeros(tf.TensorShape([size])),
                         trainable=False,
                         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                         name=f"{key}.{what}",
@@ -228,10 +240,9 @@ class CompressionState(tf.Module):
 
     def _create(self, variable: tf.Variable) -> str:
         key = self._new_key(variable.name)
-        shape = variable.shape
         with tf.init_scope(), variable.distribute_strategy.scope():
             residual = tf.Variable(
-                lambda: tf.zeros(shape),
+                Zeros(variable.shape),
                 trainable=False,
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,

@@ -187,3 +187,17 @@ def options_are_honoured(addresses: list[str]) -> dict[str, Any]:
         time.sleep(12)
     result["waited"] = time.monotonic() - start
     return result
+
+
+def state_of_one_worker(worker: int) -> int:
+    """One worker makes a residual and what belongs to it; the others do not. Returns how many."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    with strategy.scope():
+        variable = tf.Variable(tf.ones([3, 5]))
+    state = strategy.compression_state
+    if strategy.cluster_resolver.task_id == worker:
+        made = [*state.residuals_of(variable)]
+        made += [*state.warm_up_of(variable).values, *state.trial_of(variable).values]
+        for component in made:
+            np.testing.assert_array_equal(component, tf.zeros_like(component))
+    return len(state.variables)

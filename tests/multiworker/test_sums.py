@@ -125,3 +125,9 @@ def test_workers_that_differ_all_say_so() -> None:
     assert errors[0] == errors[1]
     for text in ("worker 0", "threshold=0.5", "worker 1", "threshold=0.25"):
         assert text in errors[0]
+
+
+def test_a_worker_makes_residuals_without_the_others() -> None:
+    # They are zeros everywhere. To broadcast them would send as much as the model itself.
+    of_workers = cluster.values("scenarios:state_of_one_worker", 1, devices=2, limit=60)
+    assert of_workers == [0, 3]

@@ -23,6 +23,7 @@ from tf_gc.keras.flavour import is_variable
 from tf_gc.keras.private_files import PathT, private_path
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.reduction.group import LocalNetwork, Network
+from tf_gc.residuals import Zeros
 from tf_gc.workers import Workers
 
 
@@ -207,6 +208,16 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             count = sum((cpu.job, cpu.task) == (mine.job, mine.task) for cpu in everywhere)
             devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(count))
         return devices, kind
+
+    def _get_variable_creator_initial_value(
+        self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
+    ) -> Any:
+        # The base class broadcasts what the chief's first replica starts with.
+        if replica_id == 0 and isinstance(kwargs["initial_value"], Zeros):
+            return kwargs["initial_value"]
+        return super()._get_variable_creator_initial_value(
+            replica_id, device, primary_var, **kwargs
+        )
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         # Keras reduces whole batches, tuples among them; the base class takes one value.
