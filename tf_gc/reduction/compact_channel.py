@@ -1,7 +1,7 @@
 """The compact wire: a channel that packs messages before they travel."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -21,6 +21,9 @@ _ATTRIBUTE = "_tf_gc_lengths"
 
 # Messages may be longer than the longest of the step before by this part of it.
 _SLACK = 64
+
+# Sends tensors of one shape, for each member of this host, to the others.
+_Send: TypeAlias = Callable[[Sequence[tf.Tensor]], Sequence[Received]]
 
 
 def open_channel(
@@ -45,12 +48,11 @@ def open_channel(
 class CompactChannel(Channel):
     """Sends the messages of a codec through another channel, in compact form.
 
-    A collective takes tensors of one shape from all members. In an all-gather, all members send as
-    many words as the longest message of the step before had, and some more; if that was too few,
-    which all of them see by what they received, they send the rest. In an all-to-all and outside of
-    functions the members first tell each other how long their longest message is. What arrives is
-    unpacked: nobody who uses the channel sees a difference. Small messages, and sums that have no
-    compact form, are sent as they are.
+    A collective takes tensors of one shape from all members. All of them send as many words as the
+    longest message of the step before had, and some more; if that was too few, which all of them
+    see by what they received, they send the rest. Outside of functions the members first tell each
+    other how long their longest message is. What arrives is unpacked: nobody who uses the channel
+    sees a difference. Small messages, and sums that have no compact form, are sent as they are.
     """
 
     def __init__(self, channel: Channel, codec: Codec, lengths: "Lengths | None" = None) -> None:
@@ -76,14 +78,12 @@ class CompactChannel(Channel):
         return self._counted
 
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
-        self.count(messages[0], messages[0].shape[0] * (self.size - 1))
+        rows = messages[0].shape[0] * (self.size - 1)
+        self.count(messages[0], rows)
         if _is_small(messages[0]):
             return self._channel.all_gather(messages)
-        if self._lengths is not None and self._lengths.are_known(messages[0]):
-            received = self._gathered_as_before(messages)
-        else:
-            received = self._channel.all_gather(self._packed(messages))[0]
         # All members get the same, and only CPU devices, which share memory, have this channel.
+        (received,) = self._sent(messages, rows, lambda sent: self._channel.all_gather(sent)[:1])
         return [self._unpacked(received, messages[0])] * len(messages)
 
     def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
@@ -96,42 +96,60 @@ class CompactChannel(Channel):
         self.count(rows[0], self.size - 1)
         if _is_small(rows[0]):
             return self._channel.all_to_all(rows)
-        received = self._channel.all_to_all(self._packed(rows))
+        received = self._sent(rows, self.size - 1, self._channel.all_to_all)
         return [self._unpacked(mine, sent) for mine, sent in zip(received, rows, strict=True)]
 
-    def _gathered_as_before(self, messages: Sequence[tf.Tensor]) -> Received:
-        """Returns the compact messages of all members, sent in one collective if they fit."""
-        rows, words = messages[0].shape
-        assert self._lengths is not None
-        remembered = self._lengths.of_next(messages[0])
+    def _sent(self, messages: Sequence[tf.Tensor], rows: int, send: _Send) -> Sequence[Received]:
+        """Sends messages in compact form; returns what members of this host receive.
+
+        Args:
+          messages: int64 [n, words], for each member of this host.
+          rows: how many rows a member sends.
+          send: sends tensors of one shape; at least a row of each member reaches each other one.
+        """
+        if self._lengths is None or not self._lengths.are_known(messages[0]):
+            return send(self._packed(messages))
+        self._counted += _WORD_BYTES * rows
+        return self._sent_as_before(messages, self._lengths.of_next(messages[0]), send)
+
+    def _sent_as_before(
+        self, messages: Sequence[tf.Tensor], remembered: tf.Variable, send: _Send
+    ) -> Sequence[Received]:
+        """Sends as many words as the last time and, if they were too few, the rest.
+
+        Before each row goes the length of the sender's longest row. All members receive a row of
+        every member, and so know the length of the longest one of all.
+        """
+        n, words = messages[0].shape
         length = remembered.read_value()
         packed, heads = [], []
         for message in messages:
             with tf.device(message.device):
                 compact, lengths = self._codec.pack(message)
-                own = tf.repeat(tf.reduce_max(lengths), rows)[:, None]
+                own = tf.repeat(tf.reduce_max(lengths), n)[:, None]
                 packed.append(compact)
                 heads.append(tf.concat([own, compact[:, :length]], axis=1))
-        self._counted += _WORD_BYTES * rows * (self.size - 1)
-        received = tf.concat(self._channel.all_gather(heads)[0], axis=0)
-        longest = tf.reduce_max(received[:, 0])
+        received = [tf.concat(mine, axis=0) for mine in send(heads)]
+        longest = tf.reduce_max(received[0][:, 0])
+        starts = [mine[:, 1:] for mine in received]
 
-        def with_rest() -> tuple[tf.Tensor, tf.Tensor]:
+        def with_rest() -> tuple[list[tf.Tensor], tf.Tensor]:
             rest = []
             for compact in packed:
                 with tf.device(compact.device):
                     rest.append(compact[:, length:longest])
-            tails, sent = self._channel.counted_apart(lambda: self._channel.all_gather(rest))
-            whole = tf.concat([received[:, 1:], tf.concat(tails[0], axis=0)], axis=1)
+            ends, sent = self._channel.counted_apart(lambda: send(rest))
+            whole = [
+                tf.concat([start, tf.concat(end, axis=0)], axis=1)
+                for start, end in zip(starts, ends, strict=True)
+            ]
             return whole, tf.cast(sent, tf.int64)
 
-        whole, sent = tf.cond(
-            longest > length, with_rest, lambda: (received[:, 1:], tf.zeros([], tf.int64))
-        )
+        whole, sent = tf.cond(longest > length, with_rest, lambda: (starts, tf.zeros([], tf.int64)))
         self._channel.count_as_well(sent)
         more = longest + longest // _SLACK
         remembered.assign(tf.minimum(more, words), read_value=False)
-        return [whole]
+        return [[mine] for mine in whole]
 
     def _packed(self, messages: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the compact messages of this host's members, all members' as long as each other.
