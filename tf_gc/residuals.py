@@ -32,6 +32,7 @@ class Zeros:
         self._shape = shape
 
     def __call__(self) -> tf.Tensor:
+        """Returns float32 zeros of the shape."""
         return tf.zeros(self._shape)
 
 

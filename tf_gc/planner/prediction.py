@@ -118,7 +118,7 @@ class _Hosts:
 
 
 def _refuse(bucket: int, options: object) -> Channel:
-    raise NotImplementedError(f"the planner sends nothing: bucket {bucket}, {options!r}")
+    raise RuntimeError(f"the planner sends nothing: bucket {bucket}, {options!r}")
 
 
 def schedule_of(choice: Choice, gradients: Gradients, link: Link) -> Schedule:
