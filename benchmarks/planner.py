@@ -41,7 +41,13 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 FITTED = ("network_mlp", "network_resnet", "network_small")
-AFTERWARDS = ("network_vgg_small_batch", "network_lstm_small_batch")
+AFTERWARDS = (
+    "network_vgg_small_batch",
+    "network_lstm_small_batch",
+    "network_mlp_8_workers",
+    "network_mlp_workers",
+    "network_mlp_wires",
+)
 # In these files, sums of a scatter-gather were in one layer, which was the default then.
 ONE_LAYER = ("network_mlp_plans_auto", "network_mlp_4_workers")
 THREADS = 1
@@ -169,9 +175,7 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
         measured[task] = {
             "compute": dataclasses.asdict(compute),
             "gradients": {
-                "dense": [
-                    g and [g.variable, g.dtype.name, g.elements] for g in gradients.gradients
-                ],
+                "dense": [g and [g.path, g.dtype.name, g.elements] for g in gradients.gradients],
                 "sparse_bytes": gradients.sparse_bytes,
                 "state_bytes": gradients.state_bytes,
             },
@@ -191,7 +195,7 @@ class Predictor:
         self._compute = {name: Compute(**one["compute"]) for name, one in measured.items()}
         self._gradients = {
             name: Gradients(
-                tuple(g and Gradient(g[0], tf.as_dtype(g[1]), g[2]) for g in one["dense"]),
+                tuple(g and Gradient(g[0], tf.as_dtype(g[1]), (g[2],)) for g in one["dense"]),
                 tuple(one["sparse_bytes"]),
                 one["state_bytes"],
             )

@@ -10,7 +10,6 @@ from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_sec
 from tf_gc.reduction.group import Channel, Group, Network
 from tf_gc.reduction.plans import Plans
 from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
-from tf_gc.reduction.wire import COMPACT
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 
 # By the name of a plan: its collectives, and how many rounds of messages follow one another.
@@ -204,10 +203,6 @@ def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: 
     """Returns what sums a bucket."""
     elements, workers, plan = bucket.elements, link.workers, bucket.plan.name
     rounds, collectives = _ROUNDS[plan](workers), _COLLECTIVES[plan]
-    if bucket.wire == COMPACT:
-        # The workers first tell each other how long their messages are, in all-gathers.
-        rounds += collectives * (workers - 1)
-        collectives *= 2
     network = link.seconds(size, rounds, collectives)
     decode = cost.decode + workers * cost.add
     if plan == "scatter_gather":
