@@ -16,8 +16,8 @@ from tests import oracle, oracle_levels
 from tests.oracle import BLOCK_SIZE, Array
 
 HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
-SEGMENT = struct.Struct("<IIII")  # words, nonzeros, lowest, reserved
-MAGIC, COMPACT_MAGIC = 0x4347, 0x5A47
+SEGMENT = struct.Struct("<IIII")  # words, nonzeros, lowest, filled
+MAGIC, COMPACT_MAGIC = 0x4347, 0x3247
 
 LANES = 32
 FREQUENCY_BITS = 12
@@ -125,10 +125,16 @@ def frequencies(symbols: list[int], count: int) -> list[int]:
     return result
 
 
-def sampled(data: Array, blocks: int) -> list[int]:
-    """The bytes of every SAMPLED_BLOCKS-th block."""
-    symbols: list[int] = data.reshape(blocks, -1)[::SAMPLED_BLOCKS].reshape(-1).tolist()
+def sampled(data: Array, counted: Array) -> list[int]:
+    """The bytes of every SAMPLED_BLOCKS-th block, of those that are `counted`."""
+    rows = data.reshape(len(counted), -1)[::SAMPLED_BLOCKS]
+    symbols: list[int] = rows[counted[::SAMPLED_BLOCKS]].reshape(-1).tolist()
     return symbols
+
+
+def filled_blocks(form: Format, scales: Array, blocks: int) -> Array:
+    """Which blocks are not empty. `scales` has the bytes of the scales."""
+    return scales[1::2] > 0 if form.scaled else np.ones(blocks, bool)
 
 
 def rows_of(data: bytes) -> list[bytes]:
@@ -229,13 +235,16 @@ def pack_segment(form: Format, tables: Tables, codes: Array, scales: Array) -> t
     low, high = scales[::2], scales[1::2]
     if (signs[~nonzero] == 1).any() or (high >= SCALE_SYMBOLS).any():
         return plain
-    rows = [(tables.maps, rows_of(np.packbits(nonzero, bitorder="little").tobytes()))]
-    if form.scaled:
-        rows.append((tables.scales, rows_of(high.tobytes())))
+    maps = np.packbits(nonzero, bitorder="little").reshape(-1, BLOCK_SIZE // 8)
+    filled = filled_blocks(form, scales, len(maps))
+    if maps[~filled].any() or (form.scaled and low[~filled].any()):
+        return plain
+    rows = [(tables.scales, rows_of(high.tobytes()))] if form.scaled else []
+    rows.append((tables.maps, rows_of(maps[filled].tobytes())))
     words = code(rows)
     parts = [padded(np.array(words, "<u2").tobytes())]
     if form.scaled:
-        parts.append(padded(low.tobytes()))
+        parts.append(padded(low[filled].tobytes()))
     parts.append(bytes_of_bits(signs[nonzero]))
     parts += [bytes_of_bits(magnitudes[nonzero] >> bit & 1) for bit in range(1, form.bits - 1)]
     lowest = magnitudes[magnitudes > 1] & 1
@@ -243,7 +252,7 @@ def pack_segment(form: Format, tables: Tables, codes: Array, scales: Array) -> t
     coded = b"".join(parts)
     if len(coded) >= len(plain[1]):
         return plain
-    return SEGMENT.pack(len(words), nonzero.sum(), lowest.size, 0), coded
+    return SEGMENT.pack(len(words), nonzero.sum(), lowest.size, filled.sum()), coded
 
 
 def pack(codec: int, message: Array) -> Array:
@@ -256,14 +265,12 @@ def pack(codec: int, message: Array) -> Array:
     scales = message[start : start + form.scale_bytes(blocks)]
     if blocks == 0:
         return message
-    nonzero = form.numbers(codes)[0] > 0
+    maps = np.packbits(form.numbers(codes)[0] > 0, bitorder="little")
+    # Of a scale below zero the packer counts the magnitude.
+    high = sampled(scales[1::2] % SCALE_SYMBOLS, np.ones(blocks, bool)) if form.scaled else []
     tables = Tables(
-        frequencies(sampled(np.packbits(nonzero, bitorder="little"), blocks), MAP_SYMBOLS),
-        frequencies(
-            # Of a scale below zero the packer counts the magnitude.
-            [byte % SCALE_SYMBOLS for byte in sampled(scales[1::2], blocks)] if form.scaled else [],
-            SCALE_SYMBOLS,
-        ),
+        frequencies(sampled(maps, filled_blocks(form, scales, blocks)), MAP_SYMBOLS),
+        frequencies(high, SCALE_SYMBOLS),
     )
     headers, bodies = [], []
     for segment, count in enumerate(segments_of(blocks)):
@@ -293,26 +300,31 @@ def unpack_segment(
         at += round_up(size, 8)
         return part
 
-    words, nonzeros, lowest, reserved = header
-    if reserved:
-        raise BrokenError("the reserved field is not 0")
+    words, nonzeros, lowest, of_filled = header
     if words == 0:
-        if nonzeros or lowest:
+        if nonzeros or lowest or of_filled:
             raise BrokenError("a segment that is not coded has no bits")
         plain = np.frombuffer(take(form.plain_bytes(blocks)), np.uint8)
         end = form.code_bytes(blocks)
         return plain[:end], plain[end : end + form.scale_bytes(blocks)], at
-    rows = [(tables.maps, -(-blocks * 16 // LANES))]
-    if form.scaled:
-        rows.append((tables.scales, -(-blocks // LANES)))
+    if of_filled > blocks:
+        raise BrokenError("there are not so many blocks")
+    rows = [(tables.scales, -(-blocks // LANES))] if form.scaled else []
+    rows.append((tables.maps, -(-of_filled * 16 // LANES)))
     decoded = decode(np.frombuffer(take(2 * words), "<u2").tolist(), rows)
-    nonzero = bits_of_bytes(decoded[0], blocks * BLOCK_SIZE) == 1
-    if nonzero.sum() != nonzeros:
-        raise BrokenError("the map has other bits than the header says")
     scales = np.zeros(form.scale_bytes(blocks), np.uint8)
     if form.scaled:
-        scales[::2] = np.frombuffer(take(blocks), np.uint8)
-        scales[1::2] = np.frombuffer(decoded[1], np.uint8)[:blocks]
+        scales[1::2] = np.frombuffer(decoded[0], np.uint8)[:blocks]
+    filled = filled_blocks(form, scales, blocks)
+    if filled.sum() != of_filled:
+        raise BrokenError("other blocks are empty than the header says")
+    nonzero = np.zeros((blocks, BLOCK_SIZE), bool)
+    nonzero[filled] = bits_of_bytes(decoded[-1], of_filled * BLOCK_SIZE).reshape(-1, BLOCK_SIZE)
+    nonzero = nonzero.reshape(-1)
+    if nonzero.sum() != nonzeros:
+        raise BrokenError("the map has other bits than the header says")
+    if form.scaled:
+        scales[::2][filled] = np.frombuffer(take(of_filled), np.uint8)
 
     def take_bits(count: int) -> Array:
         return bits_of_bytes(take(round_up(count, 64) // 8), count)

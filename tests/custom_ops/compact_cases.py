@@ -35,11 +35,13 @@ def codes_of(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:
     return form.codes(magnitudes.astype(np.uint8), signs.astype(np.uint8))
 
 
-def scales_of(rng: Rng, codec: AnyCodec, blocks: int) -> Array:
-    """Scales within some powers of two."""
+def scales_of(rng: Rng, codec: AnyCodec, codes: Array) -> Array:
+    """Scales within some powers of two, and 0 for blocks whose codes are all 0."""
     if not native.has_scales(codec):
         return np.zeros(0, np.uint16)
-    return np.asarray(0x3A00 + rng.binomial(0x400, 0.5, blocks), np.uint16)
+    by_block = codes.reshape(-1, native.code_bytes(codec))
+    scales = np.asarray(0x3A00 + rng.binomial(0x400, 0.5, len(by_block)), np.uint16)
+    return np.where(by_block.any(axis=1), scales, np.uint16(0))
 
 
 def message_of(codec: AnyCodec, codes: Array, scales: Array) -> Array:
@@ -51,7 +53,7 @@ def message_of(codec: AnyCodec, codes: Array, scales: Array) -> Array:
 
 def random_message(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:
     codes = codes_of(rng, codec, blocks, density)
-    return message_of(codec, codes, scales_of(rng, codec, blocks))
+    return message_of(codec, codes, scales_of(rng, codec, codes))
 
 
 def blocks_of(message: Array) -> int:
@@ -94,7 +96,7 @@ def check_message(on_each_target: Targets, codec: AnyCodec, message: Array) -> A
 
 
 def segment_headers(compact: Array, segments: int) -> Array:
-    """[segments, 4]: words, nonzeros, lowest, reserved."""
+    """[segments, 4]: words, nonzeros, lowest, filled."""
     end = SEGMENTS_OFFSET + 16 * segments
     headers: Array = compact[SEGMENTS_OFFSET:end].view(np.uint32).reshape(-1, 4)
     return headers

@@ -93,7 +93,8 @@ def test_segments_that_cannot_be_coded_are_sent_as_they_are(
 ) -> None:
     rng = np.random.default_rng(3)
     blocks = 5 * SEGMENT + 40
-    codes, scales = codes_of(rng, codec, blocks, 0.1), scales_of(rng, codec, blocks)
+    codes = codes_of(rng, codec, blocks, 0.1)
+    scales = scales_of(rng, codec, codes)
     by_segment = codes[: 5 * SEGMENT * native.code_bytes(codec)].reshape(5, -1)
     bits = CODE_BITS[codec]
     # An element that is not finite: minus zero, of two bits a code of its own.
@@ -109,6 +110,46 @@ def test_segments_that_cannot_be_coded_are_sent_as_they_are(
     assert is_packed(compact)
     coded = segment_headers(compact, 6)[:, 0] > 0
     assert coded.tolist() == [not scales.size, False, True, False, True, True]
+
+
+with_scales = pytest.mark.parametrize(
+    "codec", [codec for codec in COMPACTIBLE if native.has_scales(codec)]
+)
+
+
+@with_scales
+def test_of_an_empty_block_nothing_is_sent(
+    on_each_target: Targets, library: Library, codec: AnyCodec
+) -> None:
+    rng = np.random.default_rng(13)
+    blocks = SEGMENT + 40
+    codes = codes_of(rng, codec, blocks, 0.1)
+    empty = rng.random(blocks) < 0.4
+    codes.reshape(blocks, -1)[empty] = 0
+    scales = scales_of(rng, codec, codes)
+    compact = check_message(on_each_target, codec, message_of(codec, codes, scales))
+    filled = segment_headers(compact, 2)[:, 3]
+    assert filled.tolist() == [np.count_nonzero(~part) for part in np.split(empty, [SEGMENT])]
+    rest = codes.reshape(blocks, -1)[~empty].reshape(-1)
+    shorter = pack(library, codec, message_of(codec, rest, scales[~empty]))
+    # A bit for each block, which says whether it is empty, and the states of a second segment.
+    assert shorter.size < compact.size < shorter.size + blocks / 8 + 200
+
+
+@with_scales
+@pytest.mark.parametrize("scale", [0, 1, 0x00FF])
+def test_a_block_whose_scale_only_looks_empty_is_sent_as_it_is(
+    on_each_target: Targets, codec: AnyCodec, scale: int
+) -> None:
+    rng = np.random.default_rng(14)
+    blocks = 2 * SEGMENT
+    codes = codes_of(rng, codec, blocks, 0.1)
+    scales = scales_of(rng, codec, codes)
+    scales[77] = scale
+    if scale:
+        codes.reshape(blocks, -1)[77] = 0
+    compact = check_message(on_each_target, codec, message_of(codec, codes, scales))
+    assert (segment_headers(compact, 2)[:, 0] > 0).tolist() == [False, True]
 
 
 @each_codec
@@ -132,13 +173,13 @@ def test_any_codes_and_scales(
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     blocks = data.draw(st.integers(1, 70))
     codes = codes_of(rng, codec, blocks, data.draw(st.sampled_from(DENSITIES)))
-    scales = scales_of(rng, codec, blocks)
-    if scales.size and data.draw(st.booleans()):
-        scales = rng.integers(0, 1 << 15, blocks, np.uint16)  # all that are not below zero
     # Whole blocks of nothing, at the end too, and of nothing but the largest code.
     for value in (0x00, 0xFF):
         start, end = sorted(data.draw(st.lists(st.integers(0, blocks), min_size=2, max_size=2)))
         codes[start * native.code_bytes(codec) : end * native.code_bytes(codec)] = value
+    scales = scales_of(rng, codec, codes)
+    if scales.size and data.draw(st.booleans()):
+        scales = rng.integers(0, 1 << 15, blocks, np.uint16)  # all that are not below zero
     # Codes of not finite elements, scales below zero.
     if data.draw(st.integers(0, 9)) == 0:
         codes[data.draw(st.integers(0, codes.size - 1))] = data.draw(st.integers(0, 255))
@@ -356,11 +397,16 @@ def test_a_message_is_nearly_as_short_as_its_entropy(library: Library, codec: An
     assert bits < 1.02 * (as_bits + entropy(magnitudes > 0) + entropy(scales >> 8))
 
 
-def test_a_block_of_zeros_takes_less_than_11_bits(library: Library) -> None:
-    codec, blocks = Levels.THREE_BIT, 8 * SEGMENT
+@pytest.mark.parametrize(
+    ("codec", "bits"), [(Levels.THREE_BIT, 1.1), (Codec.AUTO, 1.1), (Codec.FIXED, 3)]
+)
+def test_a_block_of_zeros_takes_three_bits_at_most(
+    library: Library, codec: AnyCodec, bits: float
+) -> None:
+    blocks = 8 * SEGMENT
     codes = np.zeros(blocks * native.code_bytes(codec), np.uint8)
-    message = message_of(codec, codes, np.zeros(blocks, np.uint16))
-    # The low byte of the scale is 8 of them, the states of the coder 1. The rest is what symbols
-    # cost that might occur and do not.
+    message = message_of(codec, codes, scales_of(np.random.default_rng(15), codec, codes))
+    # The states of the coder take 1 bit of them. The rest is what symbols cost that might occur
+    # and do not: of 1 byte if there are scales, of 16 otherwise.
     headers = SEGMENTS_OFFSET + 16 * 8
-    assert pack(library, codec, message).size - headers < blocks * 11 / 8
+    assert pack(library, codec, message).size - headers < blocks * bits / 8

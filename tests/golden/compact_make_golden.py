@@ -1,7 +1,6 @@
 """Makes the golden bytes from the oracle: python -m tests.golden.compact_make_golden.
 
-The file was made once. Making it again is a change of the wire format, and needs a new wire
-version.
+The file is made again only if the wire format changes, which then gets another `kCompactMagic`.
 """
 
 from __future__ import annotations

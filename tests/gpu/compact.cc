@@ -51,7 +51,7 @@ void SetCode(Codec codec, int64_t element, int code, uint8_t* codes) {
 }
 
 // A message whose low levels are the most frequent ones, and whose scales are
-// alike.
+// alike. Every fifth block or so is empty.
 Bytes MessageOf(Random& random, const Case& which) {
   const Codec codec = which.format.codec;
   const MessageLayout layout = which.Layout();
@@ -59,6 +59,7 @@ Bytes MessageOf(Random& random, const Case& which) {
   std::bernoulli_distribution nonzero(which.density);
   const int sign = 1 << MagnitudeBits(codec);
   for (int64_t block = 0; block < which.blocks; ++block) {
+    if (Below(random, 5) == 0) continue;
     uint8_t* const codes = layout.Codes(message.data(), block);
     for (int64_t i = 0; i < kBlockSize; ++i) {
       if (!nonzero(random)) continue;
@@ -197,7 +198,7 @@ bool ExpectAsOnCpu(const Case& which, const Bytes& compact,
 void TestPlainSegments() {
   Random random(12);
   for (Codec codec : kCodecs) {
-    const Case which = {FormatOf(codec), 4 * kSegmentBlocks + 9, 0.1};
+    const Case which = {FormatOf(codec), 5 * kSegmentBlocks + 9, 0.1};
     const MessageLayout layout = which.Layout();
     Bytes message = MessageOf(random, which);
     uint8_t* const second = layout.Codes(message.data(), kSegmentBlocks + 700);
@@ -209,11 +210,20 @@ void TestPlainSegments() {
     if (HasScales(codec)) {
       *layout.Scales(message.data(), 3 * kSegmentBlocks - 1) |= 0x8000;
     }
+    // A block that would be empty but for a code, or for its scale.
+    const int64_t fourth = 3 * kSegmentBlocks + 33;
+    if (codec == Codec::kThreeBit) {
+      SetCode(codec, 5, 1, layout.Codes(message.data(), fourth));
+      *layout.Scales(message.data(), fourth) = 0;
+    } else if (HasScales(codec)) {
+      std::memset(layout.Codes(message.data(), fourth), 0, layout.code_bytes);
+      *layout.Scales(message.data(), fourth) = 1;
+    }
     // Random codes without "not finite".
     const Case dense = {which.format, which.blocks, 0.9};
     const Bytes random_codes = MessageOf(random, dense);
     const int64_t last =
-        layout.codes_offset + 3 * kSegmentBlocks * layout.code_bytes;
+        layout.codes_offset + 4 * kSegmentBlocks * layout.code_bytes;
     std::copy(random_codes.begin() + last,
               random_codes.begin() + layout.scales_offset,
               message.begin() + last);
@@ -282,9 +292,8 @@ void TestBroken(bool large) {
         // Words that are left over.
         Bytes bytes = compact;
         bytes.insert(bytes.begin() + segments, 16, 0);
-        bytes[kSegmentsOffset] += 8;
-        if (bytes[kSegmentsOffset] < 8 ||
-            ExpectAsOnCpu(which, bytes, "words left over")) {
+        reinterpret_cast<SegmentHeader*>(&bytes[kSegmentsOffset])->words += 8;
+        if (ExpectAsOnCpu(which, bytes, "words left over")) {
           Fail(which, "whole");
         }
       }

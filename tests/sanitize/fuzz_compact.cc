@@ -113,8 +113,15 @@ Array<uint8_t> MessageOf(Codec codec, const MessageLayout& layout,
   }
   if (HasScales(codec)) {
     const uint16_t mask = input->Coin() ? 0x01ff : 0x7fff;
+    const bool any = input->Below(8) == 0;  // otherwise those of empty blocks 0
     for (int64_t i = 0; i < layout.blocks; ++i) {
-      layout.Scales(message.data(), i)[0] = input->Value<uint16_t>() & mask;
+      uint16_t& scale = *layout.Scales(message.data(), i);
+      scale = input->Value<uint16_t>() & mask;
+      if (any) continue;
+      const uint8_t* const codes = layout.Codes(message.data(), i);
+      const bool empty = std::all_of(codes, codes + layout.code_bytes,
+                                     [](uint8_t byte) { return byte == 0; });
+      scale = empty ? 0 : scale | 0x0100;
     }
   }
   // At times any bytes: codes that say "not finite", scales below zero.
@@ -154,7 +161,7 @@ SegmentHeader* HeadersOf(Bytes* compact) {
 void ChangeField(int64_t segments, Input* input, Bytes* compact) {
   SegmentHeader& header = HeadersOf(compact)[input->Below(segments)];
   uint32_t* const fields[] = {&header.words, &header.nonzeros, &header.lowest,
-                              &header.reserved};
+                              &header.filled};
   uint32_t& field = *input->OneOf(fields);
   field = input->Coin() ? field + static_cast<uint32_t>(input->Below(9)) - 4
                         : static_cast<uint32_t>(input->Hostile());

@@ -217,7 +217,8 @@ void CheckThreads(Codec codec) {
   }
 }
 
-// Packs and unpacks a message of several segments, one of them not coded.
+// Packs and unpacks a message of several segments, one of them not coded. Every
+// fifth block is empty.
 Bytes PackAndUnpack(Codec codec, int threads) {
   constexpr int64_t kBlocks = 4 * kSegmentBlocks + 3;
   const MessageLayout layout = LayoutOf(codec, kBlocks);
@@ -226,7 +227,9 @@ Bytes PackAndUnpack(Codec codec, int threads) {
   memcpy(message.data(), &header, sizeof(header));
   uint8_t* const codes = layout.Codes(message.data(), 0);
   for (int64_t i = 0; i < kBlocks; ++i) {
+    if (i % 5 == 0) continue;
     codes[i * layout.code_bytes + i % kPlaneBytes] = 0xff;
+    if (HasScales(codec)) *layout.Scales(message.data(), i) = 0x3c00;
   }
   for (int64_t i = 0; i < kSegmentBlocks * layout.code_bytes; ++i) {
     codes[i] = static_cast<uint8_t>(i * i >> 3);

@@ -41,7 +41,7 @@ constexpr int64_t kRowWords = kCoderLanes;
 // that time.
 constexpr int kTogether = 2;
 
-// Rows of a segment that are to be decoded.
+// Rows of a segment that are to be decoded. Decoding moves on in all of it.
 struct CodedRows {
   const uint16_t* first;  // word
   const uint16_t* end;    // of the words that are left
@@ -51,16 +51,19 @@ struct CodedRows {
 };
 
 struct CompactFunctions {
-  // Counts the bytes of the nonzero maps of every kSampledBlocks-th block.
-  void (*count)(Codec codec, const uint8_t* codes, int64_t blocks,
-                uint32_t* counts);
-  // Takes the codes of some blocks apart. False if one says "not finite".
-  bool (*split)(Codec codec, const uint8_t* codes, int64_t blocks,
-                SegmentParts* parts, SegmentHeader* header);
+  // Counts the bytes of the nonzero maps of every kSampledBlocks-th block that
+  // is not empty. `scales` are those of all blocks, null if there are none.
+  void (*count)(Codec codec, const uint8_t* codes, const uint16_t* scales,
+                int64_t blocks, uint32_t* counts);
+  // Takes the codes of some blocks apart. `high` has the high byte of
+  // each block's scale, or 1 if there are none. False if a code says "not
+  // finite", or if one of an empty block is not zero.
+  bool (*split)(Codec codec, const uint8_t* codes, const uint8_t* high,
+                int64_t blocks, SegmentParts* parts, SegmentHeader* header);
   // Puts the codes of some blocks together. The parts have as many bits as
   // their codes need.
-  void (*join)(Codec codec, const SegmentBits& bits, int64_t blocks,
-               uint8_t* codes);
+  void (*join)(Codec codec, const SegmentBits& bits, const uint8_t* high,
+               int64_t blocks, uint8_t* codes);
   // Counts the bits that are 1 in `a` or in `b`, which have `bytes` bytes, a
   // multiple of 8.
   int64_t (*count_either)(const uint8_t* a, const uint8_t* b, int64_t bytes);

@@ -18,15 +18,11 @@ namespace {
 constexpr int64_t kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
 constexpr int64_t kScaleRows = kSegmentBlocks / kCoderLanes;
 
-// The high bytes of a segment's scales.
-struct HighBytes {
-  uint8_t bytes[kSegmentBlocks];
-};
-
 // What packing a segment takes besides its input and output.
 struct Workspace {
   SegmentParts parts;
-  HighBytes high;
+  uint8_t high[kSegmentBlocks];  // bytes of the scales
+  uint8_t low[kSegmentBlocks + 8];
   uint16_t words[(kMapRows + kScaleRows + 1) * kRowWords + kStateWords];
 };
 
@@ -47,10 +43,11 @@ Tables CountSymbols(Codec codec, const MessageLayout& layout,
                     const uint8_t* message) {
   uint32_t map[kMapSymbols] = {};
   uint32_t scale[kScaleSymbols] = {};
-  ActiveCompactFunctions().count(codec, layout.Codes(message, 0), layout.blocks,
-                                 map);
-  if (HasScales(codec)) {
-    const uint16_t* const scales = layout.Scales(message, 0);
+  const uint16_t* const scales =
+      HasScales(codec) ? layout.Scales(message, 0) : nullptr;
+  ActiveCompactFunctions().count(codec, layout.Codes(message, 0), scales,
+                                 layout.blocks, map);
+  if (scales != nullptr) {
     for (int64_t block = 0; block < layout.blocks; block += kSampledBlocks) {
       ++scale[scales[block] >> 8 & (kScaleSymbols - 1)];
     }
@@ -81,16 +78,21 @@ SegmentHeader CopySegment(const Blocks& blocks, const uint8_t* codes,
   return {};
 }
 
-// Takes scales apart. False if one is below zero.
+// Takes scales apart. False if one is below zero, or is not zero though its
+// high byte is.
 bool SplitScales(const uint8_t* scales, int64_t count, uint8_t* low,
                  uint8_t* high) {
-  uint8_t all = 0;
+  int all = 0;
+  int of_empty = 0;
   for (int64_t i = 0; i < count; ++i) {
-    low[i] = scales[2 * i];
     high[i] = scales[2 * i + 1];
     all |= high[i];
+    // The next block that is not empty overwrites the byte of an empty one.
+    *low = scales[2 * i];
+    of_empty |= IsFilled(high[i]) ? 0 : *low;
+    low += IsFilled(high[i]);
   }
-  return all < kScaleSymbols;
+  return all < kScaleSymbols && of_empty == 0;
 }
 
 // Writes a segment, which takes at most PlainBytes() bytes.
@@ -99,26 +101,27 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
                           Workspace* space, uint8_t* to) {
   SegmentHeader header = {};
   SegmentParts& parts = space->parts;
-  uint8_t low[kSegmentBlocks + 8];
+  uint8_t* const high = space->high;
   const bool scaled = blocks.scale_bytes > 0;
   const auto& functions = ActiveCompactFunctions();
-  if (!functions.split(blocks.codec, codes, blocks.count, &parts, &header) ||
-      (scaled && !SplitScales(scales, blocks.count, low, space->high.bytes))) {
+  if (!scaled) std::fill_n(high, blocks.count, uint8_t{1});
+  if ((scaled && !SplitScales(scales, blocks.count, space->low, high)) ||
+      !functions.split(blocks.codec, codes, high, blocks.count, &parts,
+                       &header)) {
     return CopySegment(blocks, codes, scales, to);
   }
   const SegmentLayout rows = LayoutOf(blocks.codec, blocks.count, header);
   uint32_t states[kCoderLanes];
   std::fill_n(states, kCoderLanes, kLowestState);
   uint16_t* words = space->words;
-  if (scaled) {
-    std::fill(space->high.bytes + blocks.count,
-              space->high.bytes + rows.scale_rows * kCoderLanes, uint8_t{0});
-    words = functions.code(coder.scale, space->high.bytes, rows.scale_rows,
-                           states, words);
-  }
-  std::fill(parts.map + blocks.count * kMapBytes,
+  std::fill(parts.map + header.filled * kMapBytes,
             parts.map + rows.map_rows * kCoderLanes, uint8_t{0});
   words = functions.code(coder.map, parts.map, rows.map_rows, states, words);
+  if (scaled) {
+    std::fill(high + blocks.count, high + rows.scale_rows * kCoderLanes,
+              uint8_t{0});
+    words = functions.code(coder.scale, high, rows.scale_rows, states, words);
+  }
   std::memcpy(words, states, sizeof states);
   header.words = static_cast<uint32_t>(words - space->words + kStateWords);
 
@@ -127,7 +130,7 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
     return CopySegment(blocks, codes, scales, to);
   }
   to = Append(space->words, 2 * int64_t{header.words}, to);
-  if (scaled) to = Append(low, blocks.count, to);
+  if (scaled) to = Append(space->low, header.filled, to);
   const int64_t bits = BytesOfBits(header.nonzeros);
   to = Append(parts.signs, bits, to);
   for (int i = 0; i + 1 < MagnitudeBits(blocks.codec); ++i) {

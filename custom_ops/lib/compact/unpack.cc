@@ -41,38 +41,39 @@ class PackedSegment {
 
   bool coded() const { return header_.words != 0; }
 
-  // Of a segment that is not coded. False if its header is wrong.
-  bool Copy() const {
+  // Of a segment that is not coded.
+  void Copy() const {
     std::memcpy(codes_, from_, static_cast<size_t>(blocks_.code_bytes));
     if (scaled()) {
       std::memcpy(scales_, from_ + blocks_.code_bytes,
                   static_cast<size_t>(blocks_.scale_bytes));
     }
-    return header_.nonzeros == 0 && header_.lowest == 0;
   }
 
-  // Returns the rows of the maps, null if there are no states to decode them.
-  CodedRows* Maps() {
-    if (header_.words < kStateWords) return nullptr;
+  // Returns the rows of the high bytes of scales.
+  CodedRows* HighBytes() {
     rows_.first = reinterpret_cast<const uint16_t*>(from_);
     rows_.end = rows_.first + header_.words - kStateWords;
     std::memcpy(rows_.states, rows_.end, sizeof rows_.states);
-    rows_.rows = layout_.map_rows;
-    rows_.bytes = map_;
-    return &rows_;
-  }
-
-  // Returns the rows of the high bytes of scales, once the maps are decoded.
-  CodedRows* HighBytes() {
     rows_.rows = layout_.scale_rows;
     rows_.bytes = high_;
     return &rows_;
   }
 
+  // Returns the rows of the maps, once the high bytes are decoded.
+  CodedRows* Maps() {
+    rows_.rows = layout_.map_rows;
+    rows_.bytes = map_;
+    return &rows_;
+  }
+
   // Puts together what was decoded. False if it is broken.
-  bool Join() const {
+  bool Join() {
     const auto& functions = ActiveCompactFunctions();
+    if (!scaled()) std::fill_n(high_, blocks_.count, uint8_t{1});
     if (!IsAllDecoded() ||
+        std::count_if(high_, high_ + blocks_.count, IsFilled) !=
+            header_.filled ||
         functions.count_either(map_, map_, map_bytes()) != header_.nonzeros) {
       return false;
     }
@@ -89,14 +90,14 @@ class PackedSegment {
                     : functions.count_either(parts.planes[0],
                                              parts.planes[planes - 1], bits);
     if (above != header_.lowest) return false;
-    functions.join(blocks_.codec, parts, blocks_.count, codes_);
+    functions.join(blocks_.codec, parts, high_, blocks_.count, codes_);
     if (scaled()) JoinScales();
     return true;
   }
 
  private:
   bool scaled() const { return blocks_.scale_bytes > 0; }
-  int64_t map_bytes() const { return blocks_.count * kMapBytes; }
+  int64_t map_bytes() const { return header_.filled * kMapBytes; }
 
   bool IsAllDecoded() const {
     return rows_.end == rows_.first &&
@@ -105,10 +106,11 @@ class PackedSegment {
   }
 
   void JoinScales() const {
-    const uint8_t* const low = from_ + layout_.scales_offset;
+    const uint8_t* low = from_ + layout_.scales_offset;
     for (int64_t i = 0; i < blocks_.count; ++i) {
-      scales_[2 * i] = low[i];
+      scales_[2 * i] = IsFilled(high_[i]) ? *low : 0;
       scales_[2 * i + 1] = high_[i];
+      low += IsFilled(high_[i]);
     }
   }
 
@@ -128,15 +130,12 @@ bool UnpackSegments(const Decoder& decoder, int count,
                     PackedSegment* const* segments) {
   const auto& decode = ActiveCompactFunctions().decode;
   CodedRows* rows[kTogether];
-  for (int i = 0; i < count; ++i) {
-    rows[i] = segments[i]->Maps();
-    if (rows[i] == nullptr) return false;
-  }
-  if (!decode(decoder.map, count, rows)) return false;
   for (int i = 0; i < count; ++i) rows[i] = segments[i]->HighBytes();
-  return decode(decoder.scale, count, rows) &&
+  if (!decode(decoder.scale, count, rows)) return false;
+  for (int i = 0; i < count; ++i) rows[i] = segments[i]->Maps();
+  return decode(decoder.map, count, rows) &&
          std::all_of(segments, segments + count,
-                     [](const PackedSegment* one) { return one->Join(); });
+                     [](PackedSegment* one) { return one->Join(); });
 }
 
 }  // namespace
@@ -175,9 +174,10 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
   for (int64_t i = 0; i < segments; ++i) {
     const int64_t blocks = BlocksInSegment(layout.blocks, i);
     const size_t n = static_cast<size_t>(i);
+    if (!FitsBlocks(codec, blocks, headers[n])) return false;
     starts[n] = end;
     end += SegmentBytes(codec, blocks, headers[n]);
-    if (headers[n].reserved != 0 || CompactBytes(end) > most) return false;
+    if (CompactBytes(end) > most) return false;
   }
   const auto decoder = std::make_unique<Decoder>(tables);
   std::atomic<bool> whole = true;
@@ -186,7 +186,6 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
     std::optional<PackedSegment> memory[kTogether];
     PackedSegment* coded[kTogether];
     int count = 0;
-    bool all = true;
     for (int64_t i = pair * kTogether;
          i < std::min(segments, (pair + 1) * kTogether); ++i) {
       const size_t n = static_cast<size_t>(i);
@@ -196,10 +195,10 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
       if (segment.coded()) {
         coded[count++] = &segment;
       } else {
-        all = all && segment.Copy();
+        segment.Copy();
       }
     }
-    if (!UnpackSegments(*decoder, count, coded) || !all) {
+    if (!UnpackSegments(*decoder, count, coded)) {
       whole.store(false, std::memory_order_relaxed);
     }
   });

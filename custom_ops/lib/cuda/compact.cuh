@@ -118,6 +118,32 @@ __device__ inline Sums<T> SumOfBlock(T value) {
   return sums;
 }
 
+// ---- Blocks that are not empty ----------------------------------------------
+
+// Whether the blocks of a segment are empty, and how many before each are not.
+struct FilledBlocks {
+  uint8_t high[kSegmentBlocks];  // bytes of the scales, or 1 if there are none
+  uint16_t before[kSegmentBlocks];
+
+  __device__ bool Has(int block) const { return IsFilled(high[block]); }
+
+  // Counts them, given the high bytes. All threads of a block call it together
+  // and get the number of all.
+  __device__ int Count(int blocks) {
+    int all = 0;
+    for (int first = 0; first < blocks; first += kThreads) {
+      const int block = first + static_cast<int>(threadIdx.x);
+      const bool has = block < blocks && Has(block);
+      const Sums<int> sums = SumOfBlock<int>(has);
+      if (block < blocks)
+        before[block] = static_cast<uint16_t>(all + sums.before);
+      all += sums.all;
+    }
+    __syncthreads();
+    return all;
+  }
+};
+
 // ---- Copies -----------------------------------------------------------------
 
 // Copies `bytes` bytes, a multiple of 8, with the threads of a block.

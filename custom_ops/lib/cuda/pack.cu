@@ -74,14 +74,17 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
   for (int64_t i = first;; i += gridDim.x * kThreads) {
     const int64_t block = i / kHalves * kSampledBlocks;
     if (block >= layout.blocks) break;
+    if (HasScales(kCodec)) {
+      const int high = scales[block] >> 8;
+      if (i % kHalves == 0) {
+        atomicAdd(&counts[kMapSymbols + high % kScaleSymbols], 1u);
+      }
+      if (!IsFilled(high)) continue;
+    }
     const auto bits = LoadHalf<kCodec>(codes, block * kHalves + i % kHalves);
     const uint64_t map = bits.magnitudes[0] | bits.Upper();
     for (int shift = 0; shift < 64; shift += 8) {
       atomicAdd(&counts[map >> shift & 0xff], 1u);
-    }
-    if (HasScales(kCodec) && i % kHalves == 0) {
-      const int high = scales[block] >> 8;
-      atomicAdd(&counts[kMapSymbols + high % kScaleSymbols], 1u);
     }
   }
   __syncthreads();
@@ -163,14 +166,11 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     const int blocks = params.Blocks(segment);
     PackedSegment<kCodec>* const packed = params.Packed<kCodec>(segment);
     SegmentHeader header = {};
-    bool codes = Split(params.layout.Codes(params.message, first), blocks,
-                       &shared, packed, &header);
-    if (HasScales(kCodec) &&
-        !SplitScales(params.layout.Scales(params.message, first), blocks,
-                     shared.high, packed->scales)) {
-      codes = false;
-    }
-    const bool plain = __syncthreads_or(!codes);
+    const bool scales = SplitScales(params.layout.Scales(params.message, first),
+                                    blocks, &shared, packed->scales, &header);
+    const bool codes = Split(params.layout.Codes(params.message, first), blocks,
+                             &shared, packed, &header);
+    const bool plain = __syncthreads_or(!scales || !codes);
     if (threadIdx.x < kWarp) {
       if (!plain) {
         const SegmentLayout rows = LayoutOf(kCodec, blocks, header);

@@ -84,13 +84,13 @@ struct Fill {
 template <Codec kCodec>
 struct PackShared {
   uint64_t map[kSegmentHalves];
-  uint8_t high[kSegmentBlocks];  // bytes of the scales
+  FilledBlocks filled;
   uint32_t entries[kSymbols];
   BitWords<kStreams<kCodec>> bits;
 };
 
-// Takes the codes of a segment apart. Returns whether they can be coded, to
-// those threads that have seen that they cannot.
+// Takes the codes of a segment apart, given which blocks are not empty. Returns
+// whether they can be coded, to those threads that have seen that they cannot.
 template <Codec kCodec>
 __device__ bool Split(const uint8_t* codes, int blocks,
                       PackShared<kCodec>* shared, PackedSegment<kCodec>* packed,
@@ -106,15 +106,21 @@ __device__ bool Split(const uint8_t* codes, int blocks,
   Fill upper;   // of the signs' stream, and of the planes'
   Fill lowest;  // of the last stream
   const int halves = blocks * static_cast<int>(kHalves);
-  bool finite = true;
+  bool fits = true;
   for (int first = 0; first < halves; first += kThreads) {
     const int half = first + thread;
     HalfBlock<kBits> bits = {};
     if (half < halves) bits = LoadHalf<kCodec>(codes, half);
     const uint64_t above = bits.Upper();
     const Mask nonzero(bits.magnitudes[0] | above);
-    shared->map[half] = nonzero.mask;
-    finite = finite && (bits.sign & ~nonzero.mask) == 0;
+    const int block = half / static_cast<int>(kHalves);
+    if (half < halves && shared->filled.Has(block)) {
+      shared->map[shared->filled.before[block] * kHalves + half % kHalves] =
+          nonzero.mask;
+    } else {
+      fits = fits && nonzero.mask == 0;
+    }
+    fits = fits && (bits.sign & ~nonzero.mask) == 0;
     // Both counts of a block's threads are below 2^16.
     const auto sums =
         SumOfBlock<uint32_t>(__popcll(nonzero.mask) | __popcll(above) << 16);
@@ -158,20 +164,44 @@ __device__ bool Split(const uint8_t* codes, int blocks,
   }
   header->nonzeros = static_cast<uint32_t>(upper.bits);
   header->lowest = static_cast<uint32_t>(lowest.bits);
-  return finite;
+  return fits;
 }
 
-// Takes scales apart. Returns false to a thread that has seen one below zero.
-__device__ inline bool SplitScales(const uint16_t* scales, int blocks,
-                                   uint8_t* high, uint8_t* low) {
-  bool positive = true;
+// Takes scales apart, which there need not be, and says which blocks are not
+// empty. Returns false to a thread that has seen a scale below zero, or one
+// whose high byte alone is 0.
+template <Codec kCodec>
+__device__ bool SplitScales(const uint16_t* scales, int blocks,
+                            PackShared<kCodec>* shared, uint8_t* low,
+                            SegmentHeader* header) {
+  FilledBlocks& filled = shared->filled;
+  const auto scale_of = [&](int i) -> int {
+    if (!HasScales(kCodec)) return 0x100;
+    return i < blocks ? scales[i] : 0;
+  };
+  bool fits = true;
   for (int i = threadIdx.x; i < RoundUp(blocks, kCoderLanes); i += kThreads) {
-    const uint16_t scale = i < blocks ? scales[i] : 0;
-    low[i] = static_cast<uint8_t>(scale);
-    high[i] = static_cast<uint8_t>(scale >> 8);
-    positive = positive && scale >> 8 < kScaleSymbols;
+    const int scale = scale_of(i);
+    filled.high[i] = static_cast<uint8_t>(scale >> 8);
+    fits = fits && scale >> 8 < kScaleSymbols &&
+           (scale == 0 || IsFilled(scale >> 8));
   }
-  return positive;
+  __syncthreads();
+  const int count = filled.Count(blocks);
+  header->filled = static_cast<uint32_t>(count);
+  // Zeros fill the last word of low bytes, and the last row of the map.
+  const int thread = threadIdx.x;
+  if (thread < RoundUp(count, 8) - count) low[count + thread] = 0;
+  if (thread < kHalves && count < kSegmentBlocks) {
+    shared->map[count * kHalves + thread] = 0;
+  }
+  if (HasScales(kCodec)) {
+    for (int i = thread; i < blocks; i += kThreads) {
+      if (filled.Has(i))
+        low[filled.before[i]] = static_cast<uint8_t>(scales[i]);
+    }
+  }
+  return fits;
 }
 
 // Codes rows of bytes, from the last to the first. Returns the number of words
@@ -198,10 +228,11 @@ __device__ int CodeSegment(const PackShared<kCodec>& shared,
                            const SegmentLayout& rows, uint16_t* words) {
   const int lane = threadIdx.x % kWarp;
   uint32_t state = kLowestState;
-  int count = CodeRows(shared.entries + kMapSymbols, shared.high,
-                       rows.scale_rows, &state, 0, words);
-  count = CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
-                   rows.map_rows, &state, count, words);
+  int count =
+      CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
+               rows.map_rows, &state, 0, words);
+  count = CodeRows(shared.entries + kMapSymbols, shared.filled.high,
+                   rows.scale_rows, &state, count, words);
   words[count + 2 * lane] = static_cast<uint16_t>(state);
   words[count + 2 * lane + 1] = static_cast<uint16_t>(state >> 16);
   count += kStateWords;

@@ -113,20 +113,20 @@ __device__ Kind Inspect(const UnpackParams& params) {
                                         params.scale)) {
     return Kind::kBroken;
   }
-  bool reserved = false;
+  bool fits = true;
   for (int first = 0; first < params.segments; first += kThreads) {
     const int segment = first + threadIdx.x;
     const bool inside = segment < params.segments;
     const SegmentHeader of_segment =
         inside ? params.Headers()[segment] : SegmentHeader{};
-    reserved = reserved || of_segment.reserved != 0;
-    const int64_t bytes =
-        inside ? SegmentBytes(kCodec, params.Blocks(segment), of_segment) : 0;
+    const int blocks = inside ? params.Blocks(segment) : 0;
+    fits = fits && (!inside || FitsBlocks(kCodec, blocks, of_segment));
+    const int64_t bytes = inside ? SegmentBytes(kCodec, blocks, of_segment) : 0;
     const Sums<int64_t> sums = SumOfBlock(bytes);
     if (inside) params.starts[segment] = end + sums.before;
     end += sums.all;
   }
-  if (__syncthreads_or(reserved) || CompactBytes(end) > most) {
+  if (__syncthreads_or(!fits) || CompactBytes(end) > most) {
     return Kind::kBroken;
   }
   return Kind::kPacked;
@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(kThreads)
 struct Shared {
   DecodingEntries entries;
   uint64_t map[kSegmentHalves];
+  FilledBlocks filled;
 };
 
 // What a lane of the coder has.
@@ -195,39 +196,48 @@ struct Decoder {
   }
 };
 
-// Decodes the map of a segment into shared memory and the high bytes of its
-// scales into the message. Whether that was possible; to all threads of a
-// block.
+// Decodes the high bytes of a segment's scales and its map into shared memory.
+// Whether that was possible; to all threads of a block.
 template <Codec kCodec>
 __device__ bool Decode(const UnpackParams& params, const uint8_t* from,
-                       uint32_t words, int blocks, const SegmentLayout& layout,
-                       uint16_t* scales, Shared* shared) {
+                       const SegmentHeader& header, int blocks,
+                       const SegmentLayout& layout, Shared* shared) {
   const bool decodes = threadIdx.x < kWarp;
   const auto load = [&](const DecodingEntries* entries) {
     CopyWords(reinterpret_cast<const uint8_t*>(entries), sizeof(*entries),
               reinterpret_cast<uint8_t*>(&shared->entries));
     __syncthreads();
   };
-  Decoder decoder(reinterpret_cast<const uint16_t*>(from), words);
+  Decoder decoder(reinterpret_cast<const uint16_t*>(from), header.words);
+  uint8_t* const high = shared->filled.high;
+  if constexpr (HasScales(kCodec)) {
+    load(params.scale);
+    if (decodes) {
+      decoder.Rows(shared->entries, static_cast<int>(layout.scale_rows),
+                   [=](int i, uint8_t byte) { high[i] = byte; });
+    }
+  } else {
+    for (int i = threadIdx.x; i < blocks; i += kThreads) high[i] = 1;
+  }
+  __syncthreads();
+  const int filled = shared->filled.Count(blocks);
+  if (static_cast<uint32_t>(filled) != header.filled) return false;
   load(params.map);
   uint8_t* const map = reinterpret_cast<uint8_t*>(shared->map);
   if (decodes) {
     decoder.Rows(shared->entries, static_cast<int>(layout.map_rows),
                  [=](int i, uint8_t byte) { map[i] = byte; });
   }
-  if constexpr (HasScales(kCodec)) {
-    __syncthreads();  // The map's entries are of no more use.
-    load(params.scale);
-    const uint8_t* const low = from + layout.scales_offset;
-    if (decodes) {
-      decoder.Rows(shared->entries, static_cast<int>(layout.scale_rows),
-                   [=](int i, uint8_t high) {
-                     if (i >= blocks) return;
-                     scales[i] = static_cast<uint16_t>(low[i] | high << 8);
-                   });
-    }
-  }
   return !__syncthreads_or(decodes && !decoder.Complete());
+}
+
+// Puts the scales of a segment together.
+__device__ inline void JoinScales(const FilledBlocks& filled, int blocks,
+                                  const uint8_t* low, uint16_t* scales) {
+  for (int i = threadIdx.x; i < blocks; i += kThreads) {
+    scales[i] = static_cast<uint16_t>(
+        filled.Has(i) ? low[filled.before[i]] | filled.high[i] << 8 : 0);
+  }
 }
 
 // The bits of a stream from the bit `position` on, of which `wanted` are
@@ -256,8 +266,9 @@ __device__ int CountAbove(const uint8_t* planes, int64_t bytes) {
 // Puts the codes of a segment together, which has the bits that its map asks
 // for.
 template <Codec kCodec>
-__device__ void Join(const uint64_t* map, const uint8_t* from,
+__device__ void Join(const Shared& shared, const uint8_t* from,
                      const SegmentLayout& layout, int blocks, uint8_t* codes) {
+  const FilledBlocks& filled = shared.filled;
   constexpr int kBits = MagnitudeBits(kCodec);
   const int64_t bytes = layout.planes_offset - layout.signs_offset;
   const int halves = blocks * static_cast<int>(kHalves);
@@ -265,7 +276,11 @@ __device__ void Join(const uint64_t* map, const uint8_t* from,
   int lowest = 0;
   for (int first = 0; first < halves; first += kThreads) {
     const int half = first + threadIdx.x;
-    const Mask nonzero(half < halves ? map[half] : 0);
+    const int block = half / static_cast<int>(kHalves);
+    const Mask nonzero(
+        half < halves && filled.Has(block)
+            ? shared.map[filled.before[block] * kHalves + half % kHalves]
+            : 0);
     const int count = __popcll(nonzero.mask);
     const Sums<int> sums = SumOfBlock(count);
     const int position = upper + sums.before;
@@ -317,16 +332,15 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
         scales[i] = from_scales[i];
       }
     }
-    return header.nonzeros == 0 && header.lowest == 0;
+    return true;
   }
-  if (header.words < kStateWords) return false;
   const SegmentLayout layout = LayoutOf(kCodec, blocks, header);
-  if (!Decode<kCodec>(params, from, header.words, blocks, layout, scales,
-                      shared)) {
+  if (!Decode<kCodec>(params, from, header, blocks, layout, shared)) {
     return false;
   }
   int nonzeros = 0;
-  for (int i = threadIdx.x; i < blocks * kHalves; i += kThreads) {
+  const int halves = static_cast<int>(header.filled * kHalves);
+  for (int i = threadIdx.x; i < halves; i += kThreads) {
     nonzeros += __popcll(shared->map[i]);
   }
   nonzeros = SumOfBlock(nonzeros).all;
@@ -337,7 +351,10 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
                                 BytesOfBits(header.nonzeros));
   }
   if (static_cast<uint32_t>(above) != header.lowest) return false;
-  Join<kCodec>(shared->map, from, layout, blocks, codes);
+  Join<kCodec>(*shared, from, layout, blocks, codes);
+  if (HasScales(kCodec)) {
+    JoinScales(shared->filled, blocks, from + layout.scales_offset, scales);
+  }
   return true;
 }
 

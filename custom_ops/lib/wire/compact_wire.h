@@ -18,13 +18,19 @@
 // begins at a multiple of 8 bytes and is followed by zeros up to the next one.
 // In parts of bits the first bit is the lowest one of the first byte.
 //
-//   words    SegmentHeader::words uint16: the nonzero maps of the blocks, then
-//            the high bytes of their scales, coded by rANS (Duda 2013)
-//   scales   the low byte of each block's scale, if HasScales(codec)
+//   words    SegmentHeader::words uint16: the high bytes of the blocks' scales,
+//            if HasScales(codec), then the nonzero maps of the blocks that are
+//            not empty, coded by rANS (Duda 2013)
+//   scales   the low byte of the scale of each block that is not empty, if
+//            HasScales(codec)
 //   signs    SegmentHeader::nonzeros bits
 //   planes   SegmentHeader::nonzeros bits for each bit of a magnitude but its
 //            lowest one, in rising order
 //   lowest   SegmentHeader::lowest bits
+//
+// A block is empty if the high byte of its scale is 0. Its codes and its scale
+// are all 0 then, and nothing else is sent of it. SegmentHeader::filled is the
+// number of the other blocks. Without scales no block is empty.
 //
 // A nonzero map has a bit for each code of a block, which is 1 if the code is
 // not kCodeZero. Where codes are in bit planes, the bits are in the order of
@@ -39,9 +45,10 @@
 // not 0.
 //
 // A segment is not coded if it has a code "not finite" or a scale below zero,
-// for which there are no symbols, or if coding would not make it shorter. Such
-// a segment has the codes of its blocks, then their scales, as in wire.h, and
-// zeros up to a multiple of 8 bytes. The fields of its header are 0.
+// for which there are no symbols, if a block would be empty and has a bit that
+// is 1, or if coding would not make the segment shorter. Such a segment has the
+// codes of its blocks, then their scales, as in wire.h, and zeros up to a
+// multiple of 8 bytes. The fields of its header are 0.
 //
 // rANS. A symbol is a byte. A table has the frequency of each symbol, at least
 // 1; the sum of a table is kFrequencySum. start(s) is the sum of the
@@ -49,8 +56,8 @@
 // part of the format; frequencies.h says what those of this library choose.
 //
 // There are kCoderLanes lanes, each with a state of 32 bits. The bytes are
-// coded in rows of one byte a lane: first the rows of the nonzero maps, then
-// those of the scales' high bytes. Zeros fill the last row of each.
+// coded in rows of one byte a lane: first the rows of the scales' high bytes,
+// then those of the nonzero maps. Zeros fill the last row of each.
 //
 // The decoder reads words from the back. The last kStateWords words are the
 // first states, lane after lane, the low half of each first. To decode a row,
@@ -75,7 +82,7 @@
 
 namespace tf_gc {
 
-constexpr uint16_t kCompactMagic = 0x5a47;  // "GZ"
+constexpr uint16_t kCompactMagic = 0x3247;  // "G2"
 
 constexpr int kCoderLanes = 32;
 constexpr int kFrequencyBits = 12;
@@ -97,7 +104,7 @@ struct SegmentHeader {
   uint32_t words;  // 0 if the segment is not coded
   uint32_t nonzeros;
   uint32_t lowest;
-  uint32_t reserved;  // 0
+  uint32_t filled;  // blocks that are not empty
 };
 static_assert(sizeof(SegmentHeader) == 16,
               "the header of a segment is 16 bytes on the wire");
@@ -129,10 +136,24 @@ TF_GC_HOST_DEVICE constexpr int64_t BytesOfBits(int64_t bits) {
   return RoundUp(bits, 64) / 8;
 }
 
-// Byte offsets in a segment that is coded.
+// Whether a block is not empty, by the high byte of its scale.
+TF_GC_HOST_DEVICE constexpr bool IsFilled(int high) { return high != 0; }
+
+// Whether a segment of `blocks` blocks may have such a header.
+TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
+                                            const SegmentHeader& segment) {
+  if (segment.words == 0) {
+    return segment.nonzeros == 0 && segment.lowest == 0 && segment.filled == 0;
+  }
+  return segment.words >= kStateWords &&
+         (HasScales(codec) ? segment.filled <= blocks
+                           : segment.filled == blocks);
+}
+
+// Rows of bytes and byte offsets in a segment that is coded.
 struct SegmentLayout {
-  int64_t map_rows;
   int64_t scale_rows;
+  int64_t map_rows;
   int64_t scales_offset;
   int64_t signs_offset;
   int64_t planes_offset;
@@ -145,11 +166,12 @@ TF_GC_HOST_DEVICE constexpr SegmentLayout LayoutOf(
   const bool scaled = HasScales(codec);
   const int64_t bits = BytesOfBits(segment.nonzeros);
   const int64_t scales = RoundUp(2 * int64_t{segment.words}, 8);
-  const int64_t signs = scales + (scaled ? RoundUp(blocks, 8) : 0);
+  const int64_t filled = segment.filled;
+  const int64_t signs = scales + (scaled ? RoundUp(filled, 8) : 0);
   const int64_t planes = signs + bits;
   const int64_t lowest = planes + (MagnitudeBits(codec) - 1) * bits;
-  return {RoundUp(blocks * kMapBytes, kCoderLanes) / kCoderLanes,
-          scaled ? RoundUp(blocks, kCoderLanes) / kCoderLanes : 0,
+  return {scaled ? RoundUp(blocks, kCoderLanes) / kCoderLanes : 0,
+          RoundUp(filled * kMapBytes, kCoderLanes) / kCoderLanes,
           scales,
           signs,
           planes,
