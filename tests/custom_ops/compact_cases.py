@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import oracle_compact
 from tests.custom_ops import native
@@ -12,6 +14,7 @@ from tests.custom_ops.cases import Array, Guarded, assert_same_bits
 from tests.custom_ops.native import (
     BLOCK_SIZE,
     CODE_BITS,
+    COMPACTIBLE,
     AnyCodec,
     Codec,
     Library,
@@ -22,6 +25,16 @@ Rng = np.random.Generator
 Targets = Callable[[], Iterator[Library]]
 
 SEGMENTS_OFFSET = 784  # of the headers of the segments
+
+each_codec = pytest.mark.parametrize(
+    "codec", COMPACTIBLE, ids=["fixed", "auto", "three_bit", "four_bit"]
+)
+searched = settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 def codes_of(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:

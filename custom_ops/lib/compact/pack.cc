@@ -82,17 +82,23 @@ SegmentHeader CopySegment(const Blocks& blocks, const uint8_t* codes,
 // high byte is.
 bool SplitScales(const uint8_t* scales, int64_t count, uint8_t* low,
                  uint8_t* high) {
-  int all = 0;
-  int of_empty = 0;
+  uint8_t all = 0;
   for (int64_t i = 0; i < count; ++i) {
+    low[i] = scales[2 * i];
     high[i] = scales[2 * i + 1];
     all |= high[i];
-    // The next block that is not empty overwrites the byte of an empty one.
-    *low = scales[2 * i];
-    of_empty |= IsFilled(high[i]) ? 0 : *low;
-    low += IsFilled(high[i]);
   }
-  return all < kScaleSymbols && of_empty == 0;
+  if (all >= kScaleSymbols) return false;
+  if (CountFilled(high, count) == count) return true;
+  int64_t filled = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!IsFilled(high[i])) {
+      if (low[i] != 0) return false;
+      continue;
+    }
+    low[filled++] = low[i];
+  }
+  return true;
 }
 
 // Writes a segment, which takes at most PlainBytes() bytes.

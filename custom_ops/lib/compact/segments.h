@@ -37,6 +37,13 @@ struct SegmentOf {
                       segment * kSegmentBlocks * kScaleBytes) {}
 };
 
+// The number of blocks that are not empty, by the high bytes of their scales.
+inline int64_t CountFilled(const uint8_t* high, int64_t blocks) {
+  int filled = 0;
+  for (int64_t i = 0; i < blocks; ++i) filled += IsFilled(high[i]);
+  return filled;
+}
+
 // The frequencies of a message's symbols.
 struct Tables {
   uint16_t map[kMapSymbols];

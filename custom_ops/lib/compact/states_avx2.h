@@ -50,8 +50,13 @@ inline __m256i LowBits(__m256i v) {
 }
 
 inline __m256i LookUp(const uint32_t* entries, __m256i index) {
-  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(entries), index,
-                                4);
+  // A compiler that sees that all lanes are looked up leaves out the zeros, and
+  // the instruction then waits for what its register held before.
+  __m256i all = _mm256_set1_epi32(-1);
+  asm("" : "+x"(all));
+  return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(),
+                                     reinterpret_cast<const int*>(entries),
+                                     index, all, 4);
 }
 
 inline uint32_t Lanes(__m256i all_or_nothing) {

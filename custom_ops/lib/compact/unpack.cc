@@ -72,8 +72,7 @@ class PackedSegment {
     const auto& functions = ActiveCompactFunctions();
     if (!scaled()) std::fill_n(high_, blocks_.count, uint8_t{1});
     if (!IsAllDecoded() ||
-        std::count_if(high_, high_ + blocks_.count, IsFilled) !=
-            header_.filled ||
+        CountFilled(high_, blocks_.count) != header_.filled ||
         functions.count_either(map_, map_, map_bytes()) != header_.nonzeros) {
       return false;
     }
@@ -106,11 +105,18 @@ class PackedSegment {
   }
 
   void JoinScales() const {
-    const uint8_t* low = from_ + layout_.scales_offset;
+    const uint8_t* const low = from_ + layout_.scales_offset;
+    if (header_.filled == blocks_.count) {
+      for (int64_t i = 0; i < blocks_.count; ++i) {
+        scales_[2 * i] = low[i];
+        scales_[2 * i + 1] = high_[i];
+      }
+      return;
+    }
+    int64_t filled = 0;
     for (int64_t i = 0; i < blocks_.count; ++i) {
-      scales_[2 * i] = IsFilled(high_[i]) ? *low : 0;
+      scales_[2 * i] = IsFilled(high_[i]) ? low[filled++] : 0;
       scales_[2 * i + 1] = high_[i];
-      low += IsFilled(high_[i]);
     }
   }
 
