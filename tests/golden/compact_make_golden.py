@@ -1,6 +1,6 @@
 """Makes the golden bytes from the oracle: python -m tests.golden.compact_make_golden.
 
-The file is made again only if the wire format changes, which then gets another `kCompactMagic`.
+Making the file again is a change of the compact wire, and needs a new `kCompactVersion`.
 """
 
 from __future__ import annotations

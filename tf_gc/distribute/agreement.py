@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from tf_gc.ops.library import wire_version
+from tf_gc.ops.library import compact_version, wire_version
 from tf_gc.params import CompressionParams
 from tf_gc.workers import Workers
 
@@ -28,7 +28,8 @@ def check_agreement(
       ValueError: on every worker, if any worker differs from the others.
     """
     arguments = f"average_layer_state={averages_layer_state}, clip_after_sum={clip_after_sum}"
-    description = f"{params!r}, {arguments}, wire version {wire_version()}"
+    wire = f"wire version {wire_version()}, compact {compact_version()}"
+    description = f"{params!r}, {arguments}, {wire}"
     whole = description.encode()
     mine = hashlib.sha256(whole).digest() + whole[:_SIZE].ljust(_SIZE)
     rows = [row.tobytes() for row in workers.gather(np.frombuffer(mine, np.int64))]

@@ -22,6 +22,11 @@ def wire_version() -> int:
     return int(_functions().tf_gc_wire_version())
 
 
+def compact_version() -> int:
+    """Returns the version of the compact wire."""
+    return int(_functions().tf_gc_compact_version())
+
+
 def block_size() -> int:
     """Returns how many elements a block has."""
     return int(_functions().tf_gc_block_size())

@@ -153,6 +153,8 @@ int tf_gc_unpack(int codec, int64_t blocks, const uint8_t* compact,
 
 int tf_gc_wire_version(void) { return tf_gc::kWireVersion; }
 
+int tf_gc_compact_version(void) { return tf_gc::kCompactVersion; }
+
 int tf_gc_block_size(void) { return static_cast<int>(tf_gc::kBlockSize); }
 
 const char* tf_gc_codec_name(int index) {

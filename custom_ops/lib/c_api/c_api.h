@@ -51,6 +51,9 @@ TF_GC_EXPORT int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
 // kWireVersion.
 TF_GC_EXPORT int tf_gc_wire_version(void);
 
+// kCompactVersion.
+TF_GC_EXPORT int tf_gc_compact_version(void);
+
 // kBlockSize.
 TF_GC_EXPORT int tf_gc_block_size(void);
 

@@ -82,7 +82,8 @@
 
 namespace tf_gc {
 
-constexpr uint16_t kCompactMagic = 0x3247;  // "G2"
+constexpr int kCompactVersion = 2;
+constexpr uint16_t kCompactMagic = 'G' | ('0' + kCompactVersion) << 8;
 
 constexpr int kCoderLanes = 32;
 constexpr int kFrequencyBits = 12;
