@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tf_gc.distribute import agreement
 from tf_gc.distribute.agreement import check_agreement
 from tf_gc.params import CompressionParams
 from tf_gc.workers import Workers
@@ -72,6 +73,23 @@ def test_workers_compare_all_of_their_params(length: int) -> None:
     check_agreement(params("a"), True, False, with_other(sent[0]))
     with pytest.raises(ValueError, match="in different ways"):
         check_agreement(params("b"), True, False, with_other(sent[0]))
+
+
+@pytest.mark.parametrize("version", ["wire_version", "compact_version"])
+def test_workers_compare_the_versions_of_their_wires(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = []
+
+    def all_gather(mine: tf.Tensor) -> tf.Tensor:
+        rows.append(mine)
+        return tf.concat([mine, rows[0]], axis=0)
+
+    workers = Workers(2, is_chief=False, all_gather=all_gather)
+    check_agreement(tf_gc.TwoBit(), True, False, workers)
+    monkeypatch.setattr(agreement, version, lambda: 99)
+    with pytest.raises(ValueError, match=r"the same version of tf_gc(.|\n)* 99"):
+        check_agreement(tf_gc.TwoBit(), True, False, workers)
 
 
 def test_workers_compare_what_they_clip() -> None:

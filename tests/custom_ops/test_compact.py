@@ -130,7 +130,7 @@ def test_of_an_empty_block_nothing_is_sent(
 
 @with_scales
 @pytest.mark.parametrize("scale", [0, 1, 0x00FF])
-def test_a_block_whose_scale_only_looks_empty_is_sent_as_it_is(
+def test_a_segment_with_a_block_that_only_looks_empty_is_sent_as_it_is(
     on_each_target: Targets, codec: AnyCodec, scale: int
 ) -> None:
     rng = np.random.default_rng(14)

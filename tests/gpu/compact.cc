@@ -227,6 +227,12 @@ void TestPlainSegments() {
     std::copy(random_codes.begin() + last,
               random_codes.begin() + layout.scales_offset,
               message.begin() + last);
+    if (HasScales(codec)) {
+      const int64_t block = 4 * kSegmentBlocks;
+      std::copy(layout.Scales(random_codes.data(), block),
+                layout.Scales(random_codes.data(), which.blocks),
+                layout.Scales(message.data(), block));
+    }
     const Bytes compact = ExpectPacked(which, message, "plain segments");
     if (compact.size() >= message.size()) {
       Fail(which, "not packed");
@@ -252,7 +258,12 @@ void TestFullWords() {
       SetCode(codec, i % kBlockSize, (1 << CodeBits(codec)) - 1,
               layout.Codes(message.data(), i / kBlockSize));
     }
-    ExpectPacked(which, message, "full words");
+    // After the codes come blocks that have a scale only, then empty ones.
+    for (int64_t i = 0; HasScales(codec) && i < 20; ++i) {
+      *layout.Scales(message.data(), i) = 0x3c00;
+    }
+    const Bytes compact = ExpectPacked(which, message, "full words");
+    if (compact.size() >= message.size()) Fail(which, "not packed");
   }
 }
 

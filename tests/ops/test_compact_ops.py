@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tf_gc.ops import encode, is_compactible, pack, unpack
-from tf_gc.ops.library import codec_names
+from tf_gc.ops.library import codec_names, compact_version
 
 HEADER_BYTES = 16
 Codec = tuple[str, float | str]
@@ -37,6 +37,12 @@ def messages_of(codec: Codec, *gradients: np.ndarray, shards: int = 1) -> tf.Ten
 def normal(size: int, seed: int = 0) -> np.ndarray:
     # Of few large elements, as gradients are.
     return (np.random.default_rng(seed).normal(size=size) ** 3 / 4).astype(np.float32)
+
+
+def test_the_magic_number_of_a_compact_message_has_the_version() -> None:
+    messages = messages_of(("two_bit", "auto"), np.zeros(100_000, np.float32))
+    compact, _ = pack(messages, "two_bit")
+    assert compact.numpy().view(np.uint8)[0, :2].tobytes() == b"G%d" % compact_version()
 
 
 @each_codec

@@ -113,7 +113,8 @@ Array<uint8_t> MessageOf(Codec codec, const MessageLayout& layout,
   }
   if (HasScales(codec)) {
     const uint16_t mask = input->Coin() ? 0x01ff : 0x7fff;
-    const bool any = input->Below(8) == 0;  // otherwise those of empty blocks 0
+    // If not any scales, 0 where all codes are 0, and a high byte elsewhere.
+    const bool any = input->Below(8) == 0;
     for (int64_t i = 0; i < layout.blocks; ++i) {
       uint16_t& scale = *layout.Scales(message.data(), i);
       scale = input->Value<uint16_t>() & mask;

@@ -12,8 +12,9 @@
 namespace tf_gc {
 
 // The packer counts the symbols of blocks 0, kSampledBlocks, 2 * kSampledBlocks
-// and so on; of a scale below zero, those of its magnitude. The number is odd,
-// so that it does not keep step with the rows of a matrix.
+// and so on, whether their segments are coded or not: of each the high byte of
+// its scale's magnitude, and the bytes of its nonzero map if it IsFilled(). The
+// number is odd, so that it does not keep step with the rows of a matrix.
 constexpr int64_t kSampledBlocks = 7;
 
 // The frequency of a symbol that was counted `count` times out of `total`. It

@@ -41,7 +41,7 @@ constexpr int64_t kRowWords = kCoderLanes;
 // that time.
 constexpr int kTogether = 2;
 
-// Rows of a segment that are to be decoded. Decoding moves on in all of it.
+// Rows of a segment that are to be decoded. Decoding moves all but `first` on.
 struct CodedRows {
   const uint16_t* first;  // word
   const uint16_t* end;    // of the words that are left
@@ -51,17 +51,17 @@ struct CodedRows {
 };
 
 struct CompactFunctions {
-  // Counts the bytes of the nonzero maps of every kSampledBlocks-th block that
-  // is not empty. `scales` are those of all blocks, null if there are none.
+  // Counts the bytes of nonzero maps, as frequencies.h says. `scales` are those
+  // of all blocks, null if there are none.
   void (*count)(Codec codec, const uint8_t* codes, const uint16_t* scales,
                 int64_t blocks, uint32_t* counts);
-  // Takes the codes of some blocks apart. `high` has the high byte of
-  // each block's scale, or 1 if there are none. False if a code says "not
+  // Takes the codes of some blocks apart. `high` has the high byte of each
+  // block's scale, kHighByteOfNone if there are none. False if a code says "not
   // finite", or if one of an empty block is not zero.
   bool (*split)(Codec codec, const uint8_t* codes, const uint8_t* high,
                 int64_t blocks, SegmentParts* parts, SegmentHeader* header);
-  // Puts the codes of some blocks together. The parts have as many bits as
-  // their codes need.
+  // Puts the codes of some blocks together, given `high` as above. The parts
+  // have as many bits as their codes need.
   void (*join)(Codec codec, const SegmentBits& bits, const uint8_t* high,
                int64_t blocks, uint8_t* codes);
   // Counts the bits that are 1 in `a` or in `b`, which have `bytes` bytes, a
@@ -71,8 +71,8 @@ struct CompactFunctions {
   // word goes; there is room for kRowWords more than that.
   uint16_t* (*code)(const CodingTable& table, const uint8_t* bytes,
                     int64_t rows, uint32_t* states, uint16_t* words);
-  // Decodes the rows of `count` segments, which are from 1 to kTogether, from
-  // the first row to the last. False if there are too few words.
+  // Decodes the rows of `count` segments, at most kTogether, from the first row
+  // to the last. False if there are too few words.
   bool (*decode)(const DecodingTable& table, int count,
                  CodedRows* const* segments);
 };

@@ -22,7 +22,7 @@ constexpr int64_t kScaleRows = kSegmentBlocks / kCoderLanes;
 struct Workspace {
   SegmentParts parts;
   uint8_t high[kSegmentBlocks];  // bytes of the scales
-  uint8_t low[kSegmentBlocks + 8];
+  uint8_t low[kSegmentBlocks];
   uint16_t words[(kMapRows + kScaleRows + 1) * kRowWords + kStateWords];
 };
 
@@ -110,7 +110,7 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   uint8_t* const high = space->high;
   const bool scaled = blocks.scale_bytes > 0;
   const auto& functions = ActiveCompactFunctions();
-  if (!scaled) std::fill_n(high, blocks.count, uint8_t{1});
+  if (!scaled) std::fill_n(high, blocks.count, kHighByteOfNone);
   if ((scaled && !SplitScales(scales, blocks.count, space->low, high)) ||
       !functions.split(blocks.codec, codes, high, blocks.count, &parts,
                        &header)) {

@@ -70,7 +70,7 @@ class PackedSegment {
   // Puts together what was decoded. False if it is broken.
   bool Join() {
     const auto& functions = ActiveCompactFunctions();
-    if (!scaled()) std::fill_n(high_, blocks_.count, uint8_t{1});
+    if (!scaled()) std::fill_n(high_, blocks_.count, kHighByteOfNone);
     if (!IsAllDecoded() ||
         CountFilled(high_, blocks_.count) != header_.filled ||
         functions.count_either(map_, map_, map_bytes()) != header_.nonzeros) {

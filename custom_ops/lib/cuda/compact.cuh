@@ -34,7 +34,6 @@ using Mask = BitMoves;
 #include "custom_ops/lib/codec/half_block.inc"
 
 constexpr int kSegmentHalves = kSegmentBlocks * kHalves;
-static_assert(kSegmentHalves % kThreads == 0);
 
 // Calls run() with the codec as a type.
 template <typename Run>
@@ -122,13 +121,14 @@ __device__ inline Sums<T> SumOfBlock(T value) {
 
 // Whether the blocks of a segment are empty, and how many before each are not.
 struct FilledBlocks {
-  uint8_t high[kSegmentBlocks];  // bytes of the scales, or 1 if there are none
+  uint8_t high[kSegmentBlocks];  // bytes of the scales, or kHighByteOfNone
   uint16_t before[kSegmentBlocks];
 
   __device__ bool Has(int block) const { return IsFilled(high[block]); }
 
-  // Counts them, given the high bytes. All threads of a block call it together
-  // and get the number of all.
+  // Fills `before`, given the high bytes, which a barrier separates from the
+  // call. All threads of a thread block call it together. Returns the number of
+  // blocks that are not empty.
   __device__ int Count(int blocks) {
     int all = 0;
     for (int first = 0; first < blocks; first += kThreads) {

@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
       }
       if (threadIdx.x == 0) params.headers[segment] = header;
     }
-    __syncthreads();  // Then the next segment may overwrite the map.
+    __syncthreads();  // Then the next segment may overwrite what is shared.
   }
 }
 

@@ -90,7 +90,7 @@ struct PackShared {
 };
 
 // Takes the codes of a segment apart, given which blocks are not empty. Returns
-// whether they can be coded, to those threads that have seen that they cannot.
+// false to each thread that has seen that they cannot be coded.
 template <Codec kCodec>
 __device__ bool Split(const uint8_t* codes, int blocks,
                       PackShared<kCodec>* shared, PackedSegment<kCodec>* packed,
@@ -167,16 +167,17 @@ __device__ bool Split(const uint8_t* codes, int blocks,
   return fits;
 }
 
-// Takes scales apart, which there need not be, and says which blocks are not
-// empty. Returns false to a thread that has seen a scale below zero, or one
-// whose high byte alone is 0.
+// Says which blocks are not empty, and takes their scales apart if there are
+// any. Puts zeros into the last row of the map. Returns false to each thread
+// that has seen a scale that is below zero, or not zero though its high byte
+// is.
 template <Codec kCodec>
 __device__ bool SplitScales(const uint16_t* scales, int blocks,
                             PackShared<kCodec>* shared, uint8_t* low,
                             SegmentHeader* header) {
   FilledBlocks& filled = shared->filled;
   const auto scale_of = [&](int i) -> int {
-    if (!HasScales(kCodec)) return 0x100;
+    if (!HasScales(kCodec)) return kHighByteOfNone << 8;
     return i < blocks ? scales[i] : 0;
   };
   bool fits = true;

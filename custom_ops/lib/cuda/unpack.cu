@@ -197,7 +197,7 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
 template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     UnpackKernel(const __grid_constant__ UnpackParams params) {
-  // A segment overwrites the map of the one before it after a barrier.
+  // A segment overwrites what is shared of the one before it after a barrier.
   __shared__ UnpackShared shared;
   const Kind kind = *params.kind;
   if (kind == Kind::kBroken) return;

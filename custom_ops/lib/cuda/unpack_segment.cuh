@@ -88,7 +88,8 @@ __device__ bool Decode(const DecodingEntries* maps,
                    [=](int i, uint8_t byte) { high[i] = byte; });
     }
   } else {
-    for (int i = threadIdx.x; i < blocks; i += kThreads) high[i] = 1;
+    for (int i = threadIdx.x; i < blocks; i += kThreads)
+      high[i] = kHighByteOfNone;
   }
   __syncthreads();
   const int filled = shared->filled.Count(blocks);

@@ -45,8 +45,8 @@
 // not 0.
 //
 // A segment is not coded if it has a code "not finite" or a scale below zero,
-// for which there are no symbols, if a block would be empty and has a bit that
-// is 1, or if coding would not make the segment shorter. Such a segment has the
+// for which there are no symbols, if a block whose scale has a high byte of 0
+// has another bit that is 1, or if coding would not make it shorter. It has the
 // codes of its blocks, then their scales, as in wire.h, and zeros up to a
 // multiple of 8 bytes. The fields of its header are 0.
 //
@@ -82,6 +82,7 @@
 
 namespace tf_gc {
 
+// In the magic number, so below 10. Version 1 had "GZ" there.
 constexpr int kCompactVersion = 2;
 constexpr uint16_t kCompactMagic = 'G' | ('0' + kCompactVersion) << 8;
 
@@ -139,6 +140,10 @@ TF_GC_HOST_DEVICE constexpr int64_t BytesOfBits(int64_t bits) {
 
 // Whether a block is not empty, by the high byte of its scale.
 TF_GC_HOST_DEVICE constexpr bool IsFilled(int high) { return high != 0; }
+
+// What stands for that byte if there are no scales.
+constexpr uint8_t kHighByteOfNone = 1;
+static_assert(IsFilled(kHighByteOfNone), "without scales no block is empty");
 
 // Whether a segment of `blocks` blocks may have such a header.
 TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
