@@ -1,9 +1,9 @@
-"""From which size compressing a tensor pays: stock all-reduce against two bits.
+"""From which size compressing a tensor pays: stock all-reduce against two and three bits.
 
 Sums a list of equal tensors over replicas on logical CPU devices, for sizes from 64 to 64 K
-elements, with the stock strategy and with every tensor compressed. The size from which the
-compressed sum takes less time than the stock one is what `TwoBit.bypass_size` defaults to.
-Writes results/bypass.json and .png.
+elements, with the stock strategy and with every tensor compressed. The default of `bypass_size`
+is larger than the size from which compressing takes less time; docs/decisions/small-tensors.md
+says why. Writes results/bypass.json and .png.
 
     python benchmarks/bypass.py
 """
@@ -25,6 +25,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 SIZES = [1 << power for power in range(6, 17)]
+COMPRESSED = [2, 3]  # bits
 
 
 def build(strategy: tf.distribute.Strategy, size: int, count: int, steps: int) -> Callable:
@@ -58,32 +59,50 @@ def main() -> None:
         [tf.config.LogicalDeviceConfiguration()] * options.replicas,
     )
     devices = [f"CPU:{i}" for i in range(options.replicas)]
-    compressed = tf_gc.CompressedMirroredStrategy(
-        devices, tf_gc.TwoBit(warm_up=False, bypass_size=0)
-    )
-    # The stock path, in a strategy whose collectives do not meet those of another one.
-    stock = tf_gc.CompressedMirroredStrategy(devices, tf_gc.NoCompression())
+    strategies = {
+        # The stock path, in a strategy whose collectives do not meet those of another one.
+        "stock": tf_gc.NoCompression(),
+        **{
+            f"{bits} bits": tf_gc.Quantized(bits, warm_up=False, bypass_size=0)
+            for bits in COMPRESSED
+        },
+    }
+    strategies = {
+        name: tf_gc.CompressedMirroredStrategy(devices, params)
+        for name, params in strategies.items()
+    }
 
-    print(f"{options.tensors} tensors of N elements, {options.replicas} replicas")
-    print(f"{'N':>8}{'stock ms':>10}{'2bit ms':>10}{'of stock':>10}")
+    print(f"{options.tensors} tensors of N elements, {options.replicas} replicas; ms, and of stock")
+    print(f"{'N':>8}{'stock':>10}" + "".join(f"{f'{bits} bits':>18}" for bits in COMPRESSED))
     rows = []
     for size in SIZES:
         runs = {
-            "stock": build(stock, size, options.tensors, options.steps),
-            "2bit": build(compressed, size, options.tensors, options.steps),
+            name: build(strategy, size, options.tensors, options.steps)
+            for name, strategy in strategies.items()
         }
         results = report.alternate(runs, options.rounds)
         times = {name: report.medians(rounds) for name, rounds in results.items()}
-        ratio = statistics.median(
-            ours / theirs for ours, theirs in zip(times["2bit"], times["stock"], strict=True)
+        milliseconds = {name: 1e3 * statistics.median(of) for name, of in times.items()}
+        of_stock = {
+            name: statistics.median(
+                ours / theirs for ours, theirs in zip(of, times["stock"], strict=True)
+            )
+            for name, of in times.items()
+        }
+        rows.append({"size": size, "milliseconds": milliseconds, "of_stock": of_stock})
+        print(
+            f"{size:8}{milliseconds['stock']:10.2f}"
+            + "".join(
+                f"{milliseconds[f'{bits} bits']:10.2f}{of_stock[f'{bits} bits']:8.2f}"
+                for bits in COMPRESSED
+            )
         )
-        row = {name: 1e3 * statistics.median(seconds) for name, seconds in times.items()}
-        rows.append({"size": size, **row, "of_stock": ratio})
-        print(f"{size:8}{row['stock']:10.2f}{row['2bit']:10.2f}{ratio:10.2f}")
     path = report.write("bypass", {"options": vars(options), "sizes": rows})
 
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    axes.semilogx(SIZES, [row["of_stock"] for row in rows], "o-", base=2)
+    for bits in COMPRESSED:
+        name = f"{bits} bits"
+        axes.semilogx(SIZES, [row["of_stock"][name] for row in rows], "o-", base=2, label=name)
     axes.axhline(1, color="gray", linewidth=1)
     axes.axvline(tf_gc.TwoBit().bypass_size, color="gray", linestyle=":", label="bypass_size")
     axes.set_ylim(bottom=0)

@@ -35,8 +35,8 @@ VARIANTS: dict[str, Any] = {
     "stock": False,
     "none": {"type": "none"},
     "2bit fixed": {"type": "2bit", "threshold": 0.01},
-    "2bit, warm_up=False": {"type": "2bit", "warm_up": False},
-    "2bit": None,
+    "default, warm_up=False": {"type": "quantized", "warm_up": False},
+    "default": None,
 }
 # What a default is to stay below, as a multiple of stock.
 BAR = 1.2

@@ -33,6 +33,8 @@ REPLICAS = 2
 VARIANTS: dict[str, Any] = {
     "stock": None,
     "none": {"type": "none"},
+    "default, all-gather": {"type": "quantized", "plan": "all_gather"},
+    "default, scatter-gather": {"type": "quantized", "plan": "scatter_gather"},
     "2-bit, all-gather": {"type": "2bit", "plan": "all_gather"},
     "2-bit, scatter-gather": {"type": "2bit", "plan": "scatter_gather"},
     "2-bit fixed, all-gather": {"type": "2bit", "threshold": 0.01, "plan": "all_gather"},

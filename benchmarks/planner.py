@@ -50,6 +50,8 @@ AFTERWARDS = (
 )
 # In these files, sums of a scatter-gather were in one layer, which was the default then.
 ONE_LAYER = ("network_mlp_plans_auto", "network_mlp_4_workers")
+# In these, links were shaped when the workers chose a wire.
+COMPACT = ("network_mlp_8_workers",)
 THREADS = 1
 PREDICTED = ("fixed", "auto", "default", "4 bits")  # modes of network.py that compress
 COLORS = {"set aside": "#0b62a4", "measured afterwards": "#2a9d4a", "fitted": "#d9560b"}
@@ -108,9 +110,10 @@ class Cell:
         if self.mode == "stock":
             return STOCK
         layers = {"sum_layers": 1} if self.file in ONE_LAYER else {}
-        # A mode that says nothing of the wire has the packed one: links were not shaped yet when
-        # the workers chose.
-        params = {"wire": "packed", **network.compression_params(self.mode), **layers}
+        # A mode that says nothing of the wire has the packed one in the other files: links were not
+        # shaped yet when the workers chose.
+        wire = "compact" if self.file in COMPACT else "packed"
+        params = {"wire": wire, **network.compression_params(self.mode), **layers}
         return Choice(self.mode, from_params(params))
 
 
