@@ -88,14 +88,14 @@ def test_workers_may_have_datasets_of_different_sizes() -> None:
 
 
 def test_without_compression_weights_are_the_stock_strategys_bits() -> None:
-    first, second = cluster.values("fit_scenarios:custom_loops", "none", "stock", optimized=True)
-    for of_worker in (first, second):
+    # A job each: for the second strategy of a process, TensorFlow starts its collectives anew, and
+    # once, in some hundred runs, the workers hung then.
+    none = cluster.values("fit_scenarios:custom_loops", "none", optimized=True)
+    stock = cluster.values("fit_scenarios:custom_loops", "stock", optimized=True)
+    for of_worker in (*none, *stock):
         for way in ("optimizer", "by hand"):
-            assert_same(of_worker["none"][way], first["stock"][way], rtol=0, atol=0)
-            assert_same(of_worker["stock"][way], first["stock"][way], rtol=0, atol=0)
-        assert not np.array_equal(
-            of_worker["none"]["optimizer"][0], of_worker["none"]["by hand"][0]
-        )
+            assert_same(of_worker[way], stock[0][way], rtol=0, atol=0)
+        assert not np.array_equal(of_worker["optimizer"][0], of_worker["by hand"][0])
 
 
 @pytest.mark.parametrize(
