@@ -75,10 +75,8 @@ def test_workers_compare_all_of_their_params(length: int) -> None:
         check_agreement(params("b"), True, False, with_other(sent[0]))
 
 
-@pytest.mark.parametrize("version", ["wire_version", "compact_version"])
-def test_workers_compare_the_versions_of_their_wires(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def agreed() -> Workers:
+    """Returns two workers that use TwoBit; the other one repeats what it has said first."""
     rows: list[Any] = []
 
     def all_gather(mine: tf.Tensor) -> tf.Tensor:
@@ -87,20 +85,21 @@ def test_workers_compare_the_versions_of_their_wires(
 
     workers = Workers(2, is_chief=False, all_gather=all_gather)
     check_agreement(tf_gc.TwoBit(), True, False, workers)
+    return workers
+
+
+@pytest.mark.parametrize("version", ["wire_version", "compact_version"])
+def test_workers_compare_the_versions_of_their_wires(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = agreed()
     monkeypatch.setattr(agreement, version, lambda: 99)
     with pytest.raises(ValueError, match=r"the same version of tf_gc(.|\n)* 99"):
         check_agreement(tf_gc.TwoBit(), True, False, workers)
 
 
 def test_workers_compare_what_they_clip() -> None:
-    rows: list[Any] = []
-
-    def all_gather(mine: tf.Tensor) -> tf.Tensor:
-        rows.append(mine)
-        return tf.concat([mine, rows[0]], axis=0)
-
-    workers = Workers(2, is_chief=False, all_gather=all_gather)
-    check_agreement(tf_gc.TwoBit(), True, False, workers)
+    workers = agreed()
     with pytest.raises(ValueError, match=r"clip_after_sum=True.*\n.*clip_after_sum=False"):
         check_agreement(tf_gc.TwoBit(), True, True, workers)
 

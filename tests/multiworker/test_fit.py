@@ -89,7 +89,7 @@ def test_workers_may_have_datasets_of_different_sizes() -> None:
 
 def test_without_compression_weights_are_the_stock_strategys_bits() -> None:
     # A job each: for the second strategy of a process, TensorFlow starts its collectives anew, and
-    # once, in some hundred runs, the workers hung then.
+    # the workers were seen to hang then.
     none = cluster.values("fit_scenarios:custom_loops", "none", optimized=True)
     stock = cluster.values("fit_scenarios:custom_loops", "stock", optimized=True)
     for of_worker in (*none, *stock):
