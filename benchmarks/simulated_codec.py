@@ -138,6 +138,12 @@ class _SimulatedCodec(Codec):
         rows = tf.concat([_values(message) for message in messages], axis=0)
         return self._tensors(tf.reshape(rows, [-1]), like)
 
+    def count_sent(
+        self, messages: tf.Tensor, own: int | None = None, own_sum: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        count = tf.math.count_nonzero(_values(messages))
+        return count if own_sum is None else count + tf.math.count_nonzero(_values(own_sum))
+
     def _rounded(self, values: tf.Tensor, levels: Sequence[float], count: bool) -> tf.Tensor:
         """Returns what codes for `values`, [..., block], stand for."""
         magnitudes = tf.abs(values)
