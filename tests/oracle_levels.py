@@ -30,7 +30,7 @@ LEVELS = {
     4: np.array([0, 1 / 32, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1]),
 }
 # The scale, as a part of the largest magnitude.
-SCALE_FACTOR = {3: np.float32(1) / np.float32(1.25), 4: np.float32(1) / np.float32(1.125)}
+SCALE_FACTOR = {3: np.float32(1), 4: np.float32(1) / np.float32(1.125)}
 
 
 def pack(codes: Array, bits: int) -> Array:

@@ -70,8 +70,8 @@ def test_the_library_gives_the_golden_bytes(
 
 @each_target
 def test_a_block_by_hand(forced: Library) -> None:
-    """The largest is 80, so the scale is 64: levels of 10, 32 and 64."""
-    gradient = np.array([80, -64, 48, -47.75, 21, 20.75, -5, 4.75, 0, -0.0], np.float32)
+    """The largest is 64, and so is the scale: levels of 10, 32 and 64."""
+    gradient = np.array([64, -56, 48, -47.75, 21, 20.75, -5, 4.75, 0, -0.0], np.float32)
     message = encode(forced, Levels.THREE_BIT, gradient, np.zeros(10, np.float32))
     assert message.scales.tolist() == [0x4280]
     # Numbers of the levels 3 3 3 2 2 1 1 0 0 0; negative are elements 1, 3 and 6.
@@ -129,7 +129,8 @@ def test_the_nearest_level_is_sent(
 def test_a_block_whose_levels_would_be_subnormal_sends_nothing(
     forced: Library, codec: Levels
 ) -> None:
-    gradient = np.full(128, 2.0**-118, np.float32)  # and the scale would be below 2^-118
+    largest = np.float32(2.0**-118) / oracle_levels.SCALE_FACTOR[CODE_BITS[codec]]
+    gradient = np.full(128, np.float32(0.99) * largest, np.float32)
     message = encode(forced, codec, gradient, np.zeros(128, np.float32))
     assert not message.codes.any()
     assert not message.scales.any()

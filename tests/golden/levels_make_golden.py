@@ -1,7 +1,7 @@
 """Makes the golden bytes from the oracle: python -m tests.golden.levels_make_golden.
 
-The file was made once. Making it again is a change of the wire format, and needs a new wire
-version.
+Making the file again is a change of what is sent. If codes or scales then mean something else than
+before, the wire needs a new version; if only the choice of them differs, it does not.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_the_bytes_of_messages() -> None:
     scale = bytes.fromhex("8040")  # 4: the levels are 0.625, 2 and 4
     header = bytes.fromhex("4743 01 08 00000000 0100000000000000")
     body = planes(0b0111, 0b0011, 0b1010)
-    assert message_of(5.0, 0.5, "three_bit") == header + body + scale + bytes(14)
+    assert message_of(4.0, 0.5, "three_bit") == header + body + scale + bytes(14)
     # The smallest level is 0.125.
     header = bytes.fromhex("4743 01 09 00000000 0100000000000000")
     body = planes(0b0111, 0b0011, 0b0011, 0b1010)

@@ -7,7 +7,8 @@ A codec is one of `codec_names()`:
 - `"three_bit"` and `"four_bit"` send 0 or plus or minus a level, whichever is nearest: 5/32, 1/2 or
   1 of `s`; 1/32, 1/8, 1/4, 3/8, 1/2, 3/4 or 1 of `s` (nonuniform quantization as in NUQSGD,
   Ramezani-Kebrya et al. 2021, which rounds at random). Each block of 128 elements has its own `s`,
-  4/5 or 8/9 of the block's largest magnitude, rounded to bfloat16. They have automatic scales only.
+  the block's largest magnitude with three bits and 8/9 of it with four, rounded to bfloat16. They
+  have automatic scales only.
 - `"one_bit"` sends `+s` or `-s` (error feedback as in 1-bit SGD, Seide et al. 2014). With `"auto"`
   each block of 128 consecutive elements of a flattened tensor has its own `s`, the block's mean
   magnitude, rounded to bfloat16, and sends the signs (EF-SignSGD, Karimireddy et al. 2019). With a

@@ -41,11 +41,12 @@ struct Levels {
   TF_GC_HOST_DEVICE static constexpr float Least(int number) {
     return 0.5f * (Unit(number) + Unit(number - 1));
   }
-  // The scale of a block is this part of its largest magnitude. Then the
-  // largest is as far above the highest level as what lies half way between the
-  // two highest levels is from these.
+  // The scale of a block is this part of its largest magnitude. The highest of
+  // three levels is the largest magnitude itself, so that nothing of it waits.
+  // That of seven is as far below it as what lies half way between the two
+  // highest levels is from these.
   TF_GC_HOST_DEVICE static constexpr float ScaleFactor() {
-    return 1.0f / (1.0f + 0.5f * (Unit(kCount) - Unit(kCount - 1)));
+    return kMagnitudeBits == 2 ? 1.0f : 8.0f / 9.0f;
   }
 };
 
