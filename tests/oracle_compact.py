@@ -1,8 +1,7 @@
 """The compact wire, in plain Python: the reference for every implementation.
 
-Written from the comments of `custom_ops/lib/wire/compact_wire.h` and, for the frequencies that a
-packer chooses, of `custom_ops/lib/codec/frequencies.h`; it shares no code and no table with them.
-Messages are uint8 arrays. The coder computes with Python's integers, one lane after the other.
+Written from the comments of `custom_ops/lib/wire/compact_wire.h`; it shares no code and no table
+with it. Messages are uint8 arrays.
 """
 
 from __future__ import annotations
@@ -14,29 +13,31 @@ import numpy as np
 
 from tests import oracle, oracle_levels
 from tests.oracle import BLOCK_SIZE, Array
+from tests.oracle_rans import (
+    FREQUENCY_SUM,
+    LANES,
+    MAP_SYMBOLS,
+    SCALE_SYMBOLS,
+    BrokenError,
+    chance_of,
+    code,
+    decode,
+    frequencies,
+    lowest_frequencies,
+    round_up,
+    rows_of,
+)
 
 HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
 SEGMENT = struct.Struct("<IIII")  # words, nonzeros, lowest, filled
-MAGIC, COMPACT_MAGIC = 0x4347, 0x3247
+MAGIC, COMPACT_MAGIC = 0x4347, 0x3347
 
-LANES = 32
-FREQUENCY_BITS = 12
-FREQUENCY_SUM = 4096
-LOWEST_STATE = 65_536
-MAP_SYMBOLS, SCALE_SYMBOLS = 256, 128
 SEGMENT_BLOCKS = 1024
 SAMPLED_BLOCKS = 7
 
 # By the number of a codec: the bits of a code, and whether blocks have scales.
 CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True)}
-
-
-class BrokenError(Exception):
-    """These bytes are no message."""
-
-
-def round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
+CHANCE = struct.Struct("<Q")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Format:
     @staticmethod
     def of(codec: int) -> Format:
         return Format(*CODECS[codec])
+
+    @property
+    def codes_lowest(self) -> bool:
+        """Whether lowest bits are coded."""
+        return self.bits == 3
 
     def code_bytes(self, blocks: int) -> int:
         return blocks * BLOCK_SIZE * self.bits // 8
@@ -114,17 +120,6 @@ def bits_of_bytes(data: bytes, count: int) -> Array:
     return ones[:count]
 
 
-def frequencies(symbols: list[int], count: int) -> list[int]:
-    """What the packer chooses for symbols that it has sampled."""
-    counts = [0] * count
-    for symbol in symbols:
-        counts[symbol] += 1
-    total = max(1, sum(counts))
-    result = [1 + one * (FREQUENCY_SUM - count) // total for one in counts]
-    result[counts.index(max(counts))] += FREQUENCY_SUM - sum(result)
-    return result
-
-
 def sampled(data: Array, counted: Array) -> list[int]:
     """The bytes of every SAMPLED_BLOCKS-th block, of those that are `counted`."""
     rows = data.reshape(len(counted), -1)[::SAMPLED_BLOCKS]
@@ -137,75 +132,6 @@ def filled_blocks(form: Format, scales: Array, blocks: int) -> Array:
     return scales[1::2] > 0 if form.scaled else np.ones(blocks, bool)
 
 
-def rows_of(data: bytes) -> list[bytes]:
-    """A byte for each lane, with zeros in the last row."""
-    data = data.ljust(round_up(len(data), LANES), b"\0")
-    return [data[i : i + LANES] for i in range(0, len(data), LANES)]
-
-
-# ---- The coder ---------------------------------------------------------------------
-
-
-def starts(table: list[int]) -> list[int]:
-    """Where the interval of each symbol starts."""
-    return [sum(table[:symbol]) for symbol in range(len(table))]
-
-
-def code(parts: list[tuple[list[int], list[bytes]]]) -> list[int]:
-    """The words of rows, given with the table of frequencies for each list of rows.
-
-    Codes in the opposite order of decoding: from the last row to the first one.
-    """
-    states = [LOWEST_STATE] * LANES
-    groups: list[list[int]] = []  # of words, the last one is decoded first
-    for table, rows in reversed(parts):
-        first = starts(table)
-        for row in reversed(rows):
-            words = []
-            for lane, symbol in enumerate(row):
-                x, frequency = states[lane], table[symbol]
-                if x >= frequency << (32 - FREQUENCY_BITS):
-                    words.append(x & 0xFFFF)
-                    x >>= 16
-                x = (x // frequency << FREQUENCY_BITS) + x % frequency + first[symbol]
-                states[lane] = x
-            groups.append(words)
-    groups.append([word for x in states for word in (x & 0xFFFF, x >> 16)])
-    return [word for group in groups for word in group]
-
-
-def decode(words: list[int], parts: list[tuple[list[int], int]]) -> list[bytes]:
-    """The bytes of rows, of which there are so many for each table."""
-    if len(words) < 2 * LANES:
-        raise BrokenError("words of the states are missing")
-    left, last = words[: -2 * LANES], words[-2 * LANES :]
-    states = [low | high << 16 for low, high in zip(last[::2], last[1::2], strict=True)]
-    results = []
-    for table, rows in parts:
-        first = starts(table)
-        symbols = [symbol for symbol, frequency in enumerate(table) for _ in range(frequency)]
-        result = bytearray()
-        for _ in range(rows):
-            for lane in range(LANES):
-                x = states[lane]
-                symbol = symbols[x % FREQUENCY_SUM]
-                states[lane] = (
-                    table[symbol] * (x >> FREQUENCY_BITS) + x % FREQUENCY_SUM - first[symbol]
-                )
-                result.append(symbol)
-            takers = [lane for lane in range(LANES) if states[lane] < LOWEST_STATE]
-            if len(takers) > len(left):
-                raise BrokenError("words are missing")
-            taken = left[len(left) - len(takers) :]
-            del left[len(left) - len(takers) :]
-            for lane, word in zip(takers, taken, strict=True):
-                states[lane] = states[lane] << 16 | word
-        results.append(bytes(result))
-    if left or any(x != LOWEST_STATE for x in states):
-        raise BrokenError("words are left")
-    return results
-
-
 # ---- Segments and messages ---------------------------------------------------------
 
 
@@ -213,17 +139,21 @@ def decode(words: list[int], parts: list[tuple[list[int], int]]) -> list[bytes]:
 class Tables:
     maps: list[int]
     scales: list[int]
+    chance: int  # of a lowest bit to be 1, in 256ths; 0 if lowest bits are not coded
 
     def to_bytes(self) -> bytes:
-        return np.array(self.maps + self.scales, "<u2").tobytes()
+        return np.array(self.maps + self.scales, "<u2").tobytes() + CHANCE.pack(self.chance)
 
     @staticmethod
-    def from_bytes(data: bytes) -> Tables:
-        values = np.frombuffer(data, "<u2").tolist()
-        tables = Tables(values[:MAP_SYMBOLS], values[MAP_SYMBOLS:])
+    def from_bytes(form: Format, data: bytes) -> Tables:
+        values = np.frombuffer(data[: -CHANCE.size], "<u2").tolist()
+        (chance,) = CHANCE.unpack(data[-CHANCE.size :])
+        tables = Tables(values[:MAP_SYMBOLS], values[MAP_SYMBOLS:], chance)
         for table in (tables.maps, tables.scales):
             if min(table) == 0 or sum(table) != FREQUENCY_SUM:
                 raise BrokenError("these are no frequencies")
+        if not (0 < chance < 256 if form.codes_lowest else chance == 0):
+            raise BrokenError("this is no chance")
         return tables
 
 
@@ -241,14 +171,17 @@ def pack_segment(form: Format, tables: Tables, codes: Array, scales: Array) -> t
         return plain
     rows = [(tables.scales, rows_of(high.tobytes()))] if form.scaled else []
     rows.append((tables.maps, rows_of(maps[filled].tobytes())))
+    lowest = magnitudes[magnitudes > 1] & 1
+    if form.codes_lowest:
+        rows.append((lowest_frequencies(tables.chance), rows_of(bytes_of_bits(lowest))))
     words = code(rows)
     parts = [padded(np.array(words, "<u2").tobytes())]
     if form.scaled:
         parts.append(padded(low[filled].tobytes()))
     parts.append(bytes_of_bits(signs[nonzero]))
     parts += [bytes_of_bits(magnitudes[nonzero] >> bit & 1) for bit in range(1, form.bits - 1)]
-    lowest = magnitudes[magnitudes > 1] & 1
-    parts.append(bytes_of_bits(lowest))
+    if not form.codes_lowest:
+        parts.append(bytes_of_bits(lowest))
     coded = b"".join(parts)
     if len(coded) >= len(plain[1]):
         return plain
@@ -265,12 +198,16 @@ def pack(codec: int, message: Array) -> Array:
     scales = message[start : start + form.scale_bytes(blocks)]
     if blocks == 0:
         return message
-    maps = np.packbits(form.numbers(codes)[0] > 0, bitorder="little")
+    magnitudes = form.numbers(codes)[0]
+    maps = np.packbits(magnitudes > 0, bitorder="little")
+    filled = filled_blocks(form, scales, blocks)
+    counted = np.array(sampled(magnitudes, filled), np.uint8)
     # Of a scale below zero the packer counts the magnitude.
     high = sampled(scales[1::2] % SCALE_SYMBOLS, np.ones(blocks, bool)) if form.scaled else []
     tables = Tables(
-        frequencies(sampled(maps, filled_blocks(form, scales, blocks)), MAP_SYMBOLS),
+        frequencies(sampled(maps, filled), MAP_SYMBOLS),
         frequencies(high, SCALE_SYMBOLS),
+        chance_of(counted[counted > 1] & 1) if form.codes_lowest else 0,
     )
     headers, bodies = [], []
     for segment, count in enumerate(segments_of(blocks)):
@@ -309,8 +246,12 @@ def unpack_segment(
         return plain[:end], plain[end : end + form.scale_bytes(blocks)], at
     if of_filled > blocks:
         raise BrokenError("there are not so many blocks")
+    if nonzeros > of_filled * BLOCK_SIZE or lowest > nonzeros:
+        raise BrokenError("there are not so many codes")
     rows = [(tables.scales, -(-blocks // LANES))] if form.scaled else []
     rows.append((tables.maps, -(-of_filled * 16 // LANES)))
+    if form.codes_lowest:
+        rows.append((lowest_frequencies(tables.chance), -(-lowest // (8 * LANES))))
     decoded = decode(np.frombuffer(take(2 * words), "<u2").tolist(), rows)
     scales = np.zeros(form.scale_bytes(blocks), np.uint8)
     if form.scaled:
@@ -319,7 +260,8 @@ def unpack_segment(
     if filled.sum() != of_filled:
         raise BrokenError("other blocks are empty than the header says")
     nonzero = np.zeros((blocks, BLOCK_SIZE), bool)
-    nonzero[filled] = bits_of_bytes(decoded[-1], of_filled * BLOCK_SIZE).reshape(-1, BLOCK_SIZE)
+    of_maps = decoded[1 if form.scaled else 0]
+    nonzero[filled] = bits_of_bytes(of_maps, of_filled * BLOCK_SIZE).reshape(-1, BLOCK_SIZE)
     nonzero = nonzero.reshape(-1)
     if nonzero.sum() != nonzeros:
         raise BrokenError("the map has other bits than the header says")
@@ -337,7 +279,9 @@ def unpack_segment(
     if upper.sum() != lowest:
         raise BrokenError("there are other magnitudes than the header says")
     magnitudes[nonzero & ~upper] = 1
-    magnitudes[upper] |= take_bits(lowest)
+    magnitudes[upper] |= (
+        bits_of_bytes(decoded[-1], lowest) if form.codes_lowest else take_bits(lowest)
+    )
     return form.codes(magnitudes, signs), scales, at
 
 
@@ -354,11 +298,11 @@ def unpack(codec: int, blocks: int, compact: Array) -> Array:
         return compact[: form.message_bytes(blocks)]
     if (magic, of_codec, of_blocks) != (COMPACT_MAGIC, codec, blocks):
         raise BrokenError("another message")
-    at = HEADER.size + 2 * (MAP_SYMBOLS + SCALE_SYMBOLS)
+    at = HEADER.size + 2 * (MAP_SYMBOLS + SCALE_SYMBOLS) + CHANCE.size
     segments = segments_of(blocks)
     if len(data) < at + SEGMENT.size * len(segments) + 8:
         raise BrokenError("the message is too short")
-    tables = Tables.from_bytes(data[HEADER.size : at])
+    tables = Tables.from_bytes(form, data[HEADER.size : at])
     headers = [SEGMENT.unpack_from(data, at + SEGMENT.size * i) for i in range(len(segments))]
     at += SEGMENT.size * len(segments)
     parts = []

@@ -24,7 +24,7 @@ from tests.custom_ops.native import (
 Rng = np.random.Generator
 Targets = Callable[[], Iterator[Library]]
 
-SEGMENTS_OFFSET = 784  # of the headers of the segments
+SEGMENTS_OFFSET = 792  # of the headers of the segments
 
 each_codec = pytest.mark.parametrize(
     "codec", COMPACTIBLE, ids=["fixed", "auto", "three_bit", "four_bit"]

@@ -189,6 +189,10 @@ void ReplacePlanes(Codec codec, const MessageLayout& layout, Input* input,
   const int64_t start = SegmentsStart(layout.blocks);
   const int64_t bits = BytesOfBits(header->nonzeros);
   uint8_t* const planes = compact->data() + start + parts.planes_offset;
+  if (CodesLowest(codec)) {  // As many ones: other lowest bits were not coded.
+    std::reverse(planes, planes + bits);
+    return;
+  }
   input->Fill(planes,
               static_cast<size_t>(parts.lowest_offset - parts.planes_offset));
   header->lowest = 0;
@@ -268,6 +272,8 @@ void FuzzCompact(Input* input) {
     std::fill_n(table + kMapSymbols, kScaleSymbols,
                 kFrequencySum / kScaleSymbols);
     memcpy(bytes.data() + kMapTableOffset, table, sizeof table);
+    const uint64_t chance = CodesLowest(codec) ? 1 + input->Below(255) : 0;
+    memcpy(bytes.data() + kChanceOffset, &chance, sizeof chance);
   }
   SameForAllTargets([&] { return Unpacked(codec, layout, bytes, run); });
 }

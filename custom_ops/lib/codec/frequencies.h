@@ -13,8 +13,9 @@ namespace tf_gc {
 
 // The packer counts the symbols of blocks 0, kSampledBlocks, 2 * kSampledBlocks
 // and so on, whether their segments are coded or not: of each the high byte of
-// its scale's magnitude, and the bytes of its nonzero map if it IsFilled(). The
-// number is odd, so that it does not keep step with the rows of a matrix.
+// its scale's magnitude, and, if it IsFilled(), the bytes of its nonzero map
+// and its lowest bits. The number is odd, so that it does not keep step with
+// the rows of a matrix.
 constexpr int64_t kSampledBlocks = 7;
 
 // The frequency of a symbol that was counted `count` times out of `total`. It
@@ -45,6 +46,61 @@ inline void Normalize(const uint32_t* counts, int symbols,
   frequencies[most] =
       static_cast<uint16_t>(frequencies[most] + (kFrequencySum - sum));
 }
+
+// What a packer counts in the blocks that it samples.
+struct SymbolCounts {
+  uint32_t map[kMapSymbols];
+  uint64_t lowest;  // bits, if the codec CodesLowest()
+  uint64_t ones;    // of them
+};
+
+// The chance of a lowest bit to be 1, in 256ths, of which `ones` out of
+// `lowest` were: the nearest one that there is.
+TF_GC_HOST_DEVICE inline uint64_t ChanceOf(uint64_t ones, uint64_t lowest) {
+  if (lowest == 0) return 128;
+  const uint64_t chance = (256 * ones + lowest / 2) / lowest;
+  return chance < 1 ? 1 : chance > 255 ? 255 : chance;
+}
+
+// The frequencies of bytes of lowest bits, as compact_wire.h says.
+class LowestFrequencies {
+ public:
+  TF_GC_HOST_DEVICE explicit LowestFrequencies(uint64_t chance)
+      : of_ones_(), most_(chance > 128 ? 0xff : 0), rest_(kFrequencySum) {
+    constexpr uint32_t kBytes[9] = {1, 8, 28, 56, 70, 56, 28, 8, 1};
+    constexpr uint64_t kShared = kFrequencySum - kLowestSymbols;
+    for (int ones = 0; ones <= 8; ++ones) {
+      uint64_t weight = 1;
+      for (int i = 0; i < 8; ++i) weight *= i < ones ? chance : 256 - chance;
+      of_ones_[ones] =
+          1 + static_cast<uint32_t>((weight >> 16) * kShared >> 48);
+      rest_ -= kBytes[ones] * of_ones_[ones];
+    }
+  }
+
+  TF_GC_HOST_DEVICE uint32_t Of(int byte) const {
+    int ones = 0;
+    for (int i = 0; i < 8; ++i) ones += byte >> i & 1;
+    return of_ones_[ones] + (byte == most_ ? rest_ : 0);
+  }
+
+ private:
+  uint32_t of_ones_[9];
+  int most_;
+  uint32_t rest_;  // which that byte has as well
+};
+
+// All of them.
+struct LowestTable {
+  uint16_t frequencies[kLowestSymbols];
+
+  explicit LowestTable(uint64_t chance) {
+    const LowestFrequencies of(chance);
+    for (int byte = 0; byte < kLowestSymbols; ++byte) {
+      frequencies[byte] = static_cast<uint16_t>(of.Of(byte));
+    }
+  }
+};
 
 // Whether a decoder may use them.
 inline bool AreFrequencies(const uint16_t* frequencies, int symbols) {

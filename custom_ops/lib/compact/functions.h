@@ -51,10 +51,10 @@ struct CodedRows {
 };
 
 struct CompactFunctions {
-  // Counts the bytes of nonzero maps, as frequencies.h says. `scales` are those
-  // of all blocks, null if there are none.
+  // Counts as frequencies.h says. `scales` are those of all blocks, null if
+  // there are none.
   void (*count)(Codec codec, const uint8_t* codes, const uint16_t* scales,
-                int64_t blocks, uint32_t* counts);
+                int64_t blocks, SymbolCounts* counts);
   // Takes the codes of some blocks apart. `high` has the high byte of each
   // block's scale, kHighByteOfNone if there are none. False if a code says "not
   // finite", or if one of an empty block is not zero.

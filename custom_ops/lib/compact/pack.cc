@@ -23,7 +23,7 @@ struct Workspace {
   SegmentParts parts;
   uint8_t high[kSegmentBlocks];  // bytes of the scales
   uint8_t low[kSegmentBlocks];
-  uint16_t words[(kMapRows + kScaleRows + 1) * kRowWords + kStateWords];
+  uint16_t words[(2 * kMapRows + kScaleRows + 1) * kRowWords + kStateWords];
 };
 
 // Puts zeros after `bytes` bytes up to a multiple of 8. Returns its end.
@@ -38,32 +38,41 @@ uint8_t* Append(const void* from, int64_t bytes, uint8_t* to) {
   return Pad(to, bytes);
 }
 
+// Puts zeros after `bytes` bytes up to the end of the last of `rows` rows.
+void PadRows(uint8_t* start, int64_t bytes, int64_t rows) {
+  std::fill(start + bytes, start + rows * kCoderLanes, uint8_t{0});
+}
+
 // Counts the symbols of a part of the blocks.
 Tables CountSymbols(Codec codec, const MessageLayout& layout,
                     const uint8_t* message) {
-  uint32_t map[kMapSymbols] = {};
+  SymbolCounts counts = {};
   uint32_t scale[kScaleSymbols] = {};
   const uint16_t* const scales =
       HasScales(codec) ? layout.Scales(message, 0) : nullptr;
   ActiveCompactFunctions().count(codec, layout.Codes(message, 0), scales,
-                                 layout.blocks, map);
+                                 layout.blocks, &counts);
   if (scales != nullptr) {
     for (int64_t block = 0; block < layout.blocks; block += kSampledBlocks) {
       ++scale[scales[block] >> 8 & (kScaleSymbols - 1)];
     }
   }
   Tables tables;
-  Normalize(map, kMapSymbols, tables.map);
+  Normalize(counts.map, kMapSymbols, tables.map);
   Normalize(scale, kScaleSymbols, tables.scale);
+  tables.chance = CodesLowest(codec) ? ChanceOf(counts.ones, counts.lowest) : 0;
   return tables;
 }
 
 struct Coder {
   CodingTable map;
   CodingTable scale;
+  CodingTable lowest;
 
   explicit Coder(const Tables& tables)
-      : map(tables.map, kMapSymbols), scale(tables.scale, kScaleSymbols) {}
+      : map(tables.map, kMapSymbols),
+        scale(tables.scale, kScaleSymbols),
+        lowest(LowestTable(tables.chance).frequencies, kLowestSymbols) {}
 };
 
 // Writes a segment as it is in the message.
@@ -120,12 +129,15 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   uint32_t states[kCoderLanes];
   std::fill_n(states, kCoderLanes, kLowestState);
   uint16_t* words = space->words;
-  std::fill(parts.map + header.filled * kMapBytes,
-            parts.map + rows.map_rows * kCoderLanes, uint8_t{0});
+  if (rows.lowest_rows > 0) {
+    PadRows(parts.lowest, BytesOfBits(header.lowest), rows.lowest_rows);
+    words = functions.code(coder.lowest, parts.lowest, rows.lowest_rows, states,
+                           words);
+  }
+  PadRows(parts.map, header.filled * kMapBytes, rows.map_rows);
   words = functions.code(coder.map, parts.map, rows.map_rows, states, words);
   if (scaled) {
-    std::fill(high + blocks.count, high + rows.scale_rows * kCoderLanes,
-              uint8_t{0});
+    PadRows(high, blocks.count, rows.scale_rows);
     words = functions.code(coder.scale, high, rows.scale_rows, states, words);
   }
   std::memcpy(words, states, sizeof states);
@@ -142,7 +154,9 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   for (int i = 0; i + 1 < MagnitudeBits(blocks.codec); ++i) {
     to = Append(parts.planes[i], bits, to);
   }
-  Append(parts.lowest, BytesOfBits(header.lowest), to);
+  if (!CodesLowest(blocks.codec)) {
+    Append(parts.lowest, BytesOfBits(header.lowest), to);
+  }
   return header;
 }
 
@@ -199,8 +213,7 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
   std::memcpy(&header, message, sizeof header);
   header.magic = kCompactMagic;
   std::memcpy(compact, &header, sizeof header);
-  std::memcpy(compact + kMapTableOffset, tables.map, sizeof tables.map);
-  std::memcpy(compact + kScaleTableOffset, tables.scale, sizeof tables.scale);
+  std::memcpy(compact + kMapTableOffset, &tables, sizeof tables);
   std::memcpy(compact + kSegmentsOffset, headers.data(),
               headers.size() * sizeof(SegmentHeader));
   return bytes;

@@ -44,11 +44,15 @@ inline int64_t CountFilled(const uint8_t* high, int64_t blocks) {
   return filled;
 }
 
-// The frequencies of a message's symbols.
+// The frequencies of a message's symbols, and the chance from which those of
+// lowest bits follow.
 struct Tables {
   uint16_t map[kMapSymbols];
   uint16_t scale[kScaleSymbols];
+  uint64_t chance;
 };
+static_assert(sizeof(Tables) == kSegmentsOffset - kMapTableOffset,
+              "the tables are as on the wire");
 
 }  // namespace tf_gc
 

@@ -21,9 +21,12 @@ namespace {
 struct Decoder {
   DecodingTable map;
   DecodingTable scale;
+  DecodingTable lowest;
 
   explicit Decoder(const Tables& tables)
-      : map(tables.map, kMapSymbols), scale(tables.scale, kScaleSymbols) {}
+      : map(tables.map, kMapSymbols),
+        scale(tables.scale, kScaleSymbols),
+        lowest(LowestTable(tables.chance).frequencies, kLowestSymbols) {}
 };
 
 // A segment that is being unpacked.
@@ -67,6 +70,13 @@ class PackedSegment {
     return &rows_;
   }
 
+  // Returns the rows of the lowest bits, once the maps are decoded.
+  CodedRows* Lowest() {
+    rows_.rows = layout_.lowest_rows;
+    rows_.bytes = lowest_;
+    return &rows_;
+  }
+
   // Puts together what was decoded. False if it is broken.
   bool Join() {
     const auto& functions = ActiveCompactFunctions();
@@ -83,7 +93,7 @@ class PackedSegment {
         map_,
         from_ + layout_.signs_offset,
         {first_plane, first_plane + (planes > 1 ? bits : 0)},
-        from_ + layout_.lowest_offset};
+        CodesLowest(blocks_.codec) ? lowest_ : from_ + layout_.lowest_offset};
     const int64_t above =
         planes == 0 ? 0
                     : functions.count_either(parts.planes[0],
@@ -128,6 +138,7 @@ class PackedSegment {
   uint8_t* const scales_;
   CodedRows rows_;
   uint8_t map_[kSegmentBlocks * kMapBytes];
+  uint8_t lowest_[kStreamBytes];
   uint8_t high_[kSegmentBlocks];
 };
 
@@ -139,7 +150,9 @@ bool UnpackSegments(const Decoder& decoder, int count,
   for (int i = 0; i < count; ++i) rows[i] = segments[i]->HighBytes();
   if (!decode(decoder.scale, count, rows)) return false;
   for (int i = 0; i < count; ++i) rows[i] = segments[i]->Maps();
-  return decode(decoder.map, count, rows) &&
+  if (!decode(decoder.map, count, rows)) return false;
+  for (int i = 0; i < count; ++i) rows[i] = segments[i]->Lowest();
+  return decode(decoder.lowest, count, rows) &&
          std::all_of(segments, segments + count,
                      [](PackedSegment* one) { return one->Join(); });
 }
@@ -165,9 +178,9 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
     return false;
   }
   Tables tables;
-  std::memcpy(tables.map, compact + kMapTableOffset, sizeof tables.map);
-  std::memcpy(tables.scale, compact + kScaleTableOffset, sizeof tables.scale);
-  if (!AreFrequencies(tables.map, kMapSymbols) ||
+  std::memcpy(&tables, compact + kMapTableOffset, sizeof tables);
+  if (!IsChance(codec, tables.chance) ||
+      !AreFrequencies(tables.map, kMapSymbols) ||
       !AreFrequencies(tables.scale, kScaleSymbols)) {
     return false;
   }

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/cuda/compact.cuh"
 #include "custom_ops/lib/cuda/compact.h"
 #include "custom_ops/lib/cuda/launch.h"
 #include "custom_ops/lib/cuda/pack_segment.cuh"
+#include "custom_ops/lib/cuda/symbols.cuh"
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/wire/compact_wire.h"
 
@@ -25,9 +25,7 @@ struct PackParams {
   int64_t* bytes;
   int segments;
   // In `space`.
-  uint32_t* counts;       // of both tables' symbols
-  uint16_t* frequencies;  // of them
-  uint32_t* entries;      // for coding them
+  Symbols* symbols;
   SegmentHeader* headers;
   int64_t* starts;  // of the segments in the packed message
   void* packed;     // a PackedSegment for each segment
@@ -49,9 +47,7 @@ int64_t Arrange(int64_t blocks, uint8_t* space, PackParams* params) {
   Cutter cutter(space);
   params->layout = LayoutOf(kCodec, blocks);
   params->segments = static_cast<int>(segments);
-  params->counts = cutter.Take<uint32_t>(kSymbols);
-  params->frequencies = cutter.Take<uint16_t>(kSymbols);
-  params->entries = cutter.Take<uint32_t>(kSymbols);
+  params->symbols = cutter.Take<Symbols>(1);
   params->headers = cutter.Take<SegmentHeader>(segments);
   params->starts = cutter.Take<int64_t>(segments);
   params->packed = cutter.Take<PackedSegment<kCodec>>(segments);
@@ -60,95 +56,16 @@ int64_t Arrange(int64_t blocks, uint8_t* space, PackParams* params) {
 
 // ---- Frequencies ------------------------------------------------------------
 
-// Adds the symbols of every kSampledBlocks-th block to the counts.
 template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     CountSymbolsKernel(const __grid_constant__ PackParams params) {
-  __shared__ uint32_t counts[kSymbols];
-  for (int i = threadIdx.x; i < kSymbols; i += kThreads) counts[i] = 0;
-  __syncthreads();
-  const MessageLayout& layout = params.layout;
-  const uint8_t* const codes = layout.Codes(params.message, 0);
-  const uint16_t* const scales = layout.Scales(params.message, 0);
-  const int first = blockIdx.x * kThreads + threadIdx.x;
-  for (int64_t i = first;; i += gridDim.x * kThreads) {
-    const int64_t block = i / kHalves * kSampledBlocks;
-    if (block >= layout.blocks) break;
-    if (HasScales(kCodec)) {
-      const int high = scales[block] >> 8;
-      if (i % kHalves == 0) {
-        atomicAdd(&counts[kMapSymbols + high % kScaleSymbols], 1u);
-      }
-      if (!IsFilled(high)) continue;
-    }
-    const auto bits = LoadHalf<kCodec>(codes, block * kHalves + i % kHalves);
-    const uint64_t map = bits.magnitudes[0] | bits.Upper();
-    for (int shift = 0; shift < 64; shift += 8) {
-      atomicAdd(&counts[map >> shift & 0xff], 1u);
-    }
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < kSymbols; i += kThreads) {
-    if (counts[i] != 0) atomicAdd(&params.counts[i], counts[i]);
-  }
+  CountSymbols<kCodec>(params.layout, params.message, params.symbols);
 }
 
-// Normalize(), and the entries of CodingTable, by a warp.
-template <int kCount>
-__device__ void NormalizeByWarp(const uint32_t* counts, uint16_t* frequencies,
-                                uint32_t* entries) {
-  constexpr int kOfLane = kCount / kWarp;
-  const int first = threadIdx.x % kWarp * kOfLane;
-  uint32_t total = 0;  // below 2^32, as there are fewer than 2^30 blocks
-  uint32_t most_count = 0;
-  int most = first;
-  for (int i = first; i < first + kOfLane; ++i) {
-    total += counts[i];
-    if (counts[i] > most_count) {
-      most_count = counts[i];
-      most = i;
-    }
-  }
-  total = SumOfWarp(total);
-  for (int step = 1; step < kWarp; step *= 2) {
-    const uint32_t other_count = __shfl_xor_sync(kAllLanes, most_count, step);
-    const int other = __shfl_xor_sync(kAllLanes, most, step);
-    if (other_count > most_count ||
-        (other_count == most_count && other < most)) {
-      most_count = other_count;
-      most = other;
-    }
-  }
-  uint32_t frequency[kOfLane];
-  uint32_t sum = 0;
-  for (int i = 0; i < kOfLane; ++i) {
-    frequency[i] = Frequency(kCount, counts[first + i], total);
-    sum += frequency[i];
-  }
-  const uint32_t left = kFrequencySum - SumOfWarp(sum);
-  sum = 0;
-  for (int i = 0; i < kOfLane; ++i) {
-    if (first + i == most) frequency[i] += left;
-    sum += frequency[i];
-  }
-  uint32_t start = SumUpTo(sum) - sum;
-  for (int i = 0; i < kOfLane; ++i) {
-    frequencies[first + i] = static_cast<uint16_t>(frequency[i]);
-    entries[first + i] = CodingEntry(frequency[i], start);
-    start += frequency[i];
-  }
-}
-
+template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads)
-    NormalizeKernel(const __grid_constant__ PackParams params) {
-  if (threadIdx.x < kWarp) {
-    NormalizeByWarp<kMapSymbols>(params.counts, params.frequencies,
-                                 params.entries);
-  } else if (threadIdx.x < 2 * kWarp) {
-    NormalizeByWarp<kScaleSymbols>(params.counts + kMapSymbols,
-                                   params.frequencies + kMapSymbols,
-                                   params.entries + kMapSymbols);
-  }
+    FillTablesKernel(const __grid_constant__ PackParams params) {
+  FillTables<kCodec>(params.symbols);
 }
 
 // ---- Segments ---------------------------------------------------------------
@@ -157,8 +74,8 @@ template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     PackKernel(const __grid_constant__ PackParams params) {
   __shared__ PackShared<kCodec> shared;
-  for (int i = threadIdx.x; i < kSymbols; i += kThreads) {
-    shared.entries[i] = params.entries[i];
+  for (int i = threadIdx.x; i < kEntries; i += kThreads) {
+    shared.entries[i] = params.symbols->entries[i];
   }
   for (int segment = blockIdx.x; segment < params.segments;
        segment += gridDim.x) {
@@ -174,8 +91,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     if (threadIdx.x < kWarp) {
       if (!plain) {
         const SegmentLayout rows = LayoutOf(kCodec, blocks, header);
-        header.words =
-            static_cast<uint32_t>(CodeSegment(shared, rows, packed->words));
+        header.words = static_cast<uint32_t>(CodeSegment(shared, rows, packed));
       }
       if (plain ||
           LayoutOf(kCodec, blocks, header).size >= PlainBytes(kCodec, blocks)) {
@@ -215,11 +131,12 @@ __global__ void __launch_bounds__(kThreads)
         *reinterpret_cast<const MessageHeader*>(params.message);
     header.magic = kCompactMagic;
     *reinterpret_cast<MessageHeader*>(compact) = header;
+    StoreWord(params.symbols->chance, compact + kChanceOffset);
     for (int64_t i = end; i < bytes; i += 8) StoreWord(0, compact + i);
   }
   static_assert(kScaleTableOffset == kMapTableOffset + 2 * kMapSymbols);
-  CopyWords(reinterpret_cast<const uint8_t*>(params.frequencies), 2 * kSymbols,
-            compact + kMapTableOffset);
+  CopyWords(reinterpret_cast<const uint8_t*>(params.symbols->frequencies),
+            2 * kSymbols, compact + kMapTableOffset);
 }
 
 // Copies a segment that is not coded. What is after its last scale becomes 0.
@@ -271,7 +188,7 @@ __global__ void __launch_bounds__(kThreads)
       CopyWords(reinterpret_cast<const uint8_t*>(packed.streams[s]), bytes,
                 to + layout.signs_offset + s * bytes);
     }
-    if constexpr (MagnitudeBits(kCodec) > 1) {
+    if constexpr (MagnitudeBits(kCodec) > 1 && !CodesLowest(kCodec)) {
       CopyWords(reinterpret_cast<const uint8_t*>(
                     packed.streams[MagnitudeBits(kCodec)]),
                 BytesOfBits(header.lowest), to + layout.lowest_offset);
@@ -286,12 +203,11 @@ int LaunchPack(const PackParams& params, cudaStream_t stream) {
                           int at_once) {
     return Launch(kernel, params, count, at_once, kPerMultiprocessor, stream);
   };
-  int error =
-      cudaMemsetAsync(params.counts, 0, kSymbols * sizeof(uint32_t), stream);
+  int error = cudaMemsetAsync(params.symbols, 0, sizeof(Symbols), stream);
   if (error != cudaSuccess) return error;
   error = launch(CountSymbolsKernel<kCodec>, halves, kThreads);
   if (error != cudaSuccess) return error;
-  error = launch(NormalizeKernel, 1, 1);
+  error = launch(FillTablesKernel<kCodec>, 1, 1);
   if (error != cudaSuccess) return error;
   error = launch(PackKernel<kCodec>, params.segments, 1);
   if (error != cudaSuccess) return error;

@@ -8,6 +8,7 @@
 #include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/cuda/compact.cuh"
 #include "custom_ops/lib/cuda/launch.h"
+#include "custom_ops/lib/cuda/symbols.cuh"
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/wire/compact_wire.h"
 
@@ -16,9 +17,6 @@ namespace gpu {
 
 constexpr int kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
 constexpr int kScaleRows = kSegmentBlocks / kCoderLanes;
-// The symbols of both tables: those of maps, then those of scales.
-constexpr int kSymbols = kMapSymbols + kScaleSymbols;
-
 // Signs and planes, and after them the lowest bits.
 template <Codec kCodec>
 constexpr int kStreams =
@@ -28,18 +26,12 @@ constexpr int kStreams =
 // up to a multiple of 8 bytes.
 template <Codec kCodec>
 struct PackedSegment {
-  uint16_t words[(kMapRows + kScaleRows) * kCoderLanes + kStateWords];
+  static constexpr int kRows =
+      kMapRows + kScaleRows + (CodesLowest(kCodec) ? kMapRows : 0);
+  uint16_t words[kRows * kCoderLanes + kStateWords];
   uint8_t scales[kSegmentBlocks];
   uint64_t streams[kStreams<kCodec>][kSegmentHalves];
 };
-
-template <Codec kCodec>
-__device__ inline HalfBlock<MagnitudeBits(kCodec)> LoadHalf(
-    const uint8_t* codes, int64_t half) {
-  return HalfBlock<MagnitudeBits(kCodec)>::Load(
-      codes + half / kHalves * CodeBytes(kCodec),
-      static_cast<int>(half % kHalves));
-}
 
 // Streams of bits that the threads of a block write, one after the other, in
 // shared memory. The bits that fill words of 64 go to device memory.
@@ -85,12 +77,13 @@ template <Codec kCodec>
 struct PackShared {
   uint64_t map[kSegmentHalves];
   FilledBlocks filled;
-  uint32_t entries[kSymbols];
+  uint32_t entries[kEntries];
   BitWords<kStreams<kCodec>> bits;
 };
 
-// Takes the codes of a segment apart, given which blocks are not empty. Returns
-// false to each thread that has seen that they cannot be coded.
+// Takes the codes of a segment apart, given which blocks are not empty. Lowest
+// bits that are coded end with zeros up to the end of a row. Returns false to
+// each thread that has seen that they cannot be coded.
 template <Codec kCodec>
 __device__ bool Split(const uint8_t* codes, int blocks,
                       PackShared<kCodec>* shared, PackedSegment<kCodec>* packed,
@@ -162,6 +155,11 @@ __device__ bool Split(const uint8_t* codes, int blocks,
       packed->streams[s][fill.words()] = words.Word(s, 0);
     }
   }
+  if constexpr (CodesLowest(kCodec)) {
+    const int64_t end = BytesOfBits(lowest.bits) / 8;
+    const int64_t row_end = RoundUp(lowest.bits, 8 * kCoderLanes) / 64;
+    if (thread < row_end - end) packed->streams[kLowest][end + thread] = 0;
+  }
   header->nonzeros = static_cast<uint32_t>(upper.bits);
   header->lowest = static_cast<uint32_t>(lowest.bits);
   return fits;
@@ -222,16 +220,24 @@ __device__ inline int CodeRows(const uint32_t* entries, const uint8_t* bytes,
   return count;
 }
 
-// Codes the map and the scales of a segment with one warp. Returns the number
-// of words.
+// Codes the lowest bits, the map and the scales of a segment with one warp.
+// Returns the number of words.
 template <Codec kCodec>
 __device__ int CodeSegment(const PackShared<kCodec>& shared,
-                           const SegmentLayout& rows, uint16_t* words) {
+                           const SegmentLayout& rows,
+                           PackedSegment<kCodec>* packed) {
   const int lane = threadIdx.x % kWarp;
+  uint16_t* const words = packed->words;
   uint32_t state = kLowestState;
-  int count =
-      CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
-               rows.map_rows, &state, 0, words);
+  int count = 0;
+  if constexpr (CodesLowest(kCodec)) {
+    count = CodeRows(shared.entries + kSymbols,
+                     reinterpret_cast<const uint8_t*>(
+                         packed->streams[MagnitudeBits(kCodec)]),
+                     rows.lowest_rows, &state, count, words);
+  }
+  count = CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
+                   rows.map_rows, &state, count, words);
   count = CodeRows(shared.entries + kMapSymbols, shared.filled.high,
                    rows.scale_rows, &state, count, words);
   words[count + 2 * lane] = static_cast<uint16_t>(state);

@@ -30,9 +30,9 @@ struct UnpackParams {
   int segments;
   // In `space`.
   Kind* kind;
-  DecodingEntries* map;
-  DecodingEntries* scale;
-  int64_t* starts;  // of the segments in `compact`
+  DecodingTables* tables;
+  int64_t* starts;     // of the segments in `compact`
+  LowestBits* lowest;  // of each segment, if the codec CodesLowest()
 
   __device__ int Blocks(int segment) const {
     return static_cast<int>(BlocksInSegment(layout.blocks, segment));
@@ -51,22 +51,23 @@ int64_t Arrange(Codec codec, int64_t blocks, uint8_t* space,
   params->layout = LayoutOf(codec, blocks);
   params->segments = static_cast<int>(segments);
   params->kind = cutter.Take<Kind>(1);
-  params->map = cutter.Take<DecodingEntries>(1);
-  params->scale = cutter.Take<DecodingEntries>(1);
+  params->tables = cutter.Take<DecodingTables>(1);
   params->starts = cutter.Take<int64_t>(segments);
+  params->lowest = cutter.Take<LowestBits>(CodesLowest(codec) ? segments : 0);
   return cutter.size();
 }
 
 // ---- What is around the segments --------------------------------------------
 
-// DecodingTable, by a thread block. Returns AreFrequencies().
-template <int kCount>
-__device__ bool MakeDecodingTable(const uint8_t* table,
+// DecodingTable, by a thread block. Returns AreFrequencies(). `frequency_of` is
+// called with each symbol.
+template <int kCount, typename FrequencyOf>
+__device__ bool MakeDecodingTable(FrequencyOf frequency_of,
                                   DecodingEntries* entries) {
   __shared__ int starts[kCount + 1];
   const int thread = threadIdx.x;
   const int frequency =
-      thread < kCount ? reinterpret_cast<const uint16_t*>(table)[thread] : 0;
+      thread < kCount ? static_cast<int>(frequency_of(thread)) : 0;
   const Sums<int> sums = SumOfBlock(frequency);
   const bool zero = __syncthreads_or(thread < kCount && frequency == 0);
   if (zero || sums.all != static_cast<int>(kFrequencySum)) return false;
@@ -103,11 +104,24 @@ __device__ Kind Inspect(const UnpackParams& params) {
       CompactBytes(end) > most) {
     return Kind::kBroken;
   }
-  if (!MakeDecodingTable<kMapSymbols>(params.compact + kMapTableOffset,
-                                      params.map) ||
-      !MakeDecodingTable<kScaleSymbols>(params.compact + kScaleTableOffset,
-                                        params.scale)) {
+  const uint64_t chance = LoadWord(params.compact + kChanceOffset);
+  if (!IsChance(kCodec, chance)) return Kind::kBroken;
+  const auto of_table = [&](int64_t offset) {
+    const uint16_t* const table =
+        reinterpret_cast<const uint16_t*>(params.compact + offset);
+    return [=](int symbol) { return table[symbol]; };
+  };
+  DecodingTables* const tables = params.tables;
+  if (!MakeDecodingTable<kMapSymbols>(of_table(kMapTableOffset),
+                                      &tables->map) ||
+      !MakeDecodingTable<kScaleSymbols>(of_table(kScaleTableOffset),
+                                        &tables->scale)) {
     return Kind::kBroken;
+  }
+  if constexpr (CodesLowest(kCodec)) {
+    const LowestFrequencies frequencies(chance);
+    MakeDecodingTable<kLowestSymbols>(
+        [&](int byte) { return frequencies.Of(byte); }, &tables->lowest);
   }
   bool fits = true;
   for (int first = 0; first < params.segments; first += kThreads) {
@@ -170,8 +184,10 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
     return true;
   }
   const SegmentLayout layout = LayoutOf(kCodec, blocks, header);
-  if (!Decode<kCodec>(params.map, params.scale, from, header, blocks, layout,
-                      shared)) {
+  LowestBits* const lowest =
+      params.lowest + (CodesLowest(kCodec) ? segment : 0);
+  if (!Decode<kCodec>(*params.tables, from, header, blocks, layout, shared,
+                      lowest)) {
     return false;
   }
   int nonzeros = 0;
@@ -187,7 +203,7 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
                                 BytesOfBits(header.nonzeros));
   }
   if (static_cast<uint32_t>(above) != header.lowest) return false;
-  Join<kCodec>(*shared, from, layout, blocks, codes);
+  Join<kCodec>(*shared, from, layout, *lowest, blocks, codes);
   if (HasScales(kCodec)) {
     JoinScales(shared->filled, blocks, from + layout.scales_offset, scales);
   }

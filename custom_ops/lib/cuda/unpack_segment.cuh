@@ -66,23 +66,37 @@ struct Decoder {
   }
 };
 
+// What decoding looks up, in device memory.
+struct DecodingTables {
+  DecodingEntries map;
+  DecodingEntries scale;
+  DecodingEntries lowest;
+};
+
+// Lowest bits of a segment that were coded, in device memory: rows, and a word
+// that follows the last one of them.
+struct LowestBits {
+  uint64_t words[kSegmentHalves + 2];  // a multiple of 16 bytes
+};
+
 // Decodes the high bytes of a segment's scales and its map into shared memory,
-// given what to look up. Whether that was possible; to all threads of a block.
+// and its lowest bits, given what to look up. Whether that was possible; to all
+// threads of a block.
 template <Codec kCodec>
-__device__ bool Decode(const DecodingEntries* maps,
-                       const DecodingEntries* scales, const uint8_t* from,
+__device__ bool Decode(const DecodingTables& tables, const uint8_t* from,
                        const SegmentHeader& header, int blocks,
-                       const SegmentLayout& layout, UnpackShared* shared) {
+                       const SegmentLayout& layout, UnpackShared* shared,
+                       LowestBits* lowest) {
   const bool decodes = threadIdx.x < kWarp;
-  const auto load = [&](const DecodingEntries* entries) {
-    CopyWords(reinterpret_cast<const uint8_t*>(entries), sizeof(*entries),
+  const auto load = [&](const DecodingEntries& entries) {
+    CopyWords(reinterpret_cast<const uint8_t*>(&entries), sizeof(entries),
               reinterpret_cast<uint8_t*>(&shared->entries));
     __syncthreads();
   };
   Decoder decoder(reinterpret_cast<const uint16_t*>(from), header.words);
   uint8_t* const high = shared->filled.high;
   if constexpr (HasScales(kCodec)) {
-    load(scales);
+    load(tables.scale);
     if (decodes) {
       decoder.Rows(shared->entries, static_cast<int>(layout.scale_rows),
                    [=](int i, uint8_t byte) { high[i] = byte; });
@@ -94,11 +108,23 @@ __device__ bool Decode(const DecodingEntries* maps,
   __syncthreads();
   const int filled = shared->filled.Count(blocks);
   if (static_cast<uint32_t>(filled) != header.filled) return false;
-  load(maps);
+  load(tables.map);
   uint8_t* const map = reinterpret_cast<uint8_t*>(shared->map);
   if (decodes) {
     decoder.Rows(shared->entries, static_cast<int>(layout.map_rows),
                  [=](int i, uint8_t byte) { map[i] = byte; });
+  }
+  if constexpr (CodesLowest(kCodec)) {
+    __syncthreads();
+    load(tables.lowest);
+    uint8_t* const bytes = reinterpret_cast<uint8_t*>(lowest->words);
+    if (decodes) {
+      decoder.Rows(shared->entries, static_cast<int>(layout.lowest_rows),
+                   [=](int i, uint8_t byte) { bytes[i] = byte; });
+    }
+    if (threadIdx.x == 0) {
+      StoreWord(0, bytes + layout.lowest_rows * kCoderLanes);
+    }
   }
   return !__syncthreads_or(decodes && !decoder.Complete());
 }
@@ -139,11 +165,15 @@ __device__ int CountAbove(const uint8_t* planes, int64_t bytes) {
 // for.
 template <Codec kCodec>
 __device__ void Join(const UnpackShared& shared, const uint8_t* from,
-                     const SegmentLayout& layout, int blocks, uint8_t* codes) {
+                     const SegmentLayout& layout, const LowestBits& decoded,
+                     int blocks, uint8_t* codes) {
   const FilledBlocks& filled = shared.filled;
   constexpr int kBits = MagnitudeBits(kCodec);
   const int64_t bytes = layout.planes_offset - layout.signs_offset;
   const int halves = blocks * static_cast<int>(kHalves);
+  const uint8_t* const lowest_bits =
+      CodesLowest(kCodec) ? reinterpret_cast<const uint8_t*>(decoded.words)
+                          : from + layout.lowest_offset;
   int upper = 0;  // bits that were read
   int lowest = 0;
   for (int first = 0; first < halves; first += kThreads) {
@@ -170,9 +200,8 @@ __device__ void Join(const UnpackShared& shared, const uint8_t* from,
     if constexpr (kBits > 1) {
       const int count_above = __popcll(above);
       const Sums<int> above_sums = SumOfBlock(count_above);
-      bits.magnitudes[0] |=
-          Mask(above).PutBack(BitsAt(from + layout.lowest_offset,
-                                     lowest + above_sums.before, count_above));
+      bits.magnitudes[0] |= Mask(above).PutBack(
+          BitsAt(lowest_bits, lowest + above_sums.before, count_above));
       lowest += above_sums.all;
     }
     if (half < halves) {

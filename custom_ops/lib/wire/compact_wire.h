@@ -4,6 +4,8 @@
 //   offset 0                 MessageHeader, magic kCompactMagic        16 bytes
 //   kMapTableOffset          frequencies of the bytes of nonzero maps  256 * 2
 //   kScaleTableOffset        frequencies of the high bytes of scales   128 * 2
+//   kChanceOffset            uint64: the chance of a lowest bit to be 1, in
+//                            256ths; 0 if the codec is not CodesLowest()
 //   kSegmentsOffset          a SegmentHeader for each segment
 //   then                     the segments
 //   then                     zeros: 8 bytes or more, up to a multiple of
@@ -20,13 +22,14 @@
 //
 //   words    SegmentHeader::words uint16: the high bytes of the blocks' scales,
 //            if HasScales(codec), then the nonzero maps of the blocks that are
-//            not empty, coded by rANS (Duda 2013)
+//            not empty, then the SegmentHeader::lowest lowest bits, if
+//            CodesLowest(codec), coded by rANS (Duda 2013)
 //   scales   the low byte of the scale of each block that is not empty, if
 //            HasScales(codec)
 //   signs    SegmentHeader::nonzeros bits
 //   planes   SegmentHeader::nonzeros bits for each bit of a magnitude but its
 //            lowest one, in rising order
-//   lowest   SegmentHeader::lowest bits
+//   lowest   SegmentHeader::lowest bits, if not CodesLowest(codec)
 //
 // A block is empty if the high byte of its scale is 0. Its codes and its scale
 // are all 0 then, and nothing else is sent of it. SegmentHeader::filled is the
@@ -52,12 +55,18 @@
 //
 // rANS. A symbol is a byte. A table has the frequency of each symbol, at least
 // 1; the sum of a table is kFrequencySum. start(s) is the sum of the
-// frequencies of the symbols below s. Which frequencies a packer chooses is not
-// part of the format; frequencies.h says what those of this library choose.
+// frequencies of the symbols below s. The frequencies of bytes of lowest bits
+// follow from the chance c of a 1, which is from 1 to 255 then: that of a byte
+// with n ones is 1 + (c^n * (256 - c)^(8 - n) / 2^16) * 3840 / 2^48, where each
+// division rounds down, and byte 0, or byte 255 if c is above 128, has what is
+// left of kFrequencySum as well. Which chance and which frequencies a packer
+// chooses is not part of the format; frequencies.h says what those of this
+// library choose.
 //
 // There are kCoderLanes lanes, each with a state of 32 bits. The bytes are
 // coded in rows of one byte a lane: first the rows of the scales' high bytes,
-// then those of the nonzero maps. Zeros fill the last row of each.
+// then those of the nonzero maps, then those of the lowest bits. Zeros fill the
+// last row of each.
 //
 // The decoder reads words from the back. The last kStateWords words are the
 // first states, lane after lane, the low half of each first. To decode a row,
@@ -83,7 +92,7 @@
 namespace tf_gc {
 
 // In the magic number, so below 10. Version 1 had "GZ" there.
-constexpr int kCompactVersion = 2;
+constexpr int kCompactVersion = 3;
 constexpr uint16_t kCompactMagic = 'G' | ('0' + kCompactVersion) << 8;
 
 constexpr int kCoderLanes = 32;
@@ -94,10 +103,12 @@ constexpr int64_t kStateWords = 2 * kCoderLanes;
 
 constexpr int kMapSymbols = 256;
 constexpr int kScaleSymbols = 128;
+constexpr int kLowestSymbols = 256;
 
 constexpr int64_t kMapTableOffset = sizeof(MessageHeader);
 constexpr int64_t kScaleTableOffset = kMapTableOffset + 2 * kMapSymbols;
-constexpr int64_t kSegmentsOffset = kScaleTableOffset + 2 * kScaleSymbols;
+constexpr int64_t kChanceOffset = kScaleTableOffset + 2 * kScaleSymbols;
+constexpr int64_t kSegmentsOffset = kChanceOffset + 8;
 
 constexpr int64_t kSegmentBlocks = 1024;
 constexpr int64_t kMapBytes = kBlockSize / 8;  // of a block
@@ -121,6 +132,17 @@ TF_GC_HOST_DEVICE constexpr bool IsCompactible(Codec codec) {
 // The bits of a magnitude.
 TF_GC_HOST_DEVICE constexpr int MagnitudeBits(Codec codec) {
   return CodeBits(codec) - 1;
+}
+
+// Whether lowest bits are coded. Of three levels the highest one, whose lowest
+// bit is 1, is rare. Of seven levels 0 and 1 are about as frequent.
+TF_GC_HOST_DEVICE constexpr bool CodesLowest(Codec codec) {
+  return codec == Codec::kThreeBit;
+}
+
+// Whether a message of the codec may have this at kChanceOffset.
+TF_GC_HOST_DEVICE constexpr bool IsChance(Codec codec, uint64_t chance) {
+  return CodesLowest(codec) ? chance - 1 < 255 : chance == 0;
 }
 
 TF_GC_HOST_DEVICE constexpr int64_t NumSegments(int64_t blocks) {
@@ -153,13 +175,16 @@ TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
   }
   return segment.words >= kStateWords &&
          (HasScales(codec) ? segment.filled <= blocks
-                           : segment.filled == blocks);
+                           : segment.filled == blocks) &&
+         segment.nonzeros <= segment.filled * kBlockSize &&
+         segment.lowest <= segment.nonzeros;
 }
 
 // Rows of bytes and byte offsets in a segment that is coded.
 struct SegmentLayout {
   int64_t scale_rows;
   int64_t map_rows;
+  int64_t lowest_rows;
   int64_t scales_offset;
   int64_t signs_offset;
   int64_t planes_offset;
@@ -176,13 +201,16 @@ TF_GC_HOST_DEVICE constexpr SegmentLayout LayoutOf(
   const int64_t signs = scales + (scaled ? RoundUp(filled, 8) : 0);
   const int64_t planes = signs + bits;
   const int64_t lowest = planes + (MagnitudeBits(codec) - 1) * bits;
+  const bool coded = CodesLowest(codec);
+  constexpr int64_t kRowBits = 8 * kCoderLanes;
   return {scaled ? RoundUp(blocks, kCoderLanes) / kCoderLanes : 0,
           RoundUp(filled * kMapBytes, kCoderLanes) / kCoderLanes,
+          coded ? RoundUp(segment.lowest, kRowBits) / kRowBits : 0,
           scales,
           signs,
           planes,
           lowest,
-          lowest + BytesOfBits(segment.lowest)};
+          lowest + (coded ? 0 : BytesOfBits(segment.lowest))};
 }
 
 // The bytes of a segment that is not coded.

@@ -227,8 +227,9 @@ inline int __syncthreads_or(int condition) {
   return EmulatedBlock::Current().Wait(condition != 0);
 }
 
-inline unsigned atomicAdd(unsigned* to, unsigned value) {
-  const unsigned old = *to;
+template <typename T>
+T atomicAdd(T* to, T value) {
+  const T old = *to;
   *to += value;
   return old;
 }
