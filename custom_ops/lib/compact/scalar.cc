@@ -16,13 +16,14 @@ inline int CountBits(uint64_t bits) { return __builtin_popcountll(bits); }
 using Mask = BitMoves;
 
 using States = uint32_t;
+using CodingEntries = const uint32_t*;
 constexpr int kWidth = 1;
 
 inline States LoadStates(const uint32_t* from) { return *from; }
 inline void StoreStates(States x, uint32_t* to) { *to = x; }
 
-inline int CodeStates(const uint32_t* entries, const uint8_t* symbols,
-                      States* x, uint16_t* words) {
+inline int CodeStates(CodingEntries entries, const uint8_t* symbols, States* x,
+                      uint16_t* words) {
   return CodeSymbol(entries[*symbols], x, words);
 }
 

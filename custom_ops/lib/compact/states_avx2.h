@@ -10,6 +10,7 @@ namespace avx2 {
 namespace {
 
 using States = __m256i;
+using CodingEntries = const uint32_t*;
 constexpr int kWidth = 8;
 
 // For each set of lanes, where they go if they are moved to the lowest places,
@@ -79,8 +80,8 @@ inline __m256 FloatOfUnsigned(__m256i v) {
   return _mm256_add_ps(_mm256_cvtepi32_ps(v), wrapped);
 }
 
-inline int CodeStates(const uint32_t* entries, const uint8_t* symbols,
-                      States* x, uint16_t* words) {
+inline int CodeStates(CodingEntries entries, const uint8_t* symbols, States* x,
+                      uint16_t* words) {
   const __m256i entry = LookUp(
       entries, _mm256_cvtepu8_epi32(
                    _mm_loadl_epi64(reinterpret_cast<const __m128i*>(symbols))));
