@@ -284,9 +284,10 @@ inline __m256 LookupLevels(LevelTable table, const __m256i* planes,
                           Floats(minus));
 }
 
-// The values of the kLanes codes whose lowest bits start at `plane`.
+// The values of vector `vec` of the codes of a block.
 template <int kMagnitudeBits>
-inline Vec LookupLevels(LevelTable table, const uint8_t* plane) {
+inline Vec LookupLevels(LevelTable table, const uint8_t* codes, int vec) {
+  const uint8_t* plane = codes + vec * kLanes / 8;
   __m256i planes[kMagnitudeBits + 1];
   for (int i = 0; i <= kMagnitudeBits; ++i, plane += kPlaneBytes) {
     uint16_t bits;

@@ -199,16 +199,31 @@ inline LevelTable MakeLevelTable(float scale) {
   return Floats(_mm512_xor_si512(values, _mm512_load_si512(flips)));
 }
 
-// The values of the kLanes codes whose lowest bits start at `plane`.
+// 64 codes whose lowest bits start at `plane`, a byte each: those of element i
+// of each quarter are in lane i, the first quarter's in the lowest byte.
 template <int kMagnitudeBits>
-inline Vec LookupLevels(LevelTable table, const uint8_t* plane) {
-  __m512i code = _mm512_setzero_si512();
+inline __m512i LevelCodes(const uint8_t* plane) {
+  __m512i codes = _mm512_setzero_si512();
   for (int i = 0; i <= kMagnitudeBits; ++i, plane += kPlaneBytes) {
-    uint16_t bits;
+    uint64_t bits;
     memcpy(&bits, plane, sizeof(bits));
-    code = _mm512_mask_or_epi32(code, bits, code, _mm512_set1_epi32(1 << i));
+    codes = _mm512_mask_add_epi8(codes, bits, codes, _mm512_set1_epi8(1 << i));
   }
-  return _mm512_permutexvar_ps(code, table);
+  // A 4 by 4 matrix of dwords is transposed, then one of bytes in each part.
+  const __m512i columns =
+      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i bytes = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, codes), bytes);
+}
+
+// The values of vector `vec` of the codes of a block. A compiler that unrolls
+// the loop over vectors makes LevelCodes() once for four of them.
+template <int kMagnitudeBits>
+inline Vec LookupLevels(LevelTable table, const uint8_t* codes, int vec) {
+  const __m512i quarters = LevelCodes<kMagnitudeBits>(codes + vec / 4 * 8);
+  const unsigned shift = static_cast<unsigned>(vec % 4 * 8);
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(quarters, shift), table);
 }
 
 // v with the signs of the kLanes one-bit codes that start at `codes`, if it is
