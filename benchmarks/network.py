@@ -32,6 +32,7 @@ from typing import Any
 import network_links
 import network_peers
 import network_plot
+import numpy as np
 import report
 from network_jobs import Job, JobError, Jobs, available_bytes
 
@@ -128,17 +129,19 @@ def attempt(jobs: Jobs, mode: str, act: Callable[[Job], dict[str, Any]]) -> dict
 
 
 def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
-    """Returns each worker's median seconds and bytes sent per step, after a step to warm up.
+    """Returns each worker's median seconds, and bytes and packets sent per step.
 
-    Returns as well what `strategy.traffic` says that the latest step has sent.
+    There is a step to warm up before. Returns as well what `strategy.traffic` says that the latest
+    step has sent.
     """
     job.run(1)
-    before = links.sent_bytes()
+    before = np.array(links.sent())
     seconds = job.run(steps)
-    sent = [(end - start) / steps for start, end in zip(before, links.sent_bytes(), strict=True)]
+    sent = (np.array(links.sent()) - before) / steps
     return {
         "seconds": report.medians(seconds),
-        "sent_bytes": sent,
+        "sent_bytes": sent[:, 0].tolist(),
+        "sent_packets": sent[:, 1].tolist(),
         "predicted_bytes": job.predicted_bytes,
     }
 
@@ -180,15 +183,16 @@ def summarize(
     """Returns medians over the rounds that did not fail, `None` if there is no such round."""
     pairs = [(mine, its) for mine, its in zip(rounds, stock, strict=True) if "failure" not in mine]
     if not pairs:
-        return {"seconds": None, "of_stock": None, "sent_bytes": None}
+        return {"seconds": None, "of_stock": None, "sent_bytes": None, "sent_packets": None}
     return {
         "seconds": statistics.median(mine["seconds"][0] for mine, _ in pairs),
         "of_stock": statistics.median(
             mine["seconds"][0] / its["seconds"][0] for mine, its in pairs
         ),
-        "sent_bytes": round(
-            statistics.median(statistics.mean(mine["sent_bytes"]) for mine, _ in pairs)
-        ),
+        **{
+            name: round(statistics.median(statistics.mean(mine[name]) for mine, _ in pairs))
+            for name in ("sent_bytes", "sent_packets")
+        },
     }
 
 
@@ -216,18 +220,23 @@ def predicted_bytes(
 def print_table(workers: int, rates: dict[str, Any]) -> None:
     print(
         f"\n{f'{workers} workers':24}{'ms per step':>12}{'of stock':>10}{'faster':>8}"
-        f"{'bytes sent':>14}{'predicted':>14}{'ratio':>7}"
+        f"{'bytes sent':>14}{'predicted':>14}{'ratio':>7}{'of data':>8}"
     )
     for rate, result in rates.items():
         for mode, row in result["modes"].items():
             line = f"{f'{rate} {mode}':24}"
             if row["seconds"] is not None:
                 predicted = row["predicted_bytes"]
-                bytes_ratio = f"{row['sent_bytes'] / predicted:.3f}" if predicted else "-"
+                data = row["sent_bytes"] - network_links.HEADER_BYTES * row["sent_packets"]
+                ratios = [
+                    f"{sent / predicted:.3f}" if predicted else "-"
+                    for sent in (row["sent_bytes"], data)
+                ]
                 line += (
                     f"{1e3 * row['seconds']:12.1f}{row['of_stock']:10.3f}"
                     f"{1 / row['of_stock']:7.2f}x{row['sent_bytes']:14,}"
-                    f"{'-' if predicted is None else format(predicted, ','):>14}{bytes_ratio:>7}"
+                    f"{'-' if predicted is None else format(predicted, ','):>14}"
+                    f"{ratios[0]:>7}{ratios[1]:>8}"
                 )
             failures = [one["failure"] for one in row["rounds"] if "failure" in one]
             for failure in sorted(set(failures)):

@@ -22,6 +22,9 @@ from local_jobs import local_workers
 
 UNSHAPED = "none"
 
+# Bytes of a packet besides its data: Ethernet, IPv4, and TCP with its timestamps.
+HEADER_BYTES = 14 + 20 + 32
+
 _PREFIX = "tfgc-"
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
@@ -75,10 +78,12 @@ class Loopback:
         if rate != UNSHAPED:
             raise ValueError(f"loopback has no rate {rate}")
 
-    def sent_bytes(self) -> list[int]:
-        """Returns the bytes that each worker has sent; here an equal part of lo's."""
-        total = int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
-        return [total // len(self.addresses)] * len(self.addresses)
+    def sent(self) -> list[tuple[int, int]]:
+        """Returns the bytes and packets that each worker has sent; here an equal part of lo's."""
+        names = ("tx_bytes", "tx_packets")
+        totals = [int(Path(f"/sys/class/net/lo/statistics/{name}").read_text()) for name in names]
+        count = len(self.addresses)
+        return [(totals[0] // count, totals[1] // count)] * count
 
 
 class Links:
@@ -160,15 +165,16 @@ class Links:
                 _call("tc", "-n", namespace, "qdisc", "delete", *at)
         self._shaped = speed is not None
 
-    def sent_bytes(self) -> list[int]:
-        """Returns the bytes that each worker has sent, counted where its link ends.
+    def sent(self) -> list[tuple[int, int]]:
+        """Returns the bytes and packets that each worker has sent, counted where its link ends.
 
-        With headers, but Linux hands over up to 64 kB with one header, which a network card
-        would cut into frames with one each.
+        Each packet has a header, but Linux hands over up to 64 kB with one header, which a network
+        card would cut into frames with one each.
         """
         links = json.loads(_call("ip", "-n", self._switch, "-s", "-j", "link", "show"))
-        received = {link["ifname"]: link["stats64"]["rx"]["bytes"] for link in links}
-        return [received[f"port{worker}"] for worker in range(len(self._names))]
+        received = {link["ifname"]: link["stats64"]["rx"] for link in links}
+        ports = [received[f"port{worker}"] for worker in range(len(self._names))]
+        return [(port["bytes"], port["packets"]) for port in ports]
 
 
 def _refuse_leftovers() -> None:
