@@ -8,7 +8,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from quality_cells import Cell
+from quality_cells import CELLS, DOWNLOADED, Cell
 from quality_report import BASELINE, Run
 from quality_tasks import TASKS
 
@@ -83,6 +83,8 @@ def _panel(axes: Any, cell: Cell, variants: dict[str, list[Sequence[float]]], ev
 def draw_precision(rows: list[dict[str, Any]], bits: dict[str, float], path: Path) -> None:
     """Draws how much worse training ends by the bits of an element, a line for each cell.
 
+    Cells of one model have one color.
+
     Args:
       rows: of `quality_report.summarize`; cells without all of the variants are left out.
       bits: of an element, by variant.
@@ -92,14 +94,19 @@ def draw_precision(rows: list[dict[str, Any]], bits: dict[str, float], path: Pat
     for row in rows:
         by_cell[row["cell"]][row["variant"]] = row["bars"]
     complete = {cell: found for cell, found in by_cell.items() if bits.keys() <= found.keys()}
+    task_of = {cell.name: cell.task for cell in CELLS + DOWNLOADED}
+    tasks = list(dict.fromkeys(task_of[cell] for cell in complete))
     figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
-    for i, (cell, found) in enumerate(complete.items()):
-        color, style = f"C{i % 10}", "-" if i < 10 else "--"
-        worse = [found[variant] for variant in bits]
-        axes.plot(list(bits.values()), worse, "o", color=color, linestyle=style, label=cell)
+    for cell, found in complete.items():
+        number = tasks.index(task_of[cell])
+        first = task_of[cell] not in axes.get_legend_handles_labels()[1]
+        axes.plot(
+            list(bits.values()), [found[variant] for variant in bits], "o-", color=f"C{number}",
+            linewidth=1, markersize=4, label=task_of[cell] if first else None,
+        )  # fmt: skip
     if complete:
-        means = [statistics.mean(found[v] for found in complete.values()) for v in bits]
-        axes.plot(list(bits.values()), means, color=INK, linewidth=3, label="mean")
+        medians = [statistics.median(found[v] for found in complete.values()) for v in bits]
+        axes.plot(list(bits.values()), medians, color=INK, linewidth=3, label="median of all")
     axes.axhline(1, color=GREY, linestyle=":")
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_yscale("symlog", linthresh=2)
