@@ -263,41 +263,50 @@ inline LevelTable MakeLevelTable(float scale) {
   }
 }
 
-// The values of 8 codes. `planes[i]` has bit i of lane l's code in bit l + i.
+// The codes of kVecsPerSum vectors. In a group, those of element i of each
+// quarter are in the bytes of lane i, the first quarter's in the lowest one.
+constexpr int kLevelGroups = 2;
+struct LevelCodes {
+  __m256i group[kLevelGroups];
+};
+
+// The group whose lowest bits start at `plane`.
 template <int kMagnitudeBits>
-inline __m256 LookupLevels(LevelTable table, const __m256i* planes,
-                           __m256i lanes) {
-  // Only the three low bits count.
-  __m256i code = _mm256_setzero_si256();
-  for (int i = 0; i < 3; ++i) {
-    const __m256i bit = _mm256_and_si256(_mm256_srlv_epi32(planes[i], lanes),
-                                         _mm256_set1_epi32(1 << i));
-    code = _mm256_or_si256(code, bit);
+inline __m256i JoinPlanes(const uint8_t* plane) {
+  // Bit i in the four bytes of lane i.
+  const __m256i own = _mm256_setr_epi32(
+      0x01010101, 0x02020202, 0x04040404, 0x08080808, 0x10101010, 0x20202020,
+      0x40404040, static_cast<int>(0x80808080u));
+  __m256i codes = _mm256_setzero_si256();
+  for (int i = kMagnitudeBits; i >= 0; --i) {
+    int word;
+    memcpy(&word, plane + i * kPlaneBytes, sizeof(word));
+    const __m256i bits = _mm256_and_si256(_mm256_set1_epi32(word), own);
+    const __m256i minus_one = _mm256_cmpeq_epi8(bits, own);
+    codes = _mm256_sub_epi8(_mm256_add_epi8(codes, codes), minus_one);
   }
-  const __m256 values = _mm256_permutevar8x32_ps(table.first, code);
+  return codes;
+}
+
+// The values of the codes in the lowest bits of the lanes.
+template <int kMagnitudeBits>
+inline __m256 LevelValues(LevelTable table, __m256i codes) {
+  const __m256 values = _mm256_permutevar8x32_ps(table.first, codes);
   if constexpr (kMagnitudeBits == 2) return values;
-  // Shifts that bring the sign of each lane to the top.
-  const __m256i to_top =
-      _mm256_sub_epi32(_mm256_set1_epi32(31 - kMagnitudeBits), lanes);
-  const __m256i minus = _mm256_sllv_epi32(planes[kMagnitudeBits], to_top);
-  return _mm256_blendv_ps(values, _mm256_permutevar8x32_ps(table.others, code),
+  const __m256i minus = _mm256_slli_epi32(codes, 31 - kMagnitudeBits);
+  return _mm256_blendv_ps(values, _mm256_permutevar8x32_ps(table.others, codes),
                           Floats(minus));
 }
 
-// The values of vector `vec` of the codes of a block.
+// The values of vector `vec` of the codes.
 template <int kMagnitudeBits>
-inline Vec LookupLevels(LevelTable table, const uint8_t* codes, int vec) {
-  const uint8_t* plane = codes + vec * kLanes / 8;
-  __m256i planes[kMagnitudeBits + 1];
-  for (int i = 0; i <= kMagnitudeBits; ++i, plane += kPlaneBytes) {
-    uint16_t bits;
-    memcpy(&bits, plane, sizeof(bits));
-    planes[i] = _mm256_set1_epi32(bits << i);
-  }
-  const __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i high = _mm256_add_epi32(low, _mm256_set1_epi32(8));
-  return {LookupLevels<kMagnitudeBits>(table, planes, low),
-          LookupLevels<kMagnitudeBits>(table, planes, high)};
+inline Vec LookupLevels(LevelTable table, const LevelCodes& codes, int vec) {
+  const __m256i quarters = codes.group[vec / 2];
+  const int shift = vec % 2 * 16;
+  return {
+      LevelValues<kMagnitudeBits>(table, _mm256_srli_epi32(quarters, shift)),
+      LevelValues<kMagnitudeBits>(table,
+                                  _mm256_srli_epi32(quarters, shift + 8))};
 }
 
 // v with the signs of the kLanes one-bit codes that start at `codes`, if it is

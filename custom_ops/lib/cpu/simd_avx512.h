@@ -199,10 +199,16 @@ inline LevelTable MakeLevelTable(float scale) {
   return Floats(_mm512_xor_si512(values, _mm512_load_si512(flips)));
 }
 
-// 64 codes whose lowest bits start at `plane`, a byte each: those of element i
-// of each quarter are in lane i, the first quarter's in the lowest byte.
+// The codes of kVecsPerSum vectors. In a group, those of element i of each
+// quarter are in the bytes of lane i, the first quarter's in the lowest one.
+constexpr int kLevelGroups = 2;
+struct LevelCodes {
+  __m512i group[kLevelGroups];
+};
+
+// The group whose lowest bits start at `plane`.
 template <int kMagnitudeBits>
-inline __m512i LevelCodes(const uint8_t* plane) {
+inline __m512i JoinPlanes(const uint8_t* plane) {
   __m512i codes = _mm512_setzero_si512();
   for (int i = 0; i <= kMagnitudeBits; ++i, plane += kPlaneBytes) {
     uint64_t bits;
@@ -217,13 +223,12 @@ inline __m512i LevelCodes(const uint8_t* plane) {
   return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, codes), bytes);
 }
 
-// The values of vector `vec` of the codes of a block. A compiler that unrolls
-// the loop over vectors makes LevelCodes() once for four of them.
+// The values of vector `vec` of the codes.
 template <int kMagnitudeBits>
-inline Vec LookupLevels(LevelTable table, const uint8_t* codes, int vec) {
-  const __m512i quarters = LevelCodes<kMagnitudeBits>(codes + vec / 4 * 8);
+inline Vec LookupLevels(LevelTable table, const LevelCodes& codes, int vec) {
   const unsigned shift = static_cast<unsigned>(vec % 4 * 8);
-  return _mm512_permutexvar_ps(_mm512_srli_epi32(quarters, shift), table);
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(codes.group[vec / 4], shift),
+                               table);
 }
 
 // v with the signs of the kLanes one-bit codes that start at `codes`, if it is
