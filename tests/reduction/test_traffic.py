@@ -47,6 +47,7 @@ def test_a_strategy_knows_what_it_sends(params: tf_gc.TwoBit, sent: int) -> None
         bypassed_tensors=1,
         sent_bytes=sent + 120,
         stock_bytes=3 * (51_200 + 80) // 2,
+        bypassed_bytes=120,
     )
 
 

@@ -31,7 +31,6 @@ class Accounting:
         # What the codes took in the latest step, by what else is known of a step: only the step
         # itself knows how small its messages get. A traced step keeps its variable for ever.
         self._measured: dict[Traffic, tf.Variable] = {}
-        self._bypassed_bytes: dict[Traffic, int] = {}
         self._said_that_nothing_is_compressed = False
         self._missed: set[Pattern] = set()
 
@@ -47,12 +46,8 @@ class Accounting:
         measured = int(self._measured[traffic].numpy())
         if measured == _NOT_YET:
             return traffic
-        sent = self.bypassed_bytes(traffic) + measured
+        sent = traffic.bypassed_bytes + measured
         return dataclasses.replace(traffic, sent_bytes=sent, at_most=False)
-
-    def bypassed_bytes(self, built: Traffic) -> int:
-        """Returns what a replica sends in a step for gradients that are not compressed."""
-        return self._bypassed_bytes[built]
 
     def note(
         self,
@@ -93,16 +88,24 @@ class Accounting:
             wire=", ".join(dict.fromkeys(bucket.wire for bucket in buckets)) or PACKED,
             at_most=not known,
             excluded_tensors=len(schedule.excluded),
+            bypassed_bytes=bypassed,
         )
         # A graph for a Session is not run as a whole.
         if not known and (tf.executing_eagerly() or _compat.builds_function()):
             self._variable_of(traffic).assign(sent, read_value=False)
-        if logs and traffic != self._latest:
+        if logs and not self._is_known(traffic):
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
         self._latest = traffic
-        self._bypassed_bytes[traffic] = bypassed
         return traffic
+
+    def _is_known(self, traffic: Traffic) -> bool:
+        """Whether the latest step sent the same. Eager steps may differ in their bytes alone."""
+        if self._latest is None or not tf.executing_eagerly():
+            return traffic == self._latest
+        bytes_of = {f.name: getattr(traffic, f.name) for f in dataclasses.fields(traffic)}
+        bytes_of = {name: value for name, value in bytes_of.items() if name.endswith("_bytes")}
+        return traffic == dataclasses.replace(self._latest, **bytes_of)
 
     def _variable_of(self, traffic: Traffic) -> tf.Variable:
         if traffic not in self._measured:
@@ -158,9 +161,10 @@ class Accounting:
 
 
 def _stock_bytes(value: Any, destination: Any, replicas: int) -> int:
-    """Returns what a replica sends for a gradient on the stock path."""
+    """Returns what a replica sends for a gradient on the stock path; 0 if its size is not known."""
     gradient = value.values[0]
-    size = destination.shape.num_elements() * gradient.dtype.size
+    shape = getattr(destination, "shape", gradient.shape)  # a destination may be a device
+    size = (shape.num_elements() or 0) * gradient.dtype.size
     if isinstance(gradient, tf.IndexedSlices):
         elements = gradient.values.shape.num_elements()
         rows = gradient.indices.shape.num_elements()

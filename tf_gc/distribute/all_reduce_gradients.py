@@ -19,7 +19,8 @@ def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list
       grads_and_vars: pairs of a gradient and its variable, a `tf.Variable` or
         `keras.Variable` created under the strategy. A gradient may be a dense tensor, a
         `tf.IndexedSlices` or `None`. One that is the same tensor in all of several local
-        replicas, such as the result of `strategy.reduce`, is taken as summed already.
+        replicas, such as the result of `strategy.reduce`, is taken as summed already. If a
+        variable occurs more than once, only its first gradient is compressed.
 
     Returns:
       The sums in the order of the pairs, in this replica, with `None` where the gradient is

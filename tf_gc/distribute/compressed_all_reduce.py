@@ -204,7 +204,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         assert self._sums is not None
         if reduce_op != tf.distribute.ReduceOp.SUM or self._sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
-        gradients = [_gradient(*pair) for pair in pairs]
+        gradients = _gradients(pairs)
         schedules = [
             make_schedule(params, gradients, self._plans, options.bytes_per_pack)
             for params in self._ways
@@ -221,19 +221,12 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                 schedule.compressed, self._sums_of(schedules, pairs, options), strict=True
             ):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
-        elif self.compression_params.treatments() and any(
-            isinstance(variable, _compat.DistributedVariable) for _, variable in pairs
-        ):
+        elif self.compression_params.treatments() and any(g is not None for g in gradients):
             self._sums.note(schedule, pairs, [])
             self._accounting.say_that_nothing_is_compressed(gradients)
         for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
             results[i] = value
         return results
-
-    @property
-    def _replicas(self) -> int:
-        assert self._network is not None
-        return self._network.hosts * len(self._network.devices)
 
     def _sums_of(self, schedules: Sequence[Schedule], pairs: Pairs, options: Any) -> Sums:
         """Returns the sums of what the last schedule compresses, in the order of its buckets.
@@ -264,6 +257,20 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
             "cross_device_ops must be None or a tf.distribute.CrossDeviceOps such as "
             f"tf.distribute.ReductionToOneDevice(), got {cross_device_ops!r}"
         )
+
+
+def _gradients(pairs: Pairs) -> list[Gradient | None]:
+    """Returns what is known of each gradient, `None` for what is summed in full precision.
+
+    That is all that is no gradient, and what goes to a variable that had a gradient before: a
+    variable has one residual, which only one of its gradients can have in a step.
+    """
+    seen: set[int] = set()
+    gradients = []
+    for value, destination in pairs:
+        gradients.append(None if id(destination) in seen else _gradient(value, destination))
+        seen.add(id(destination))
+    return gradients
 
 
 def _gradient(value: Any, destination: Any) -> Gradient | None:

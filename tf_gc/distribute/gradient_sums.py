@@ -111,8 +111,7 @@ class GradientSums:
         ]
         sizes = [reduction.sent_bytes for reduction in reductions]
         traffic = self.note(schedule, pairs, reductions, logs=candidate == NO_CANDIDATE)
-        bypassed = self._accounting.bypassed_bytes(traffic)
-        self.measurement.built(number, candidate, schedule, traffic, bypassed, sizes)
+        self.measurement.built(number, candidate, schedule, traffic, sizes)
         sums = [components for reduction in reductions for components in _by_gradient(reduction)]
         _run_in_session([step.end(sizes)], sums)
         return sums

@@ -34,13 +34,11 @@ class Built:
     Attributes:
       schedule: what is sent how.
       traffic: what a replica sends in a step, or at most sends.
-      bypassed_bytes: what a replica sends in a step for gradients that are not in a bucket.
       sizes: what it sends for each bucket, `None` where only the step knows that.
     """
 
     schedule: Schedule
     traffic: Traffic
-    bypassed_bytes: int
     sizes: tuple[int | None, ...]
 
 
@@ -95,7 +93,6 @@ class Measurement:
         candidate: int,
         schedule: Schedule,
         traffic: Traffic,
-        bypassed_bytes: int,
         sizes: Sequence[Bytes],
     ) -> None:
         """Notes what a reduction sends; called while it is built."""
@@ -104,7 +101,7 @@ class Measurement:
             if number not in self._reductions:
                 self._to_judge.add(number)
             ways = self._reductions.setdefault(number, {})
-            ways[candidate] = Built(schedule, traffic, bypassed_bytes, known)
+            ways[candidate] = Built(schedule, traffic, known)
             before, self._latest = self._latest, number
             if before is not None and before not in (number, *self._numbers.values()):
                 self._drop(before)
@@ -160,9 +157,10 @@ class Measurement:
         sizes = list(reduction.sizes)
         traffic = reduction.traffic
         if None in sizes and parts:
-            sizes = [int(part[-1]) for part in parts]
-            total = reduction.bypassed_bytes + sum(int(part[-1]) for part in parts)
-            traffic = dataclasses.replace(traffic, sent_bytes=total, at_most=False)
+            measured = [int(part[-1]) for part in parts]
+            sizes = list(measured)
+            sent_bytes = traffic.bypassed_bytes + sum(measured)
+            traffic = dataclasses.replace(traffic, sent_bytes=sent_bytes, at_most=False)
         sent = [float(part[-2]) for part in parts]
         densities = [
             min(count / bucket.elements, 1.0) for bucket, count in zip(buckets, sent, strict=False)

@@ -112,7 +112,7 @@ class TrialSteps:
             for components in self._sums.in_full_precision(bucket, list(whole.values()), options)
         ]
         traffic = self._sums.note(schedule, pairs, [], logs=False)
-        measurement.built(number, _FULL_PRECISION, schedule, traffic, traffic.sent_bytes, [])
+        measurement.built(number, _FULL_PRECISION, schedule, traffic, [])
         return sums
 
     def _placed(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:

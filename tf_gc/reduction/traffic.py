@@ -23,6 +23,7 @@ class Traffic:
       at_most: whether no step has said yet what it sends.
       excluded_tensors: how many of the bypassed gradients are bypassed because the user excludes
         their variables.
+      bypassed_bytes: how many of the `sent_bytes` are for bypassed gradients.
     """
 
     plan: str
@@ -35,6 +36,7 @@ class Traffic:
     wire: str = "packed"
     at_most: bool = False
     excluded_tensors: int = 0
+    bypassed_bytes: int = 0
 
     @property
     def ratio(self) -> float:
