@@ -62,6 +62,15 @@ def test_the_slowest_worker_decides() -> None:
     assert slowest.numpy().tolist() == [5, 9, 6]
 
 
+def test_without_all_times_the_trial_begins_anew() -> None:
+    times = tf.constant([[5, 3, 4], [5, tf.int64.max, 6]], tf.int64)
+    chosen, _ = fastest(times)
+    assert int(chosen) == trial.UNDECIDED
+    rule = Trial(NAMES, replicas=2)
+    turns, _ = run(rule, tf.zeros(trial.SIZE), 2 * rule.steps, trial.UNDECIDED)
+    assert turns == 2 * run(rule, tf.zeros(trial.SIZE), rule.steps)[0]
+
+
 def test_times_are_medians_of_the_latest_steps_within_turns() -> None:
     recorder = ops.Recorder()
     for candidate in (0, 1, 1, 1, 0, 0):

@@ -111,7 +111,8 @@ class TrialReport:
     Attributes:
       candidates: the names of the ways to sum gradients.
       seconds: the time of a step with each of them: the median of at most 12 steps, on the slowest
-        worker. Empty before the end of the trial, and after a restart.
+        worker; NaN if this process did not measure it, as the trial began in another one. Empty
+        before the end of the trial, and after a restart.
       chosen: the one that was chosen; `None` likewise.
       current: the one that the latest step took; `None` before the first step of the trial.
       equivalent: the `compression_params` that train as the chosen one from the first step on.
@@ -132,7 +133,7 @@ class TrialReport:
     def times(self) -> str:
         """The time of a step with each candidate, in words."""
         return ", ".join(
-            f"{name} {duration(seconds)}"
+            f"{name} {'not measured' if math.isnan(seconds) else duration(seconds)}"
             for name, seconds in zip(self.candidates, self.seconds, strict=False)
         )
 

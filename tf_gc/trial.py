@@ -19,6 +19,9 @@ TURN = 4
 # How many times of a step there are for each candidate.
 TIMES = ROUNDS * (TURN - 1)
 
+# Instead of the number of a candidate, where not all of them have a time.
+UNDECIDED = -1
+
 # The elements of the state: its size, and the position of each.
 SIZE = 3
 _STEPS, _CHOSEN, _MARK = range(SIZE)
@@ -68,11 +71,14 @@ class Trial:
         Args:
           state: float32 [SIZE], the state before.
           chosen: the number of the candidate that the trial chooses, an int64 scalar; it counts in
-            the last step only.
+            the last step only. If it is `UNDECIDED`, the trial begins anew.
         """
-        kept = tf.where(self.is_last(state), tf.cast(chosen, tf.float32), state[_CHOSEN])
-        done = tf.cast(self._done(state) + 1, tf.float32)
-        return tf.stack([done, kept, tf.constant(self._mark, tf.float32)])
+        is_last = self.is_last(state)
+        kept = tf.where(is_last, tf.cast(chosen, tf.float32), state[_CHOSEN])
+        begins_anew = tf.logical_and(is_last, tf.equal(chosen, UNDECIDED))
+        done = tf.where(begins_anew, 0, self._done(state) + 1)
+        mark = tf.constant(self._mark, tf.float32)
+        return tf.stack([tf.cast(done, tf.float32), kept, mark])
 
     def _done(self, state: tf.Tensor) -> tf.Tensor:
         """Returns how many steps there were, the first one after the trial included."""
@@ -90,12 +96,14 @@ def fastest(times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the candidate with which a step takes least time, and what counts as its time.
 
     Args:
-      times: int64 [workers, candidates], each worker's median times; a synchronous step takes as
-        long as the slowest worker needs.
+      times: int64 [workers, candidates], each worker's median times, the largest int64 where it
+        has none; a synchronous step takes as long as the slowest worker needs.
 
     Returns:
       The number of the candidate, an int64 scalar, and int64 [candidates], the longest time of any
-      worker.
+      worker. The number is `UNDECIDED` if a candidate has no time: a checkpoint has the steps of a
+      trial, but not the times that another process measured.
     """
     slowest = tf.reduce_max(times, axis=0)
-    return tf.argmin(slowest), slowest
+    all_measured = tf.reduce_all(slowest < tf.int64.max)
+    return tf.where(all_measured, tf.argmin(slowest), tf.constant(UNDECIDED, tf.int64)), slowest

@@ -171,6 +171,39 @@ def test_a_checkpoint_has_the_trial(tmp_path: Path, steps: int) -> None:
         assert again.report().trial.current == (turn(step) if step < STEPS else GATHER)
 
 
+@pytest.mark.parametrize("steps", [TURN * len(NAMES), STEPS - 1])
+def test_no_choice_follows_from_times_that_only_another_process_has(
+    tmp_path: Path, steps: int
+) -> None:
+    strategy, _, run = make(tf_gc.Auto(COLD))
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    for step in range(steps):
+        run(gradients(step))
+    path = checkpoint.save(tmp_path / "checkpoint")
+    again, _, run_again = make(tf_gc.Auto(COLD))
+    tf.train.Checkpoint(compression=again.compression_state).restore(path)
+    for step in range(steps, STEPS):
+        run_again(gradients(step))
+    complete = steps < STEPS - TURN  # all candidates had turns in this process as well
+    assert (again.report().trial.chosen is not None) == complete
+    if complete:
+        return
+    for step in range(STEPS):
+        run_again(gradients(step))
+        assert again.report().trial.current == turn(step)
+    assert again.report().trial.chosen is not None
+    assert max(again.report().trial.seconds) < 60
+
+
+def test_what_is_reported_was_measured_of_the_candidate() -> None:
+    strategy, _, run = make(tf_gc.Auto(COLD, SCATTER))
+    for step in range(STEPS + 1):
+        run(gradients(step))
+    report = strategy.report()
+    assert report.measured_step == report.compressed_steps == 2 * STEPS // 3 + 1
+    assert report.trial.current == SCATTER
+
+
 def test_with_other_replicas_the_trial_begins_anew(tmp_path: Path) -> None:
     strategy, _, run = make(tf_gc.Auto(COLD, SCATTER))
     for step in range(STEPS + 1):

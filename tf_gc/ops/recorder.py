@@ -106,15 +106,16 @@ class Recorder:
           candidates: how many there are.
 
         Returns:
-          The number, and [candidates] in seconds; `NO_CANDIDATE` and no times if no trial of so
-          many candidates has ended.
+          The number, and [candidates] in seconds, NaN for a candidate without a time;
+          `NO_CANDIDATE` and no times if no trial of so many candidates has ended.
         """
         times = np.empty(candidates, np.int64)
         chosen = _functions().tf_gc_recorder_trial(
             self._number, reduction, candidates, times.ctypes.data
         )
-        known = times if chosen != NO_CANDIDATE else times[:0]
-        return int(chosen), known * np.float64(1e-9)
+        if chosen == NO_CANDIDATE:
+            return NO_CANDIDATE, np.empty(0)
+        return int(chosen), np.where(times < np.iinfo(times.dtype).max, times * 1e-9, np.nan)
 
     def forget(self, reduction: int) -> None:
         """Forgets a model."""

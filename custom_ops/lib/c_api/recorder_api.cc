@@ -7,6 +7,12 @@
 
 #include "custom_ops/lib/recorder/recorder.h"
 
+namespace {
+
+bool IsStepKind(int kind) { return 0 <= kind && kind < tf_gc::kStepKinds; }
+
+}  // namespace
+
 int64_t tf_gc_recorder_make(void) { return tf_gc::MakeRecorder(); }
 
 void tf_gc_recorder_free(int64_t recorder) { tf_gc::FreeRecorder(recorder); }
@@ -25,7 +31,7 @@ void tf_gc_recorder_forget(int64_t recorder, int64_t reduction) {
 
 int64_t tf_gc_recorder_steps(int64_t recorder, int64_t reduction, int kind) {
   const auto found = tf_gc::FindRecorder(recorder);
-  if (found == nullptr) return 0;
+  if (found == nullptr || !IsStepKind(kind)) return 0;
   return found->Steps(reduction, static_cast<tf_gc::StepKind>(kind));
 }
 
@@ -34,7 +40,7 @@ int64_t tf_gc_recorder_capacity(void) { return tf_gc::Recorder::kIntervals; }
 int64_t tf_gc_recorder_intervals(int64_t recorder, int64_t reduction, int kind,
                                  int64_t* intervals) {
   const auto found = tf_gc::FindRecorder(recorder);
-  if (found == nullptr) return 0;
+  if (found == nullptr || !IsStepKind(kind)) return 0;
   const std::vector<int64_t> kept =
       found->Intervals(reduction, static_cast<tf_gc::StepKind>(kind));
   std::copy(kept.begin(), kept.end(), intervals);

@@ -41,6 +41,10 @@ bool Recorder::Note(int64_t reduction, StepKind kind, int64_t candidate,
     mine.written[i] = 0;
   }
   if (!same || kind == StepKind::kFullPrecision) mine.first.clear();
+  if (mine.candidate != candidate) {
+    mine.measured.clear();
+    mine.measured_step = 0;
+  }
   if (same && candidate >= 0) {
     std::vector<int64_t>& tried = mine.tried[candidate];
     if (tried.size() == kTried) tried.erase(tried.begin());
@@ -64,7 +68,10 @@ bool Recorder::Note(int64_t reduction, StepKind kind, int64_t candidate,
   mine.time = time;
   mine.others = others;
   ++steps_[i];
-  return mine.steps[i]++ % every_ == 0 && kind == StepKind::kCompressed;
+  const bool unknown =
+      candidate >= 0 && candidate == mine.chosen && mine.measured.empty();
+  const bool due = mine.steps[i]++ % every_ == 0;
+  return (due || unknown) && kind == StepKind::kCompressed;
 }
 
 int64_t Recorder::Candidate(int64_t reduction) const {

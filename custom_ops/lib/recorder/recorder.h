@@ -32,7 +32,8 @@ class Recorder {
   // Notes a step of a reduction at a time of a steady clock, in nanoseconds.
   // `candidate` is the number of the way to sum gradients that the step takes,
   // where there is a choice, and else -1. Returns whether to measure this step:
-  // every so many compressed ones, the first among them.
+  // every so many compressed ones, the first among them and the first one after
+  // a trial. What was measured of another candidate is forgotten.
   bool Note(int64_t reduction, StepKind kind, int64_t candidate, int64_t time);
 
   // Keeps what was measured in the latest compressed step of a reduction.
