@@ -13,7 +13,7 @@ PACKAGE = ROOT / "tf_gc"
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
     *("planner", "distribute", "keras", "verdict", "report", "candidates", "schedule", "params"),
-    *("reduction", "residuals", "warm_up", "trial"),
+    *("reduction", "residuals", "restored", "warm_up", "trial"),
     *("codecs", "ops", "workers", "gradients", "_compat"),
 ]
 

@@ -101,6 +101,22 @@ def test_reset_drops_what_was_not_sent() -> None:
     np.testing.assert_allclose(totals(strategy), [0.2, 0.4])
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_reset_drops_what_waits_for_its_variable(tmp_path: Path, traced: bool) -> None:
+    path = saved(tmp_path, "v")
+    strategy = strategy_of()
+    variables = variables_of(strategy, "v")
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.restore(path)
+    strategy.compression_state.reset()
+    if traced:
+        leave(strategy, variables, [0.0])
+    strategy.compression_state.residuals_of(variables[0])
+    assert totals(strategy) == [0]
+    checkpoint.restore(path)
+    np.testing.assert_allclose(totals(strategy), [0.2], rtol=1e-6)
+
+
 def test_a_residual_goes_with_its_variable() -> None:
     strategy = strategy_of()
     (kept,) = variables_of(strategy, "kept")
@@ -248,6 +264,33 @@ def test_restoring_undoes_what_was_left_since(tmp_path: Path) -> None:
     leave(strategy, [a, b], [0.2, 0.2])
     checkpoint.restore(path)
     np.testing.assert_allclose(totals(strategy), [0, 0.2], rtol=1e-6)
+
+
+def test_restoring_undoes_a_warm_up_and_a_trial(tmp_path: Path) -> None:
+    strategy = strategy_of(2, tf_gc.Auto(tf_gc.Quantized(bypass_size=0)))
+    (variable,) = variables_of(strategy, "a")
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    path = checkpoint.save(tmp_path / "ckpt")
+    reduce = reducer(strategy, [variable])
+    for _ in range(20):
+        reduce([np.ones((2, 3), np.float32)])
+    state = strategy.compression_state
+    states = [state.warm_up_of(variable), state.trial_of(variable)]
+    assert all(np.any(each.numpy()) for each in states)
+    checkpoint.restore(path)
+    assert not any(np.any(each.numpy()) for each in states)
+
+
+def test_a_single_replica_says_that_a_traced_step_adds_nothing(tmp_path: Path, said: Any) -> None:
+    path = saved(tmp_path, "a")
+    strategy = strategy_of(1)
+    (a,) = variables_of(strategy, "a")
+    reducer(strategy, [a])([np.ones((1, 3), np.float32)])
+    said()
+    tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
+    (line,) = said()
+    assert line[0] == "WARNING"
+    assert "restore before the first step" in line[1]
 
 
 @pytest.mark.parametrize("eager", [False, True])

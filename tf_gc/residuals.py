@@ -3,7 +3,7 @@
 import json
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import trial, warm_up
-
-NOTHING_COMPRESSED = "nothing is compressed now"
+from tf_gc.restored import Restore
 
 # An argument of all variables that tf_gc makes in a step. If the first trace of a `tf.function`
 # makes variables, even in an `init_scope`, TensorFlow traces the function a second time in order to
@@ -70,7 +69,11 @@ class CompressionState(tf.Module):
         self._trials = tf.Module(name="trials")
         self._key_of = _KeyOf()
         self._saved_keys = _SavedKeys(self)
-        self._latest = _Restore(frozenset(), frozenset())
+        self._latest = Restore(frozenset(), frozenset())
+        # Whether `reset` came after a restore, whose values may still wait for their variables.
+        self._drops_waiting = False
+        # Whether a function was built that does not add what a later restore brings.
+        self._adds_nothing = False
 
     def residuals_of(self, variable: tf.Variable) -> Sequence[tf.Variable]:
         """Returns the float32 residuals of a distributed variable, one for each local replica.
@@ -182,6 +185,7 @@ class CompressionState(tf.Module):
         """
         known = id(variable) in self._key_of.by_id
         if not (known or self._new_key(variable.name) in self._latest.keys):
+            self._adds_nothing |= not tf.executing_eagerly()
             return gradients
         if not self.in_use or not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
             return gradients
@@ -204,8 +208,9 @@ class CompressionState(tf.Module):
     def reset(self) -> None:
         """Starts anew: drops what has not been sent yet, and begins the warm-up again."""
         for variable in self.variables:
-            for component in variable.values:
-                component.assign(tf.zeros_like(component))
+            _set_to_zero(variable)
+        self._latest = Restore(frozenset(), frozenset())
+        self._drops_waiting = True
 
     def __len__(self) -> int:
         return len(self._residuals.variables)
@@ -232,7 +237,7 @@ class CompressionState(tf.Module):
                         name=f"{key}.{what}",
                         **NOT_LIFTED,
                     )
-                setattr(module, key, state)
+                self._add(module, key, state)
             return getattr(module, key)
 
     def _has(self, module: tf.Module, variable: tf.Variable) -> bool:
@@ -250,10 +255,16 @@ class CompressionState(tf.Module):
                 name=key,
                 **NOT_LIFTED,
             )
-        setattr(self._residuals, key, residual)
+        self._add(self._residuals, key, residual)
         self._key_of.by_id[id(variable)] = key
         weakref.finalize(variable, _release, weakref.ref(self), id(variable)).atexit = False
         return key
+
+    def _add(self, module: tf.Module, key: str, variable: tf.Variable) -> None:
+        setattr(module, key, variable)  # which restores what a checkpoint has for it
+        if self._drops_waiting:
+            with tf.init_scope():
+                _set_to_zero(variable)
 
     def _keys(self) -> list[str]:
         return list(self._key_of.by_id.values())
@@ -262,17 +273,31 @@ class CompressionState(tf.Module):
         """Returns the key that a variable has, or would get."""
         return self._key_of.by_id.get(id(variable)) or self._new_key(variable.name)
 
-    def _restored(self, keys: Sequence[str], warm_ups: Sequence[str]) -> None:
-        """Notes that a checkpoint is being restored: the keys of its residuals and warm-ups."""
+    def _restored(self, keys: Any, warm_ups: Any, trials: Any) -> None:
+        """Notes that a checkpoint is being restored: whose residuals and other states it has."""
         mine = self._keys()
-        self._latest = _Restore(frozenset(keys), frozenset(warm_ups))
+        self._latest = Restore(frozenset(keys), frozenset(warm_ups))
+        self._drops_waiting = False
         if not self.in_use:
             self._latest.drop()
-        elif mine:
-            for key in set(mine) - set(keys):  # it comes from steps that the restore undoes
-                for component in getattr(self._residuals, key).values:
-                    component.assign(tf.zeros_like(component))
+            return
+        # What the checkpoint lacks comes from steps that the restore undoes.
+        for module, restored in (
+            (self._residuals, keys),
+            (self._warm_ups, warm_ups),
+            (self._trials, trials),
+        ):
+            for key in set(mine) - set(restored):
+                if hasattr(module, key):
+                    _set_to_zero(getattr(module, key))
+        if mine:
             self._latest.say(mine)
+        if self._adds_nothing and set(keys) - set(mine):
+            logging.warning(
+                "tf_gc: residuals of variables that are not compressed now are added to their "
+                "first gradients only in functions that are traced after the restore: restore "
+                "before the first step"
+            )
 
     def _new_key(self, name: str) -> str:
         # The suffix keeps the key apart from the attributes that a tf.Module has by itself.
@@ -284,45 +309,10 @@ class CompressionState(tf.Module):
         return key
 
 
-def said_of(names: Iterable[str], what: str) -> str:
-    """Says in words what happened to the residuals of some variables."""
-    return f"residuals of {', '.join(sorted(names))} {what}"
-
-
-class _Restore:
-    """The keys in the latest restored checkpoint, and whether the log says what became of them.
-
-    Before any restore, this stands for a checkpoint without residuals.
-    """
-
-    def __init__(self, keys: frozenset[str], warm_ups: frozenset[str]) -> None:
-        self.keys = keys
-        self.warm_ups = warm_ups
-        self.said = False
-
-    def drop(self) -> None:
-        self.said = True
-        if self.keys:
-            logging.warning(
-                f"tf_gc: residuals of {len(self.keys)} variables dropped, {NOTHING_COMPRESSED}"
-            )
-
-    def say(self, mine: Sequence[str]) -> None:
-        """Logs which keys are in both, in the checkpoint only, and in `mine` only."""
-        self.said = True
-        if not self.keys:
-            logging.info("tf_gc: residuals of all %d variables start at zero", len(mine))
-            return
-        both = self.keys & set(mine)
-        rest = []
-        if unknown := self.keys - both:
-            rest.append(said_of(unknown, "not used, there are no such variables so far"))
-        if new := set(mine) - both:
-            rest.append(said_of(new, "start at zero"))
-        level = logging.WARNING if rest else logging.INFO
-        logging.log(
-            level, "tf_gc: %s", "; ".join([f"residuals of {len(both)} variables restored", *rest])
-        )
+def _set_to_zero(variable: Any) -> None:
+    """Sets a distributed variable to zero on all replicas of this host."""
+    for component in variable.values:
+        component.assign(tf.zeros_like(component))
 
 
 def _emptied_into(gradient: tf.Tensor, residual: tf.Variable) -> tf.Tensor:
@@ -343,17 +333,22 @@ class _SavedKeys(tf.train.experimental.PythonState):
 
     def serialize(self) -> str:
         state = self._state()
-        keys = [] if state is None else state._keys()
-        warm_ups = [key for key in keys if state is not None and hasattr(state._warm_ups, key)]
-        return json.dumps({"residuals": keys, "warm_ups": warm_ups})
+        if state is None:
+            return json.dumps([])
+        keys = state._keys()
+        warm_ups = [key for key in keys if hasattr(state._warm_ups, key)]
+        trials = [key for key in keys if hasattr(state._trials, key)]
+        return json.dumps({"residuals": keys, "warm_ups": warm_ups, "trials": trials})
 
     def deserialize(self, string_value: str | bytes) -> None:
         state = self._state()
         if state is not None:
             saved = json.loads(string_value)
             if isinstance(saved, list):  # by an earlier version
-                saved = {"residuals": saved, "warm_ups": []}
-            state._restored(saved["residuals"], saved["warm_ups"])
+                saved = {"residuals": saved}
+            state._restored(
+                saved["residuals"], saved.get("warm_ups", []), saved.get("trials", state._keys())
+            )
 
 
 class _KeyOf:

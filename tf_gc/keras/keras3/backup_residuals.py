@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_gc.residuals import NOTHING_COMPRESSED, CompressionState, said_of
+from tf_gc.residuals import CompressionState
+from tf_gc.restored import NOTHING_COMPRESSED, said_of
 
 _LAYOUT = "variables"
 _WARM_UP = "warm_up_"
