@@ -40,9 +40,9 @@ absl::Status LayoutOfWords(const MessageFormat& format, int64_t words,
                            MessageLayout* layout) {
   const int64_t blocks = BlocksOf(format.codec, words);
   if (blocks < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no message of codec ", static_cast<int>(format.codec),
-                     " has ", words, " words"));
+    return absl::InvalidArgumentError(absl::StrCat("no message of codec ",
+                                                   NameOf(format.codec),
+                                                   " has ", words, " words"));
   }
   *layout = format.Layout(blocks);
   return absl::OkStatus();
@@ -175,7 +175,7 @@ class UnpackOp : public OpKernel {
                 absl::InvalidArgumentError(absl::StrCat(
                     "row ", broken.load(), " of ", size,
                     " bytes is no compact message of codec ",
-                    static_cast<int>(format_.codec), " with ", layout.blocks,
+                    NameOf(format_.codec), " with ", layout.blocks,
                     " blocks: a part is missing, or bytes have changed")));
     OP_REQUIRES_OK(
         context, format_.CheckHeaders(RowsOf(*messages, layout.size), layout));

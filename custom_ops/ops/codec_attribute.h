@@ -54,7 +54,7 @@ absl::Status ReadCodec(Context* context, Codec* codec) {
 inline absl::Status CheckCompactible(Codec codec) {
   if (IsCompactible(codec)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "messages of codec ", static_cast<int>(codec),
+      "messages of codec ", NameOf(codec),
       " have no compact form: codes of one bit do not get smaller"));
 }
 

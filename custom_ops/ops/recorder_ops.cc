@@ -1,6 +1,5 @@
 // Interface of the ops that record what steps say of themselves.
 
-#include "absl/strings/str_cat.h"
 #include "custom_ops/ops/codec_attribute.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -89,7 +88,7 @@ reduction: As in NoteStep.
 REGISTER_OP("TfGc>CountSent")
     .Input("messages: int64")
     .Output("sent: int64")
-    .Attr(absl::StrCat("codec: {", CodecNames("'"), "}"))
+    .Attr(CodecAttribute())
     .Attr("automatic: bool")
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(

@@ -86,9 +86,9 @@ absl::Status ReadCompactCodec(InferenceContext* c, DimensionHandle words,
   if (!c->ValueKnown(words) || BlocksOf(*codec, c->Value(words)) >= 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("no message of codec ", static_cast<int>(*codec), " has ",
-                   c->Value(words), " words"));
+  return absl::InvalidArgumentError(absl::StrCat("no message of codec ",
+                                                 NameOf(*codec), " has ",
+                                                 c->Value(words), " words"));
 }
 
 }  // namespace

@@ -35,6 +35,13 @@ def test_cross_device_ops_reduce_all_that_is_not_compressed() -> None:
     assert mine.count == 2
 
 
+def test_params_in_the_place_of_another_argument_are_an_error() -> None:
+    make: Any = tf_gc.CompressedMultiWorkerMirroredStrategy
+    for arguments in [({"type": "2bit"},), (None, {"type": "2bit"})]:
+        with pytest.raises(TypeError, match="give it by name"):
+            make(*arguments)
+
+
 def test_gradients_are_compressed_beside_cross_device_ops_of_ones_own() -> None:
     mine = Counting()
     params = tf_gc.TwoBit(2000.0)

@@ -115,13 +115,13 @@ def assert_same_totals(resumed: Recorder, before: Recorder, epoch: int = FAIL_IN
         np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
 
 
-def named(*layers: str) -> Build:
+def named(*layers: str, scores: str = "scores", classes: int = CLASSES) -> Build:
     def build() -> keras.Model:
         return keras.Sequential(
             [
                 keras.Input((FEATURES,)),
                 *(keras.layers.Dense(16, activation="relu", name=name) for name in layers),
-                keras.layers.Dense(CLASSES, name="scores"),
+                keras.layers.Dense(classes, name=scores),
             ],
             name="named",
         )
@@ -229,6 +229,30 @@ def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
     assert added is None
     assert len([r for r in caplog.records if "what fits" in r.getMessage()]) == 1
+
+
+def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None:
+    params = tf_gc.TwoBit(bypass_size=0)
+    first = compressed_strategy(2, params)
+    interrupt(first, tmp_path, named("a", "b"))
+    steps = first.compression_state.warm_up_steps
+    assert steps == 10
+    (owner,) = first.compression_state._warm_ups.variables
+    assert "scores" in owner.name
+    second = compressed_strategy(2, params)
+    states = []
+
+    def look() -> None:
+        states.append(second.compression_state.warm_up_steps)
+
+    backup = tf_gc.keras.BackupAndRestore(tmp_path)
+    train(
+        make(second, named("a", "b", scores="head", classes=CLASSES + 1)),
+        backup,
+        (FAIL_IN, 0),
+        look,
+    )
+    assert states == [steps - 1]  # the backup is of two steps before, and one came since
 
 
 @pytest.mark.parametrize(
@@ -352,10 +376,13 @@ def test_under_the_default_strategy_it_is_keras_callback(tmp_path: Path) -> None
     assert issubclass(tf_gc.keras.BackupAndRestore, keras.callbacks.BackupAndRestore)
 
 
-@pytest.mark.parametrize(("folder", "save_freq"), [("", "epoch"), ("backup", "batch")])
-def test_wrong_arguments_are_errors(folder: str, save_freq: str) -> None:
-    with pytest.raises(ValueError, match=r"backup_dir|save_freq"):
-        tf_gc.keras.BackupAndRestore(folder, save_freq)
+def test_a_stop_that_is_asked_for_before_fit_stops_it(tmp_path: Path) -> None:
+    backup = tf_gc.keras.BackupAndRestore(tmp_path)
+    backup.request_stop()
+    model = make(compressed_strategy())
+    train(model, backup)
+    assert backup.preempted
+    assert int(model.optimizer.iterations.numpy()) == 1
 
 
 def test_an_unbuilt_model_is_an_error(tmp_path: Path, interrupted: Interrupted) -> None:

@@ -201,3 +201,26 @@ def state_of_one_worker(worker: int) -> int:
         for component in made:
             np.testing.assert_array_equal(component, tf.zeros_like(component))
     return len(state.variables)
+
+
+def traces_of_eager_steps(steps: int) -> int:
+    """Sums gradients eagerly; returns how often Python built a collective after the first step."""
+    built = 0
+    launch = collectives._Lane._launch
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal built
+        built += 1
+        return launch(*arguments)
+
+    collectives._Lane._launch = counting
+    params = {"type": "2bit", "warm_up": False, "plan": "all_gather"}
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([30, 100]))
+    in_first = 0
+    for step in range(steps):
+        strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones([30, 100]), variable)]))
+        in_first = in_first if step else built
+    assert in_first > 0
+    return built - in_first

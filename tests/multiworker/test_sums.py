@@ -131,3 +131,7 @@ def test_a_worker_makes_residuals_without_the_others() -> None:
     # They are zeros everywhere. To broadcast them would send as much as the model itself.
     of_workers = cluster.values("scenarios:state_of_one_worker", 1, devices=2, limit=60)
     assert of_workers == [0, 3]
+
+
+def test_eager_steps_build_their_collectives_once() -> None:
+    assert cluster.values("scenarios:traces_of_eager_steps", 4, workers=2, devices=2) == [0, 0]

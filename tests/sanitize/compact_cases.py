@@ -52,7 +52,7 @@ def pack_case(family: Family, rng: Rng) -> Case:
     if words == -1:
         wrong.append(SHAPE)
     elif blocks == -1:
-        wrong.append(f"no message of codec {message.codec} has {words} words")
+        wrong.append(f"no message of codec {family.name} has {words} words")
     else:
         wrong += problems_of([messages], message, blocks, len(messages))
 

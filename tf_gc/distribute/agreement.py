@@ -9,7 +9,7 @@ from tf_gc.params import CompressionParams
 from tf_gc.workers import Workers
 
 # Bytes of a description on the wire; a longer one is cut. Before it comes a digest of the whole.
-_SIZE = 512
+_SIZE = 2048
 _DIGEST = 32
 
 
@@ -29,7 +29,7 @@ def check_agreement(
     """
     arguments = f"average_layer_state={averages_layer_state}, clip_after_sum={clip_after_sum}"
     wire = f"wire version {wire_version()}, compact {compact_version()}"
-    description = f"{params!r}, {arguments}, {wire}"
+    description = f"{wire}, {arguments}, {params!r}"  # what may be cut comes last
     whole = description.encode()
     mine = hashlib.sha256(whole).digest() + whole[:_SIZE].ljust(_SIZE)
     rows = [row.tobytes() for row in workers.gather(np.frombuffer(mine, np.int64))]
@@ -39,5 +39,5 @@ def check_agreement(
     listing = "\n".join(f"  worker {i}: {text}" for i, text in enumerate(descriptions))
     raise ValueError(
         "the workers of this job compress gradients in different ways; give all of them the same "
-        f"compression_params and the same version of tf_gc:\n{listing}"
+        f"arguments of the strategy and the same version of tf_gc:\n{listing}"
     )

@@ -1,6 +1,7 @@
 """TensorFlow's collectives: in control flow, side by side, and all-to-all."""
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -124,22 +125,26 @@ class _Lane:
     def __init__(self, launchers: Sequence["_Launcher"], lock: Any) -> None:
         self._launchers = launchers
         self._lock = lock
-        # Compact messages have another length in each step.
-        self._launch_in_function = tf.function(self._launch, reduce_retracing=True)
+        # By what a collective takes of the options, of which there is a new object in each step.
+        self._functions: dict[tuple[Any, Any], Any] = {}
 
     def launch(
         self, collective: "_Collective", values: Sequence[tf.Tensor], options: Any
     ) -> list[Received]:
         """Launches a collective of all members of a group; returns what each local one gets."""
-        launch = self._launch
+        launch: Callable[..., Any] = functools.partial(self._launch, options)
         if tf.executing_eagerly() and len(values) > 1:
             # Eagerly, the first of several local collectives would wait for the others for ever.
-            launch = self._launch_in_function
+            key = (options.timeout_seconds, options.implementation)
+            if key not in self._functions:
+                # Compact messages have another length in each step.
+                self._functions[key] = tf.function(launch, reduce_retracing=True)
+            launch = self._functions[key]
         with self._lock:
-            return [[received] for received in launch(collective, list(values), options)]
+            return [[received] for received in launch(collective, list(values))]
 
     def _launch(
-        self, collective: "_Collective", values: list[tf.Tensor], options: Any
+        self, options: Any, collective: "_Collective", values: list[tf.Tensor]
     ) -> list[tf.Tensor]:
         return [
             collective(launcher, value, options)

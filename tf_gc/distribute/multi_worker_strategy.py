@@ -65,9 +65,10 @@ class CompressedMultiWorkerMirroredStrategy(
           OSError: if this worker's port is taken.
           TimeoutError: if the other workers do not come within `timeout_seconds` of the
             communication options (an hour, if they do not say).
-          TypeError: if `compression_params` is of another type.
+          TypeError: if an argument is of another type.
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
+        _check_types(cluster_resolver=cluster_resolver, communication_options=communication_options)
         params = from_params(compression_params)
         self.clip_after_sum = check_clip_after_sum(clip_after_sum)
         require_libraries(several_workers=True)
@@ -238,3 +239,10 @@ def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
 def _is_scalar(value: Any) -> bool:
     components = value.values if isinstance(value, tf.distribute.DistributedValues) else (value,)
     return all(isinstance(c, tf.Tensor) and c.shape.rank == 0 for c in components)
+
+
+def _check_types(**arguments: Any) -> None:
+    """Raises TypeError if `compression_params` are in the place of another argument."""
+    for name, value in arguments.items():
+        if isinstance(value, CompressionParams | Mapping):
+            raise TypeError(f"{name} got {value!r}: give it by name: compression_params=...")

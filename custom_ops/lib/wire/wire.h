@@ -90,6 +90,17 @@ inline bool FindCodec(std::string_view name, bool automatic, Codec* codec) {
   return false;
 }
 
+// The name of a codec, "unknown" for counts and for values that are no codec.
+constexpr const char* NameOf(Codec codec) {
+  for (const CodecName& known : kCodecNames) {
+    if (codec != kNoCodec &&
+        (codec == known.fixed || codec == known.automatic)) {
+      return known.name;
+    }
+  }
+  return "unknown";
+}
+
 // Whether the parameters alone say which values are sent. Sums are counts then.
 TF_GC_HOST_DEVICE constexpr bool IsFixed(Codec codec) {
   return codec == Codec::kTwoBitFixed || codec == Codec::kOneBitFixed;

@@ -71,17 +71,33 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
           ImportError: if the installed Keras makes backups in a way that tf_gc does not know.
         """
         private.check_backup()
+        is_number = isinstance(save_freq, int) and save_freq is not True and save_freq > 0
+        if save_freq != "epoch" and save_freq is not False and not is_number:
+            raise ValueError(
+                f'save_freq must be "epoch", False or a number of batches from 1, got {save_freq!r}'
+            )
         super().__init__(os.fspath(backup_dir), save_freq, double_checkpoint, delete_checkpoint)
         self.preempted = False
         self._files = BackupFiles(self.backup_dir)
+        self._preemption: Any = None  # while `fit` runs, a Preemption
+        self._asked_before = False
 
     def request_stop(self) -> None:
-        """Asks `fit` to save after this step and stop, as SIGTERM does. For signal handlers."""
-        self._preemption.request()
+        """Asks `fit` to save after this step and stop, as SIGTERM does. For signal handlers.
+
+        If no `fit` is running, the next one stops after its first step.
+        """
+        if self._preemption is None:
+            self._asked_before = True
+        else:
+            self._preemption.request()
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.preempted = False
         self._preemption = Preemption(self.model)
+        if self._asked_before:
+            self._preemption.request()
+            self._asked_before = False
         self._restore()
         self._preemption.watch()
 
@@ -109,6 +125,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._preemption.unwatch()
+        self._preemption = None
         if self.delete_checkpoint and not self.preempted and self._is_chief:
             self._files.remove()
 
@@ -173,6 +190,8 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.model.load_weights(os.path.join(folder, _WEIGHTS), skip_mismatch=True)
-        said = [" ".join(str(warning.message).split()) for warning in caught]
+        # Keras says by a UserWarning what does not fit; NumPy may warn of other things.
+        texts = [str(each.message) for each in caught if each.category is UserWarning]
+        said = [" ".join(text.split()) for text in texts]
         self.model._initial_epoch = epoch
         return said + restore_totals(self.model, totals)

@@ -113,18 +113,24 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
     mine = _layout(model)
     same = [shape for _, shape in mine] == [shape for _, shape in totals.layout]
     number_of = {entry: number for number, entry in enumerate(mine)}
-    dropped = []
+    dropped, restored, lost = [], [], []
     for number, total in totals.sums.items():
         target = number if same else number_of.get(totals.layout[number])
         if target is None:
             dropped.append(totals.layout[number][0])
+            lost += [totals.warm_ups[number]] if number in totals.warm_ups else []
         else:
             variable = model.weights[target].value
             state.set_total(variable, total)
+            restored.append(variable)
             if number in totals.warm_ups:
                 state.restore_warm_up(variable, totals.warm_ups[number])
             if number in totals.trials:
                 state.trial_of(variable).assign(totals.trials[number])
+    # The optimizer remembers the steps of a warm-up, whatever became of its first variable.
+    heirs = [variable for variable in restored if not state.has_warm_up(variable)]
+    for variable, warm_up in zip(heirs, lost, strict=False):
+        state.restore_warm_up(variable, warm_up)
     if not dropped:
         return []
     return [said_of(dropped, "dropped, the model has no such variables")]
