@@ -74,7 +74,7 @@ lint-bazel:
 	  echo "buildifier $(BUILD_FILES)"; \
 	  $(BUILDIFIER) --mode=check --lint=warn $(BUILD_FILES); \
 	else \
-	  echo "skipped: buildifier (needs npx and the npm registry)"; \
+	  echo "skipped: buildifier (needs npx and a network)"; \
 	fi
 
 format: $(INSTALLED)

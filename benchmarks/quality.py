@@ -33,6 +33,7 @@ import report
 import simulated_codec
 import tensorflow as tf
 from quality_cells import CELLS, DOWNLOADED, OPTIMIZERS, QUICK, Cell
+from quality_report import BASELINE
 from quality_tasks import TASKS
 from simulated_codec import Simulated
 
@@ -40,7 +41,6 @@ import tf_gc
 from tf_gc.params import CompressionParams, from_params
 
 MOST_REPLICAS = 16
-BASELINE = "none"
 # The default under both plans of one host; what other numbers of bits, the warm-up and automatic
 # scales cost and gain.
 VARIANTS: dict[str, Any] = {
@@ -140,7 +140,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="four cells and two seeds")
     parser.add_argument("--downloaded", action="store_true", help="the cells with downloaded data")
     parser.add_argument("--chosen-by", action="store_true", help="without the cells set aside")
-    parser.add_argument("--variants", nargs="*", default=MAIN_VARIANTS, help=", ".join(VARIANTS))
+    parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=MAIN_VARIANTS)
     parser.add_argument(
         "--params", nargs="+", default=[], metavar="JSON", help="compression_params to try as well"
     )
@@ -281,9 +281,13 @@ def main() -> None:
 
 
 def write_report(directory: Path) -> None:
-    """Writes a table and the pictures of all recorded runs."""
-    recorded = quality_report.lines(directory / "quality_runs.jsonl")
-    runs = [run for run in recorded if run["variant"] in VARIANTS]
+    """Writes a table and the pictures of the recorded runs with the best learning rates."""
+    rates = best_rates(directory / "quality_rates.jsonl")
+    runs = [
+        run
+        for run in quality_report.lines(directory / "quality_runs.jsonl")
+        if run["variant"] in VARIANTS and run["rate"] == rates[run["cell"]]
+    ]
     rows = quality_report.summarize(runs)
     quality_report.show(rows)
     for cells, name in ((CELLS, "quality"), (DOWNLOADED, "quality_downloaded")):

@@ -1,4 +1,4 @@
-"""What train_mnist.py and word_language_model.py share: options, strategy, fit, what is shown."""
+"""What the examples share: options, strategy, fit, what is shown."""
 
 import argparse
 import os
