@@ -30,17 +30,34 @@ TF_GC_HOST_DEVICE constexpr int CodeShift(int64_t i) {
   return static_cast<int>((kCodes - 1 - i % kCodes) * kBits);
 }
 
+// Eight bytes as a word, the first one lowest.
+TF_GC_HOST_DEVICE inline uint64_t WordOf(const uint8_t* bytes) {
+  uint64_t word = 0;
+  for (int i = 0; i < 8; ++i) word |= uint64_t{bytes[i]} << 8 * i;
+  return word;
+}
+
+// The lowest bits of eight bytes, those of the first byte lowest.
+TF_GC_HOST_DEVICE inline uint8_t LowestBits(uint64_t bytes) {
+  // Moves the bit of byte i to the place 56 + i, and no two bits to one place.
+  const uint64_t bits = (bytes & 0x0101010101010101) * 0x0102040810204080;
+  return static_cast<uint8_t>(bits >> 56);
+}
+
+// Eight bytes, each 1 or 0 as a bit of `bits` is.
+TF_GC_HOST_DEVICE inline uint64_t BytesOf(uint8_t bits) {
+  const uint64_t own = bits * uint64_t{0x0101010101010101} & 0x8040201008040201;
+  return (own + 0x7f7f7f7f7f7f7f7f) >> 7 & 0x0101010101010101;
+}
+
 // Packs a block's codes, one in each byte of `code`.
 template <int kBits>
 TF_GC_HOST_DEVICE inline void PackBlock(const uint8_t* code, uint8_t* codes) {
   if constexpr (InPlanes(kBits)) {
-    for (int plane = 0; plane < kBits; ++plane, codes += kPlaneBytes) {
-      for (int byte = 0; byte < kPlaneBytes; ++byte) {
-        int bits = 0;
-        for (int j = 0; j < 8; ++j) {
-          bits |= (code[byte * 8 + j] >> plane & 1) << j;
-        }
-        codes[byte] = static_cast<uint8_t>(bits);
+    for (int byte = 0; byte < kPlaneBytes; ++byte) {
+      const uint64_t word = WordOf(code + byte * 8);
+      for (int plane = 0; plane < kBits; ++plane) {
+        codes[plane * kPlaneBytes + byte] = LowestBits(word >> plane);
       }
     }
   } else {
@@ -58,12 +75,14 @@ TF_GC_HOST_DEVICE inline void PackBlock(const uint8_t* code, uint8_t* codes) {
 template <int kBits>
 TF_GC_HOST_DEVICE inline void UnpackBlock(const uint8_t* codes, uint8_t* code) {
   if constexpr (InPlanes(kBits)) {
-    for (int i = 0; i < kBlockSize; ++i) {
-      int bits = 0;
+    for (int byte = 0; byte < kPlaneBytes; ++byte) {
+      uint64_t word = 0;
       for (int plane = 0; plane < kBits; ++plane) {
-        bits |= (codes[plane * kPlaneBytes + i / 8] >> i % 8 & 1) << plane;
+        word |= BytesOf(codes[plane * kPlaneBytes + byte]) << plane;
       }
-      code[i] = static_cast<uint8_t>(bits);
+      for (int i = 0; i < 8; ++i) {
+        code[byte * 8 + i] = static_cast<uint8_t>(word >> 8 * i);
+      }
     }
   } else {
     constexpr int kCodes = kCodesPerByte<kBits>;

@@ -82,24 +82,37 @@ TF_GC_HOST_DEVICE inline float LevelValue(int code, float scale) {
   return BitCast<float>(((level ^ sign) & sent) | (kNaNBits & not_finite));
 }
 
-// Encodes an element; `kFinite`: it is known to be finite. `limit` is
-// LevelsLimit(). There are no branches, as in the two-bit codecs.
-template <int kMagnitudeBits, bool kFinite>
-TF_GC_HOST_DEVICE inline void EncodeLevel(float p, float residual, float limit,
-                                          float scale, uint8_t* code,
-                                          float* kept) {
+// Encodes elements; `kFinite`: they are known to be finite. `limit` is
+// LevelsLimit(). There are no branches, as in the two-bit codecs, and the inner
+// loops are over elements, which a compiler for any processor makes vectors of.
+template <int kMagnitudeBits, bool kFinite, int kElements>
+TF_GC_HOST_DEVICE inline void EncodeLevels(const float* p,
+                                           const float* residual, float limit,
+                                           float scale, uint8_t* code,
+                                           float* kept) {
   using L = Levels<kMagnitudeBits>;
-  const float magnitude = Abs(p);
-  int number = 0;
+  uint32_t number[kElements] = {};
+  float unit[kElements] = {};  // of the level; its summands are exact
   for (int i = 1; i <= L::kCount; ++i) {
-    number += magnitude >= L::Least(i) * limit;
+    const float least = L::Least(i) * limit;
+    const uint32_t more = BitCast<uint32_t>(L::Unit(i) - L::Unit(i - 1));
+    for (int j = 0; j < kElements; ++j) {
+      const uint32_t reached = MaskOf(Abs(p[j]) >= least);
+      number[j] -= reached;
+      unit[j] += BitCast<float>(reached & more);
+    }
   }
-  const int minus = number != 0 && p < 0 ? L::kMinus : 0;
-  const int sent = number | minus;
-  const float rest = p - LevelValue<kMagnitudeBits>(sent, scale);
-  const bool finite = kFinite || IsFinite(p);
-  *code = static_cast<uint8_t>(finite ? sent : L::kNotFinite);
-  *kept = finite ? rest : residual;
+  for (int j = 0; j < kElements; ++j) {
+    const uint32_t bits = BitCast<uint32_t>(p[j]);
+    const uint32_t sent = MaskOf(number[j] != 0);
+    const uint32_t level =
+        BitCast<uint32_t>(scale * unit[j]) | (bits & 1u << 31);
+    const float rest = p[j] - BitCast<float>(level & sent);
+    const uint32_t minus = bits >> 31 << kMagnitudeBits & sent;
+    const bool finite = kFinite || IsFinite(p[j]);
+    code[j] = static_cast<uint8_t>(finite ? number[j] | minus : L::kNotFinite);
+    kept[j] = finite ? rest : residual[j];
+  }
 }
 
 template <Codec kTheCodec, int kMagnitudeBits>
@@ -127,10 +140,8 @@ struct LevelsCodec {
         LevelsScale<kMagnitudeBits>(LargestFinite<kWhole>(team, p));
     const float value = ToFloat(scale);
     const float limit = LevelsLimit(scale);
-    for (int i = 0; i < Team::kElements; ++i) {
-      EncodeLevel<kMagnitudeBits, kWhole>(p[i], residual[i], limit, value,
-                                          code + i, kept + i);
-    }
+    EncodeLevels<kMagnitudeBits, kWhole, Team::kElements>(p, residual, limit,
+                                                          value, code, kept);
     return scale.bits;
   }
 
@@ -147,9 +158,12 @@ struct LevelsCodec {
       uint8_t code[kBlockSize];
       UnpackBlock<CodeBits(kCodec)>(codes[r] + block * CodeBytes(kCodec), code);
       const float scale = ToFloat(BFloat16{scales[r][block]});
+      float values[1 << CodeBits(kCodec)];
+      for (int i = 0; i < 1 << CodeBits(kCodec); ++i) {
+        values[i] = LevelValue<kMagnitudeBits>(i, scale);
+      }
       for (int i = 0; i < kBlockSize; ++i) {
-        const float value = LevelValue<kMagnitudeBits>(code[i], scale);
-        sums[i] = r == 0 ? value : sums[i] + value;
+        sums[i] = r == 0 ? values[code[i]] : sums[i] + values[code[i]];
       }
     }
   }
