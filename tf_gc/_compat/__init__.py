@@ -5,6 +5,7 @@ No other module of tf_gc imports `tensorflow.python` or uses private attributes 
 """
 
 from tf_gc._compat.attributes import require_attributes
+from tf_gc._compat.branches import cond, switch_case
 from tf_gc._compat.functions import (
     builds_function,
     clone_function,
@@ -40,6 +41,7 @@ __all__ = [
     "PerReplica",
     "builds_function",
     "clone_function",
+    "cond",
     "in_xla_context",
     "is_function_to_trace",
     "is_loop",
@@ -49,5 +51,6 @@ __all__ = [
     "regroup",
     "replace_call_time_value",
     "require_attributes",
+    "switch_case",
     "written_handles",
 ]

@@ -48,7 +48,7 @@ ATTRIBUTES = (
             "_num_workers": "how many workers there are",
             "_reduce_to": "to reduce structures, as Keras does",
             "_std_server_started": "to join a cluster of workers once",
-            "_update_config_proto": "to limit how long a worker waits for the others to start",
+            "_update_config_proto": "to limit the wait for other workers, and to send large chunks",
             "_worker_device": "the device of this worker",
         },
     ),
@@ -102,11 +102,18 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
+        "tensorflow.python.framework.auto_control_deps",
+        "AutomaticControlDependencies",
+        {"ops_which_must_run": "to run what has side effects in a branch"},
+    ),
+    Attributes(
         "tensorflow.python.framework.func_graph",
         "FuncGraph",
         {
+            "_add_control_dependencies": "to let no output of a branch wait for all of the branch",
             "_function_captures": "to replace the hidden inputs of a function",
             "building_function": "to know whether a graph is that of a function",
+            "control_outputs": "to run what has side effects in a branch",
             "is_control_flow_graph": "to recognize graphs of loops and branches",
             "outer_graph": "to find the function around a loop or a branch",
         },

@@ -78,6 +78,13 @@ resource_inputs = symbol(
     "to find out which variables an operation writes",
 )
 
+# To order the side effects in a branch without holding its outputs back.
+AutomaticControlDependencies = symbol(
+    "tensorflow.python.framework.auto_control_deps",
+    "AutomaticControlDependencies",
+    "to let sums of gradients be used before the last one has arrived",
+)
+
 # The type of what `tf.function` returns.
 Function = symbol(
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",

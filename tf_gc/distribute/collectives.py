@@ -55,29 +55,42 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         """
         super().__init__(devices, group_size, options, collective_keys)
         self._ordering_tokens = ordering_tokens
-        group_key = self._launchers[0]._group_key
-
-        def new_launchers() -> list[_Launcher]:
-            launchers = [
-                _Launcher(group_key, group_size, collective_keys, device, options)
-                for device in self._devices
-            ]
-            key_source = KeySource(len(launchers), lambda replica: launchers[replica].draw())
-            for replica, launcher in enumerate(launchers):
-                launcher.key_source, launcher.replica = key_source, replica
-            return launchers
-
-        self._launchers: list[Any] = new_launchers()
+        self._group_key = self._launchers[0]._group_key
+        self._on_cpu = all(is_cpu(device) for device in self._devices)
+        self._launchers: list[Any] = self._new_launchers()
         # The stock reductions have a lane of their own, but NCCL wants one order for all.
-        on_cpu = all(is_cpu(device) for device in self._devices)
-        if not on_cpu:
+        if not self._on_cpu:
             for device, launcher in zip(self._devices, self._launchers, strict=True):
                 token = launcher._ordering_token
                 launcher._ordering_token = ordering_tokens.setdefault(device, token)
         self._lanes = [
-            _Lane(new_launchers() if on_cpu else self._launchers, self._lock)
-            for _ in range(_LANES if on_cpu else 1)
+            _Lane(self._new_launchers() if self._on_cpu else self._launchers, self._lock)
+            for _ in range(_LANES if self._on_cpu else 1)
         ]
+
+    def _new_launchers(self) -> "list[_Launcher]":
+        """Returns launchers of the local members, with ordering tokens of their own."""
+        launchers = [
+            _Launcher(
+                self._group_key, self._group_size, self._collective_keys, device, self._options
+            )
+            for device in self._devices
+        ]
+        key_source = KeySource(len(launchers), lambda replica: launchers[replica].draw())
+        for replica, launcher in enumerate(launchers):
+            launcher.key_source, launcher.replica = key_source, replica
+        return launchers
+
+    def beside(self) -> "CollectiveOps":
+        """Returns ops of the same members whose reductions are not ordered among those of this one.
+
+        On GPUs, whose collectives need one order, that is this object.
+        """
+        if not self._on_cpu:
+            return self
+        twin = copy.copy(self)
+        twin._launchers = self._new_launchers()
+        return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CollectiveOps":
         return CollectiveOps(

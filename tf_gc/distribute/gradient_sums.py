@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_gc import _compat, warm_up
 from tf_gc.codecs import Codec
 from tf_gc.distribute.accounting import Accounting
+from tf_gc.distribute.collectives import CollectiveOps
 from tf_gc.distribute.measurement import Measurement
 from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.reduction.group import Network, Replica, is_cpu
@@ -57,6 +58,9 @@ class GradientSums:
         self.compression_state = compression_state
         self.network = network
         self._stock = stock
+        # What is in a branch is one operation for TensorFlow. If that used the order of the stock
+        # collectives, all that is summed in full precision would wait for the whole branch.
+        self._in_branch = stock.beside() if isinstance(stock, CollectiveOps) else stock
         self._accounting = accounting
 
     @property
@@ -66,23 +70,13 @@ class GradientSums:
 
     def stock(self, pairs: Pairs, options: Any) -> list[Any]:
         """Returns each pair's sum by the stock ops."""
-        # They concatenate what they get, and so take one dtype at a time.
-        by_dtype: dict[tf.DType, list[int]] = {}
-        for i, (value, _) in enumerate(pairs):
-            by_dtype.setdefault(value.values[0].dtype, []).append(i)
-        sums: list[Any] = [None] * len(pairs)
-        for indices in by_dtype.values():
-            stock = self._stock.batch_reduce_implementation(
-                tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
-            )
-            for i, value in zip(indices, stock, strict=True):
-                sums[i] = value
-        return sums
+        return _stock_sums(self._stock, pairs, options)
 
     def in_full_precision(self, bucket: Bucket, pairs: Pairs, options: Any) -> Sums:
-        """Returns a bucket's sums by the stock ops."""
+        """Returns a bucket's sums by the stock ops, in a branch."""
         # Each bucket by itself: the stock ops copy what they sum at once.
-        return [_components(s) for s in self.stock([pairs[i] for i in bucket.indices], options)]
+        sums = _stock_sums(self._in_branch, [pairs[i] for i in bucket.indices], options)
+        return [_components(total) for total in sums]
 
     def compressed(
         self,
@@ -135,7 +129,7 @@ class GradientSums:
         )
         # One branch for all buckets: TensorFlow would run one after the other those that
         # share what is stateful, such as the order of the collectives.
-        return tf.cond(
+        return _compat.cond(
             warm_up.is_on(state.values[0].read_value()),
             lambda: self._warm_up_step(state, pairs, schedule, options),
             afterwards,
@@ -166,7 +160,8 @@ class GradientSums:
                 sums += of_bucket
             else:
                 sums += _by_gradient(self._compress(i, bucket, bucket.codec, pairs, options))
-        reported = _components(*self.stock([(_compat.PerReplica(reports), state)], options))
+        report_pairs = [(_compat.PerReplica(reports), state)]
+        reported = _components(*_stock_sums(self._in_branch, report_pairs, options))
         after: tf.Tensor | None = None
         assigned = []
         for device, component in enumerate(state.values):
@@ -197,6 +192,22 @@ class GradientSums:
             )
             for r, device in enumerate(self.network.devices)
         ]
+
+
+def _stock_sums(ops: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -> list[Any]:
+    """Returns each pair's sum by stock ops."""
+    # They concatenate what they get, and so take one dtype at a time.
+    by_dtype: dict[tf.DType, list[int]] = {}
+    for i, (value, _) in enumerate(pairs):
+        by_dtype.setdefault(value.values[0].dtype, []).append(i)
+    sums: list[Any] = [None] * len(pairs)
+    for indices in by_dtype.values():
+        reduced = ops.batch_reduce_implementation(
+            tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
+        )
+        for i, value in zip(indices, reduced, strict=True):
+            sums[i] = value
+    return sums
 
 
 def _run_in_session(operations: Sequence[Any], sums: Sums) -> None:

@@ -76,7 +76,7 @@ class TrialSteps:
             return self._in_full_precision(number, now, schedules, pairs, options)
 
         ways = [functools.partial(compressed, i) for i in range(1, len(schedules))]
-        sums = tf.switch_case(self._trial.current(now), [in_full_precision, *ways])
+        sums = _compat.switch_case(self._trial.current(now), [in_full_precision, *ways])
         tf.cond(
             self._trial.is_on(now),
             lambda: self._after_step(number, state, now, options),

@@ -1,0 +1,54 @@
+"""`tf.cond` and `tf.switch_case` whose outputs do not wait for each other.
+
+In a `tf.function`, TensorFlow lets every output of a branch wait for all side effects of that
+branch (automatic control dependencies). If a branch sums many gradients, then none of its sums can
+be used before the last one has arrived. Here the side effects of a branch happen in the same order,
+and before whatever comes after the conditional and touches the same variables, but an output waits
+for nothing that it is not computed from.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc._compat import symbols
+
+
+def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+    """Returns what `true_fn` or `false_fn` returns, as `tf.cond`."""
+    with _own_dependencies() as branch:
+        return tf.cond(pred, branch(true_fn), branch(false_fn))
+
+
+def switch_case(index: tf.Tensor, branch_fns: Sequence[Callable[[], Any]]) -> Any:
+    """Returns what the branch with the number `index` returns, as `tf.switch_case`."""
+    with _own_dependencies() as branch:
+        return tf.switch_case(index, [branch(function) for function in branch_fns])
+
+
+@contextlib.contextmanager
+def _own_dependencies() -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]]]:
+    """Gives what makes a branch take care of the order of its side effects by itself."""
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or not graph._add_control_dependencies:
+        yield lambda function: function  # there are no dependencies to get rid of
+        return
+    graph._add_control_dependencies = False  # TensorFlow adds none to the branches
+    try:
+        yield _with_dependencies
+    finally:
+        graph._add_control_dependencies = True
+
+
+def _with_dependencies(function: Callable[[], Any]) -> Callable[[], Any]:
+    def branch() -> Any:
+        with symbols.AutomaticControlDependencies() as dependencies:
+            results = function()
+        # What has no influence on a result has to run, too.
+        graph = tf.compat.v1.get_default_graph()
+        graph.control_outputs.extend(dependencies.ops_which_must_run)
+        return results
+
+    return branch
