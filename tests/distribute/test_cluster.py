@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tf_gc.distribute.cluster import check_cluster, joining, limit_registration
+from tf_gc.distribute.cluster import (
+    check_cluster,
+    joining,
+    limit_registration,
+    send_in_large_chunks,
+)
 
 ADDRESSES = ["10.0.0.1:8888", "10.0.0.2:8888"]
 FIRST = {"type": "worker", "index": 0}
@@ -133,3 +138,13 @@ def test_registration_is_limited_on_request_only() -> None:
     coordination = config.experimental.coordination_config
     assert coordination.cluster_register_timeout_in_ms == 2500
     assert coordination.cluster_register_with_barrier
+
+
+def test_chunks_are_larger_unless_the_program_has_chosen_a_size() -> None:
+    config = tf.compat.v1.ConfigProto()
+    send_in_large_chunks(config)
+    assert config.experimental.recv_buf_max_chunk == 65536
+    for chosen in (4096, -1):  # -1: one chunk for each message
+        config.experimental.recv_buf_max_chunk = chosen
+        send_in_large_chunks(config)
+        assert config.experimental.recv_buf_max_chunk == chosen

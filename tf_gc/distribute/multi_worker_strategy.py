@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.distribute.agreement import check_agreement
-from tf_gc.distribute.cluster import joining, limit_registration
+from tf_gc.distribute.cluster import joining, limit_registration, send_in_large_chunks
 from tf_gc.distribute.cluster_network import ClusterNetwork
 from tf_gc.distribute.collectives import new_key_base
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
@@ -193,6 +193,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
     def _update_config_proto(self, config_proto: Any) -> Any:
         config = super()._update_config_proto(config_proto)
         limit_registration(config, self._communication_options.timeout_seconds)
+        send_in_large_chunks(config)
         return config
 
     def _initialize_local_devices(
