@@ -3,9 +3,9 @@
 Starts worker processes in network namespaces whose links have a given rate (Linux, as root; see
 network_links.py), a job of them for each mode, and has the jobs make training steps in turn.
 Prints the median times of a step on worker 0, their ratio to the stock strategy, and the bytes
-that a worker sends in a step, counted at its network interface. Writes results/network_MODEL.json
-and .png and, for several numbers of workers, network_MODEL_workers.png. Without root the workers
-talk over loopback, which is not shaped.
+that a worker sends in a step, counted at its network interface. The last column leaves out headers
+and what TCP sent twice. Writes results/network_MODEL.json and .png and, for several numbers of
+workers, network_MODEL_workers.png. Without root the workers talk over loopback, which is not shaped.
 
     sudo python benchmarks/network.py
     sudo python benchmarks/network.py --model lstm --workers 2 3 4 --rates 100mbit 1gbit none
@@ -50,6 +50,7 @@ WIRES = ["packed", "compact"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
 MODELS = ["mlp", "lstm", "vgg", "resnet", "small"]
 WORKER = Path(__file__).with_name("network_worker.py")
+SENT = ("sent_bytes", "sent_packets", "repeated_segments")  # by a worker in a step
 FIRST_GUESS = 1_000_000_000  # memory of a worker, until one has run
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -129,7 +130,7 @@ def attempt(jobs: Jobs, mode: str, act: Callable[[Job], dict[str, Any]]) -> dict
 
 
 def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
-    """Returns each worker's median seconds, and bytes and packets sent per step.
+    """Returns each worker's median seconds, and what it sent per step.
 
     There is a step to warm up before. Returns as well what `strategy.traffic` says that the latest
     step has sent.
@@ -142,6 +143,7 @@ def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
         "seconds": report.medians(seconds),
         "sent_bytes": sent[:, 0].tolist(),
         "sent_packets": sent[:, 1].tolist(),
+        "repeated_segments": sent[:, 2].tolist(),
         "predicted_bytes": job.predicted_bytes,
     }
 
@@ -183,7 +185,7 @@ def summarize(
     """Returns medians over the rounds that did not fail, `None` if there is no such round."""
     pairs = [(mine, its) for mine, its in zip(rounds, stock, strict=True) if "failure" not in mine]
     if not pairs:
-        return {"seconds": None, "of_stock": None, "sent_bytes": None, "sent_packets": None}
+        return dict.fromkeys(("seconds", "of_stock", *SENT))
     return {
         "seconds": statistics.median(mine["seconds"][0] for mine, _ in pairs),
         "of_stock": statistics.median(
@@ -191,7 +193,7 @@ def summarize(
         ),
         **{
             name: round(statistics.median(statistics.mean(mine[name]) for mine, _ in pairs))
-            for name in ("sent_bytes", "sent_packets")
+            for name in SENT
         },
     }
 
@@ -228,6 +230,7 @@ def print_table(workers: int, rates: dict[str, Any]) -> None:
             if row["seconds"] is not None:
                 predicted = row["predicted_bytes"]
                 data = row["sent_bytes"] - network_links.HEADER_BYTES * row["sent_packets"]
+                data -= network_links.SEGMENT_BYTES * row["repeated_segments"]
                 ratios = [
                     f"{sent / predicted:.3f}" if predicted else "-"
                     for sent in (row["sent_bytes"], data)

@@ -24,6 +24,8 @@ UNSHAPED = "none"
 
 # Bytes of a packet besides its data: Ethernet, IPv4, and TCP with its timestamps.
 HEADER_BYTES = 14 + 20 + 32
+# Bytes of data in a segment of TCP on Ethernet: 1500 without the headers above Ethernet's.
+SEGMENT_BYTES = 1500 - 20 - 32
 
 _PREFIX = "tfgc-"
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -78,12 +80,13 @@ class Loopback:
         if rate != UNSHAPED:
             raise ValueError(f"loopback has no rate {rate}")
 
-    def sent(self) -> list[tuple[int, int]]:
-        """Returns the bytes and packets that each worker has sent; here an equal part of lo's."""
+    def sent(self) -> list[tuple[int, int, int]]:
+        """Returns what each worker has sent, as `Links.sent`; here an equal part of lo's."""
         names = ("tx_bytes", "tx_packets")
         totals = [int(Path(f"/sys/class/net/lo/statistics/{name}").read_text()) for name in names]
+        totals.append(_retransmitted(Path("/proc/net/snmp").read_text()))
         count = len(self.addresses)
-        return [(totals[0] // count, totals[1] // count)] * count
+        return [(totals[0] // count, totals[1] // count, totals[2] // count)] * count
 
 
 class Links:
@@ -165,16 +168,31 @@ class Links:
                 _call("tc", "-n", namespace, "qdisc", "delete", *at)
         self._shaped = speed is not None
 
-    def sent(self) -> list[tuple[int, int]]:
-        """Returns the bytes and packets that each worker has sent, counted where its link ends.
+    def sent(self) -> list[tuple[int, int, int]]:
+        """Returns the bytes, packets and repeated segments that each worker has sent.
 
-        Each packet has a header, but Linux hands over up to 64 kB with one header, which a network
-        card would cut into frames with one each.
+        Bytes and packets are counted where its link ends. Each packet has a header, but Linux hands
+        over up to 64 kB with one header, which a network card would cut into frames with one each.
+        Where many send to one, its link drops packets, and TCP repeats segments of
+        `SEGMENT_BYTES`, which are among the bytes.
         """
         links = json.loads(_call("ip", "-n", self._switch, "-s", "-j", "link", "show"))
         received = {link["ifname"]: link["stats64"]["rx"] for link in links}
         ports = [received[f"port{worker}"] for worker in range(len(self._names))]
-        return [(port["bytes"], port["packets"]) for port in ports]
+        repeated = [
+            _retransmitted(_call(*self.prefix(worker), "cat", "/proc/net/snmp"))
+            for worker in range(len(self._names))
+        ]
+        return [
+            (port["bytes"], port["packets"], again)
+            for port, again in zip(ports, repeated, strict=True)
+        ]
+
+
+def _retransmitted(snmp: str) -> int:
+    """Returns how many segments TCP has sent again, from the text of /proc/net/snmp."""
+    names, values = (line.split() for line in snmp.splitlines() if line.startswith("Tcp:"))
+    return int(values[names.index("RetransSegs")])
 
 
 def _refuse_leftovers() -> None:
