@@ -3,9 +3,10 @@
 Starts worker processes in network namespaces whose links have a given rate (Linux, as root; see
 network_links.py), a job of them for each mode, and has the jobs make training steps in turn.
 Prints the median times of a step on worker 0, their ratio to the stock strategy, and the bytes
-that a worker sends in a step, counted at its network interface (the last column: without headers and
-what TCP sent twice). Writes results/network_MODEL.json and .png and, for several numbers of
-workers, network_MODEL_workers.png. Without root the workers talk over loopback, not shaped.
+that a worker sends in a step, counted at its network interface. The last column leaves out headers
+and what TCP sent twice. Writes results/network_MODEL.json and .png and, for several numbers of
+workers, network_MODEL_workers.png. Without root the workers talk over loopback, which is not
+shaped.
 
     sudo python benchmarks/network.py
     sudo python benchmarks/network.py --model lstm --workers 2 3 4 --rates 100mbit 1gbit none
