@@ -5,10 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tf_gc.params.threshold_params import ThresholdParams
-
-# A float32 residual can hold magnitudes below this without overflow.
-_THRESHOLD_LIMIT = 2.0**120
+from tf_gc.params.threshold_params import THRESHOLD_LIMIT, ThresholdParams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +40,7 @@ class OneBit(ThresholdParams):
 
     @staticmethod
     def _takes(threshold: np.float32) -> bool:
-        return bool(-_THRESHOLD_LIMIT < threshold < _THRESHOLD_LIMIT)
+        return bool(-THRESHOLD_LIMIT < threshold < THRESHOLD_LIMIT)
 
     @staticmethod
     def _range() -> str:

@@ -12,6 +12,10 @@ from tf_gc.codecs import NativeCodec
 from tf_gc.params.codec_params import BYPASS_SIZE, CodecParams
 from tf_gc.params.compression import Pattern
 
+# A float32 residual can hold magnitudes below this without overflow: kMaxMagnitude of the native
+# library, which is not needed to make params.
+THRESHOLD_LIMIT = 2.0**120
+
 
 @dataclasses.dataclass(frozen=True)
 class ThresholdParams(CodecParams):

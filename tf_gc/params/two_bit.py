@@ -5,11 +5,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tf_gc.params.threshold_params import ThresholdParams
+from tf_gc.params.threshold_params import THRESHOLD_LIMIT, ThresholdParams
 
-# The smallest normal float32, and what a float32 residual can hold without overflow.
-_SMALLEST_THRESHOLD = 2.0**-126
-_THRESHOLD_LIMIT = 2.0**120
+_SMALLEST_THRESHOLD = 2.0**-126  # the smallest normal float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +58,7 @@ class TwoBit(ThresholdParams):
 
     @staticmethod
     def _takes(threshold: np.float32) -> bool:
-        return bool(_SMALLEST_THRESHOLD <= threshold < _THRESHOLD_LIMIT)
+        return bool(_SMALLEST_THRESHOLD <= threshold < THRESHOLD_LIMIT)
 
     @staticmethod
     def _range() -> str:
