@@ -23,14 +23,14 @@ from tests.oracle_rans import (
     code,
     decode,
     frequencies,
-    lowest_frequencies,
+    rare_frequencies,
     round_up,
     rows_of,
 )
 
 HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
-SEGMENT = struct.Struct("<IIII")  # words, nonzeros, lowest, filled
-MAGIC, COMPACT_MAGIC = 0x4347, 0x3347
+SEGMENT = struct.Struct("<IIII")  # words, nonzeros, rare, filled
+MAGIC, COMPACT_MAGIC = 0x4347, 0x3447
 
 SEGMENT_BLOCKS = 1024
 SAMPLED_BLOCKS = 7
@@ -52,9 +52,30 @@ class Format:
         return Format(*CODECS[codec])
 
     @property
-    def codes_lowest(self) -> bool:
-        """Whether lowest bits are coded."""
-        return self.bits == 3
+    def has_rare_bits(self) -> bool:
+        """Whether magnitudes have several bits, of which one is rare."""
+        return self.bits > 2
+
+    def common_bits(self, magnitudes: Array) -> list[Array]:
+        """The bits of magnitudes but the rare one, the lowest first."""
+        return [magnitudes >> bit & 1 for bit in self.common]
+
+    @property
+    def rare(self) -> int:
+        """Which bit of a magnitude is rare: of two bits the lowest, of three the top one."""
+        return {3: 0, 4: 2}[self.bits]
+
+    @property
+    def common(self) -> list[int]:
+        return {2: [], 3: [1], 4: [0, 1]}[self.bits]
+
+    def rare_bits(self, magnitudes: Array) -> Array:
+        """The rare bits of the magnitudes that have another bit."""
+        if not self.has_rare_bits:
+            return np.zeros(0, np.uint8)
+        others = magnitudes & ~np.uint8(1 << self.rare) != 0
+        bits: Array = magnitudes[others] >> self.rare & 1
+        return bits
 
     def code_bytes(self, blocks: int) -> int:
         return blocks * BLOCK_SIZE * self.bits // 8
@@ -139,7 +160,7 @@ def filled_blocks(form: Format, scales: Array, blocks: int) -> Array:
 class Tables:
     maps: list[int]
     scales: list[int]
-    chance: int  # of a lowest bit to be 1, in 256ths; 0 if lowest bits are not coded
+    chance: int  # of a rare bit to be 1, in 256ths; 0 without rare bits
 
     def to_bytes(self) -> bytes:
         return np.array(self.maps + self.scales, "<u2").tobytes() + CHANCE.pack(self.chance)
@@ -152,7 +173,7 @@ class Tables:
         for table in (tables.maps, tables.scales):
             if min(table) == 0 or sum(table) != FREQUENCY_SUM:
                 raise BrokenError("these are no frequencies")
-        if not (0 < chance < 256 if form.codes_lowest else chance == 0):
+        if not (0 < chance < 256 if form.has_rare_bits else chance == 0):
             raise BrokenError("this is no chance")
         return tables
 
@@ -171,21 +192,19 @@ def pack_segment(form: Format, tables: Tables, codes: Array, scales: Array) -> t
         return plain
     rows = [(tables.scales, rows_of(high.tobytes()))] if form.scaled else []
     rows.append((tables.maps, rows_of(maps[filled].tobytes())))
-    lowest = magnitudes[magnitudes > 1] & 1
-    if form.codes_lowest:
-        rows.append((lowest_frequencies(tables.chance), rows_of(bytes_of_bits(lowest))))
+    rare = form.rare_bits(magnitudes)
+    if form.has_rare_bits:
+        rows.append((rare_frequencies(tables.chance), rows_of(bytes_of_bits(rare))))
     words = code(rows)
     parts = [padded(np.array(words, "<u2").tobytes())]
     if form.scaled:
         parts.append(padded(low[filled].tobytes()))
     parts.append(bytes_of_bits(signs[nonzero]))
-    parts += [bytes_of_bits(magnitudes[nonzero] >> bit & 1) for bit in range(1, form.bits - 1)]
-    if not form.codes_lowest:
-        parts.append(bytes_of_bits(lowest))
+    parts += [bytes_of_bits(bits) for bits in form.common_bits(magnitudes[nonzero])]
     coded = b"".join(parts)
     if len(coded) >= len(plain[1]):
         return plain
-    return SEGMENT.pack(len(words), nonzero.sum(), lowest.size, filled.sum()), coded
+    return SEGMENT.pack(len(words), nonzero.sum(), rare.size, filled.sum()), coded
 
 
 def pack(codec: int, message: Array) -> Array:
@@ -207,7 +226,7 @@ def pack(codec: int, message: Array) -> Array:
     tables = Tables(
         frequencies(sampled(maps, filled), MAP_SYMBOLS),
         frequencies(high, SCALE_SYMBOLS),
-        chance_of(counted[counted > 1] & 1) if form.codes_lowest else 0,
+        chance_of(form.rare_bits(counted)) if form.has_rare_bits else 0,
     )
     headers, bodies = [], []
     for segment, count in enumerate(segments_of(blocks)):
@@ -237,21 +256,21 @@ def unpack_segment(
         at += round_up(size, 8)
         return part
 
-    words, nonzeros, lowest, of_filled = header
+    words, nonzeros, rare, of_filled = header
     if words == 0:
-        if nonzeros or lowest or of_filled:
+        if nonzeros or rare or of_filled:
             raise BrokenError("a segment that is not coded has no bits")
         plain = np.frombuffer(take(form.plain_bytes(blocks)), np.uint8)
         end = form.code_bytes(blocks)
         return plain[:end], plain[end : end + form.scale_bytes(blocks)], at
     if of_filled > blocks:
         raise BrokenError("there are not so many blocks")
-    if nonzeros > of_filled * BLOCK_SIZE or lowest > nonzeros:
+    if nonzeros > of_filled * BLOCK_SIZE or rare > nonzeros:
         raise BrokenError("there are not so many codes")
     rows = [(tables.scales, -(-blocks // LANES))] if form.scaled else []
     rows.append((tables.maps, -(-of_filled * 16 // LANES)))
-    if form.codes_lowest:
-        rows.append((lowest_frequencies(tables.chance), -(-lowest // (8 * LANES))))
+    if form.has_rare_bits:
+        rows.append((rare_frequencies(tables.chance), -(-rare // (8 * LANES))))
     decoded = decode(np.frombuffer(take(2 * words), "<u2").tolist(), rows)
     scales = np.zeros(form.scale_bytes(blocks), np.uint8)
     if form.scaled:
@@ -273,15 +292,16 @@ def unpack_segment(
 
     signs, magnitudes = np.zeros((2, blocks * BLOCK_SIZE), np.uint8)
     signs[nonzero] = take_bits(nonzeros)
-    for bit in range(1, form.bits - 1):
+    for bit in form.common:
         magnitudes[nonzero] |= take_bits(nonzeros) << bit
-    upper = magnitudes > 1
-    if upper.sum() != lowest:
+    with_common = magnitudes > 0
+    if with_common.sum() != rare:
         raise BrokenError("there are other magnitudes than the header says")
-    magnitudes[nonzero & ~upper] = 1
-    magnitudes[upper] |= (
-        bits_of_bytes(decoded[-1], lowest) if form.codes_lowest else take_bits(lowest)
-    )
+    if form.has_rare_bits:
+        magnitudes[with_common] |= bits_of_bytes(decoded[-1], rare) << form.rare
+        magnitudes[nonzero & ~with_common] = 1 << form.rare
+    else:
+        magnitudes[nonzero] = 1
     return form.codes(magnitudes, signs), scales, at
 
 

@@ -34,8 +34,8 @@ def frequencies(symbols: list[int], count: int) -> list[int]:
     return result
 
 
-def lowest_frequencies(chance: int) -> list[int]:
-    """The frequencies of bytes of lowest bits, of which so many in 256 are 1."""
+def rare_frequencies(chance: int) -> list[int]:
+    """The frequencies of bytes of rare bits, of which so many in 256 are 1."""
     result = []
     for byte in range(256):
         ones = byte.bit_count()
@@ -45,11 +45,11 @@ def lowest_frequencies(chance: int) -> list[int]:
     return result
 
 
-def chance_of(lowest: Array) -> int:
-    """What the packer chooses for lowest bits that it has sampled."""
-    if lowest.size == 0:
+def chance_of(rare: Array) -> int:
+    """What the packer chooses for rare bits that it has sampled."""
+    if rare.size == 0:
         return 128
-    chance = (256 * int(lowest.sum()) + lowest.size // 2) // lowest.size
+    chance = (256 * int(rare.sum()) + rare.size // 2) // rare.size
     return min(max(chance, 1), 255)
 
 

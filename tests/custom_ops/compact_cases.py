@@ -109,7 +109,7 @@ def check_message(on_each_target: Targets, codec: AnyCodec, message: Array) -> A
 
 
 def segment_headers(compact: Array, segments: int) -> Array:
-    """[segments, 4]: words, nonzeros, lowest, filled."""
+    """[segments, 4]: words, nonzeros, rare, filled."""
     end = SEGMENTS_OFFSET + 16 * segments
     headers: Array = compact[SEGMENTS_OFFSET:end].view(np.uint32).reshape(-1, 4)
     return headers

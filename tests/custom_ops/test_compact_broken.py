@@ -65,7 +65,7 @@ def test_a_packed_message_that_is_not_shorter_is_refused(library: Library, codec
         form = oracle_compact.Format.of(codec)
         head = message[:16].copy()
         head[:2] = np.array([oracle_compact.COMPACT_MAGIC], np.uint16).view(np.uint8)
-        tables = oracle_compact.Tables([16] * 256, [32] * 128, 77 if form.codes_lowest else 0)
+        tables = oracle_compact.Tables([16] * 256, [32] * 128, 77 if form.has_rare_bits else 0)
         # The segment as it is, which the format has, but not in a message that is not shorter.
         body = [
             np.zeros(16 if blocks else 0, np.uint8),

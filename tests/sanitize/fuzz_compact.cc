@@ -77,9 +77,9 @@ void FillCodes(Codec codec, Input* input, uint8_t* codes) {
   for (int half = 0; half < 2; ++half) {
     const uint64_t nonzero = NonzerosOf(input, input->Below(8));
     const uint64_t sign = nonzero & input->Value<uint64_t>();
-    const uint64_t upper[2] = {NonzerosOf(input, input->Below(4)),
-                               NonzerosOf(input, input->Below(4))};
-    const uint64_t lowest = input->Value<uint64_t>();
+    const uint64_t common[2] = {NonzerosOf(input, input->Below(4)),
+                                NonzerosOf(input, input->Below(4))};
+    const uint64_t rare = input->Value<uint64_t>();
     for (int i = 0; i < 64; ++i) {
       const int64_t bit = half * 64 + i;
       if (planes == 1) {
@@ -87,13 +87,14 @@ void FillCodes(Codec codec, Input* input, uint8_t* codes) {
         Set(codes, 2 * bit, sign >> i);
         continue;
       }
-      uint64_t above = 0;
+      uint64_t any = 0;
       for (int plane = 1; plane < planes; ++plane) {
-        const uint64_t one = (nonzero & upper[plane - 1]) >> i & 1;
-        Set(codes, plane * kBlockSize + bit, one);
-        above |= one;
+        const uint64_t one = (nonzero & common[plane - 1]) >> i & 1;
+        Set(codes, RareFirst(planes, plane) * kBlockSize + bit, one);
+        any |= one;
       }
-      Set(codes, bit, nonzero >> i & (above == 0 ? 1 : lowest >> i));
+      Set(codes, RareBit(planes) * kBlockSize + bit,
+          nonzero >> i & (any == 0 ? 1 : rare >> i));
       Set(codes, planes * kBlockSize + bit, sign >> i);
     }
   }
@@ -161,7 +162,7 @@ SegmentHeader* HeadersOf(Bytes* compact) {
 
 void ChangeField(int64_t segments, Input* input, Bytes* compact) {
   SegmentHeader& header = HeadersOf(compact)[input->Below(segments)];
-  uint32_t* const fields[] = {&header.words, &header.nonzeros, &header.lowest,
+  uint32_t* const fields[] = {&header.words, &header.nonzeros, &header.rare,
                               &header.filled};
   uint32_t& field = *input->OneOf(fields);
   field = input->Coin() ? field + static_cast<uint32_t>(input->Below(9)) - 4
@@ -179,32 +180,19 @@ void ChangeTable(Input* input, Bytes* compact) {
   if (input->Coin()) table[input->Below(symbols)] -= moved;
 }
 
-// Other bits in all planes of a segment, and the lowest bits that go with them:
-// nothing is wrong with it, but that bits follow the last one.
-void ReplacePlanes(Codec codec, const MessageLayout& layout, Input* input,
-                   Bytes* compact) {
-  SegmentHeader* const header = HeadersOf(compact);
-  if (layout.blocks > kSegmentBlocks || header->words == 0) return;
-  const SegmentLayout parts = LayoutOf(codec, layout.blocks, *header);
-  const int64_t start = SegmentsStart(layout.blocks);
-  const int64_t bits = BytesOfBits(header->nonzeros);
-  uint8_t* const planes = compact->data() + start + parts.planes_offset;
-  if (CodesLowest(codec)) {  // As many ones: other lowest bits were not coded.
-    std::reverse(planes, planes + bits);
-    return;
+// Turns the bytes of all planes of a segment around. As many magnitudes have a
+// rare bit, so that nothing is wrong with it, but that bits follow the last
+// one.
+void ReversePlanes(Codec codec, const MessageLayout& layout, Bytes* compact) {
+  const SegmentHeader& header = *HeadersOf(compact);
+  if (layout.blocks > kSegmentBlocks || header.words == 0) return;
+  const SegmentLayout parts = LayoutOf(codec, layout.blocks, header);
+  const int64_t bits = BytesOfBits(header.nonzeros);
+  uint8_t* plane =
+      compact->data() + SegmentsStart(layout.blocks) + parts.planes_offset;
+  for (int i = 0; i + 1 < MagnitudeBits(codec); ++i, plane += bits) {
+    std::reverse(plane, plane + bits);
   }
-  input->Fill(planes,
-              static_cast<size_t>(parts.lowest_offset - parts.planes_offset));
-  header->lowest = 0;
-  for (int64_t i = 0; i < (MagnitudeBits(codec) > 1 ? 8 * bits : 0); ++i) {
-    bool above = false;
-    for (int plane = 0; plane < MagnitudeBits(codec) - 1; ++plane) {
-      above |= (planes[plane * bits + i / 8] >> i % 8 & 1) != 0;
-    }
-    header->lowest += above;
-  }
-  const int64_t end = start + LayoutOf(codec, layout.blocks, *header).size;
-  compact->resize(static_cast<size_t>(CompactBytes(end)));
 }
 
 void Change(Codec codec, const MessageLayout& layout, Input* input,
@@ -233,7 +221,7 @@ void Change(Codec codec, const MessageLayout& layout, Input* input,
       break;
     case 4:
     case 5:
-      ReplacePlanes(codec, layout, input, compact);
+      ReversePlanes(codec, layout, compact);
       break;
     default:
       ChangeField(NumSegments(layout.blocks), input, compact);
@@ -272,7 +260,7 @@ void FuzzCompact(Input* input) {
     std::fill_n(table + kMapSymbols, kScaleSymbols,
                 kFrequencySum / kScaleSymbols);
     memcpy(bytes.data() + kMapTableOffset, table, sizeof table);
-    const uint64_t chance = CodesLowest(codec) ? 1 + input->Below(255) : 0;
+    const uint64_t chance = HasRareBits(codec) ? 1 + input->Below(255) : 0;
     memcpy(bytes.data() + kChanceOffset, &chance, sizeof chance);
   }
   SameForAllTargets([&] { return Unpacked(codec, layout, bytes, run); });

@@ -14,7 +14,7 @@ namespace tf_gc {
 // The packer counts the symbols of blocks 0, kSampledBlocks, 2 * kSampledBlocks
 // and so on, whether their segments are coded or not: of each the high byte of
 // its scale's magnitude, and, if it IsFilled(), the bytes of its nonzero map
-// and its lowest bits. The number is odd, so that it does not keep step with
+// and its rare bits. The number is odd, so that it does not keep step with
 // the rows of a matrix.
 constexpr int64_t kSampledBlocks = 7;
 
@@ -50,25 +50,25 @@ inline void Normalize(const uint32_t* counts, int symbols,
 // What a packer counts in the blocks that it samples.
 struct SymbolCounts {
   uint32_t map[kMapSymbols];
-  uint64_t lowest;  // bits, if the codec CodesLowest()
-  uint64_t ones;    // of them
+  uint64_t rare;  // bits, if the codec HasRareBits()
+  uint64_t ones;  // of them
 };
 
-// The chance of a lowest bit to be 1, in 256ths, of which `ones` out of
-// `lowest` were: the nearest one that there is.
-TF_GC_HOST_DEVICE inline uint64_t ChanceOf(uint64_t ones, uint64_t lowest) {
-  if (lowest == 0) return 128;
-  const uint64_t chance = (256 * ones + lowest / 2) / lowest;
+// The chance of a rare bit to be 1, in 256ths, of which `ones` out of
+// `rare` were: the nearest one that there is.
+TF_GC_HOST_DEVICE inline uint64_t ChanceOf(uint64_t ones, uint64_t rare) {
+  if (rare == 0) return 128;
+  const uint64_t chance = (256 * ones + rare / 2) / rare;
   return chance < 1 ? 1 : chance > 255 ? 255 : chance;
 }
 
-// The frequencies of bytes of lowest bits, as compact_wire.h says.
-class LowestFrequencies {
+// The frequencies of bytes of rare bits, as compact_wire.h says.
+class RareFrequencies {
  public:
-  TF_GC_HOST_DEVICE explicit LowestFrequencies(uint64_t chance)
+  TF_GC_HOST_DEVICE explicit RareFrequencies(uint64_t chance)
       : of_ones_(), most_(chance > 128 ? 0xff : 0), rest_(kFrequencySum) {
     constexpr uint32_t kBytes[9] = {1, 8, 28, 56, 70, 56, 28, 8, 1};
-    constexpr uint64_t kShared = kFrequencySum - kLowestSymbols;
+    constexpr uint64_t kShared = kFrequencySum - kRareSymbols;
     for (int ones = 0; ones <= 8; ++ones) {
       uint64_t weight = 1;
       for (int i = 0; i < 8; ++i) weight *= i < ones ? chance : 256 - chance;
@@ -91,12 +91,12 @@ class LowestFrequencies {
 };
 
 // All of them.
-struct LowestTable {
-  uint16_t frequencies[kLowestSymbols];
+struct RareTable {
+  uint16_t frequencies[kRareSymbols];
 
-  explicit LowestTable(uint64_t chance) {
-    const LowestFrequencies of(chance);
-    for (int byte = 0; byte < kLowestSymbols; ++byte) {
+  explicit RareTable(uint64_t chance) {
+    const RareFrequencies of(chance);
+    for (int byte = 0; byte < kRareSymbols; ++byte) {
       frequencies[byte] = static_cast<uint16_t>(of.Of(byte));
     }
   }

@@ -21,7 +21,7 @@ struct SegmentParts {
   uint8_t map[kSegmentBlocks * kMapBytes];
   uint8_t signs[kStreamBytes];
   uint8_t planes[2][kStreamBytes];
-  uint8_t lowest[kStreamBytes];
+  uint8_t rare[kStreamBytes];
 };
 
 // The same, of a segment on the wire, whose bits may be read to 8 bytes beyond
@@ -30,7 +30,7 @@ struct SegmentBits {
   const uint8_t* map;
   const uint8_t* signs;
   const uint8_t* planes[2];
-  const uint8_t* lowest;
+  const uint8_t* rare;
 };
 
 // Words that a row may add, and that may be written beyond its last one.

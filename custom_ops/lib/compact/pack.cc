@@ -60,19 +60,19 @@ Tables CountSymbols(Codec codec, const MessageLayout& layout,
   Tables tables;
   Normalize(counts.map, kMapSymbols, tables.map);
   Normalize(scale, kScaleSymbols, tables.scale);
-  tables.chance = CodesLowest(codec) ? ChanceOf(counts.ones, counts.lowest) : 0;
+  tables.chance = HasRareBits(codec) ? ChanceOf(counts.ones, counts.rare) : 0;
   return tables;
 }
 
 struct Coder {
   CodingTable map;
   CodingTable scale;
-  CodingTable lowest;
+  CodingTable rare;
 
   explicit Coder(const Tables& tables)
       : map(tables.map, kMapSymbols),
         scale(tables.scale, kScaleSymbols),
-        lowest(LowestTable(tables.chance).frequencies, kLowestSymbols) {}
+        rare(RareTable(tables.chance).frequencies, kRareSymbols) {}
 };
 
 // Writes a segment as it is in the message.
@@ -129,10 +129,10 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   uint32_t states[kCoderLanes];
   std::fill_n(states, kCoderLanes, kLowestState);
   uint16_t* words = space->words;
-  if (rows.lowest_rows > 0) {
-    PadRows(parts.lowest, BytesOfBits(header.lowest), rows.lowest_rows);
-    words = functions.code(coder.lowest, parts.lowest, rows.lowest_rows, states,
-                           words);
+  if (rows.rare_rows > 0) {
+    PadRows(parts.rare, BytesOfBits(header.rare), rows.rare_rows);
+    words =
+        functions.code(coder.rare, parts.rare, rows.rare_rows, states, words);
   }
   PadRows(parts.map, header.filled * kMapBytes, rows.map_rows);
   words = functions.code(coder.map, parts.map, rows.map_rows, states, words);
@@ -153,9 +153,6 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   to = Append(parts.signs, bits, to);
   for (int i = 0; i + 1 < MagnitudeBits(blocks.codec); ++i) {
     to = Append(parts.planes[i], bits, to);
-  }
-  if (!CodesLowest(blocks.codec)) {
-    Append(parts.lowest, BytesOfBits(header.lowest), to);
   }
   return header;
 }

@@ -45,7 +45,7 @@ inline int64_t CountFilled(const uint8_t* high, int64_t blocks) {
 }
 
 // The frequencies of a message's symbols, and the chance from which those of
-// lowest bits follow.
+// rare bits follow.
 struct Tables {
   uint16_t map[kMapSymbols];
   uint16_t scale[kScaleSymbols];

@@ -21,12 +21,12 @@ namespace {
 struct Decoder {
   DecodingTable map;
   DecodingTable scale;
-  DecodingTable lowest;
+  DecodingTable rare;
 
   explicit Decoder(const Tables& tables)
       : map(tables.map, kMapSymbols),
         scale(tables.scale, kScaleSymbols),
-        lowest(LowestTable(tables.chance).frequencies, kLowestSymbols) {}
+        rare(RareTable(tables.chance).frequencies, kRareSymbols) {}
 };
 
 // A segment that is being unpacked.
@@ -70,10 +70,10 @@ class PackedSegment {
     return &rows_;
   }
 
-  // Returns the rows of the lowest bits, once the maps are decoded.
-  CodedRows* Lowest() {
-    rows_.rows = layout_.lowest_rows;
-    rows_.bytes = lowest_;
+  // Returns the rows of the rare bits, once the maps are decoded.
+  CodedRows* Rare() {
+    rows_.rows = layout_.rare_rows;
+    rows_.bytes = rare_;
     return &rows_;
   }
 
@@ -93,12 +93,12 @@ class PackedSegment {
         map_,
         from_ + layout_.signs_offset,
         {first_plane, first_plane + (planes > 1 ? bits : 0)},
-        CodesLowest(blocks_.codec) ? lowest_ : from_ + layout_.lowest_offset};
-    const int64_t above =
+        rare_};
+    const int64_t common =
         planes == 0 ? 0
                     : functions.count_either(parts.planes[0],
                                              parts.planes[planes - 1], bits);
-    if (above != header_.lowest) return false;
+    if (common != header_.rare) return false;
     functions.join(blocks_.codec, parts, high_, blocks_.count, codes_);
     if (scaled()) JoinScales();
     return true;
@@ -138,7 +138,7 @@ class PackedSegment {
   uint8_t* const scales_;
   CodedRows rows_;
   uint8_t map_[kSegmentBlocks * kMapBytes];
-  uint8_t lowest_[kStreamBytes];
+  uint8_t rare_[kStreamBytes];
   uint8_t high_[kSegmentBlocks];
 };
 
@@ -151,8 +151,8 @@ bool UnpackSegments(const Decoder& decoder, int count,
   if (!decode(decoder.scale, count, rows)) return false;
   for (int i = 0; i < count; ++i) rows[i] = segments[i]->Maps();
   if (!decode(decoder.map, count, rows)) return false;
-  for (int i = 0; i < count; ++i) rows[i] = segments[i]->Lowest();
-  return decode(decoder.lowest, count, rows) &&
+  for (int i = 0; i < count; ++i) rows[i] = segments[i]->Rare();
+  return decode(decoder.rare, count, rows) &&
          std::all_of(segments, segments + count,
                      [](PackedSegment* one) { return one->Join(); });
 }

@@ -188,11 +188,6 @@ __global__ void __launch_bounds__(kThreads)
       CopyWords(reinterpret_cast<const uint8_t*>(packed.streams[s]), bytes,
                 to + layout.signs_offset + s * bytes);
     }
-    if constexpr (MagnitudeBits(kCodec) > 1 && !CodesLowest(kCodec)) {
-      CopyWords(reinterpret_cast<const uint8_t*>(
-                    packed.streams[MagnitudeBits(kCodec)]),
-                BytesOfBits(header.lowest), to + layout.lowest_offset);
-    }
   }
 }
 

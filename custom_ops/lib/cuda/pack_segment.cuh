@@ -17,7 +17,7 @@ namespace gpu {
 
 constexpr int kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
 constexpr int kScaleRows = kSegmentBlocks / kCoderLanes;
-// Signs and planes, and after them the lowest bits.
+// Signs and planes, and after them the rare bits.
 template <Codec kCodec>
 constexpr int kStreams =
     MagnitudeBits(kCodec) + (MagnitudeBits(kCodec) > 1 ? 1 : 0);
@@ -27,7 +27,7 @@ constexpr int kStreams =
 template <Codec kCodec>
 struct PackedSegment {
   static constexpr int kRows =
-      kMapRows + kScaleRows + (CodesLowest(kCodec) ? kMapRows : 0);
+      kMapRows + kScaleRows + (HasRareBits(kCodec) ? kMapRows : 0);
   uint16_t words[kRows * kCoderLanes + kStateWords];
   uint8_t scales[kSegmentBlocks];
   uint64_t streams[kStreams<kCodec>][kSegmentHalves];
@@ -81,7 +81,7 @@ struct PackShared {
   BitWords<kStreams<kCodec>> bits;
 };
 
-// Takes the codes of a segment apart, given which blocks are not empty. Lowest
+// Takes the codes of a segment apart, given which blocks are not empty. Rare
 // bits that are coded end with zeros up to the end of a row. Returns false to
 // each thread that has seen that they cannot be coded.
 template <Codec kCodec>
@@ -89,23 +89,23 @@ __device__ bool Split(const uint8_t* codes, int blocks,
                       PackShared<kCodec>* shared, PackedSegment<kCodec>* packed,
                       SegmentHeader* header) {
   constexpr int kBits = MagnitudeBits(kCodec);
-  constexpr int kLowest = kBits;  // the number of the stream, if kBits > 1
+  constexpr int kRare = kBits;  // the number of the stream, if kBits > 1
   auto& words = shared->bits;
   const int thread = threadIdx.x;
   for (int s = 0; s < kStreams<kCodec>; ++s) {
     words.SetWord(s, thread, 0);
     if (thread == 0) words.SetWord(s, kThreads, 0);
   }
-  Fill upper;   // of the signs' stream, and of the planes'
-  Fill lowest;  // of the last stream
+  Fill planes;  // of the signs' stream, and of the planes'
+  Fill rare;    // of the last stream
   const int halves = blocks * static_cast<int>(kHalves);
   bool fits = true;
   for (int first = 0; first < halves; first += kThreads) {
     const int half = first + thread;
     HalfBlock<kBits> bits = {};
     if (half < halves) bits = LoadHalf<kCodec>(codes, half);
-    const uint64_t above = bits.Upper();
-    const Mask nonzero(bits.magnitudes[0] | above);
+    const uint64_t common = bits.Common();
+    const Mask nonzero(bits.magnitudes[0] | common);
     const int block = half / static_cast<int>(kHalves);
     if (half < halves && shared->filled.Has(block)) {
       shared->map[shared->filled.before[block] * kHalves + half % kHalves] =
@@ -116,28 +116,28 @@ __device__ bool Split(const uint8_t* codes, int blocks,
     fits = fits && (bits.sign & ~nonzero.mask) == 0;
     // Both counts of a block's threads are below 2^16.
     const auto sums =
-        SumOfBlock<uint32_t>(__popcll(nonzero.mask) | __popcll(above) << 16);
+        SumOfBlock<uint32_t>(__popcll(nonzero.mask) | __popcll(common) << 16);
     const int more = sums.all & 0xffff;
-    const int more_lowest = sums.all >> 16;
-    const int position = upper.used() + (sums.before & 0xffff);
+    const int more_rare = sums.all >> 16;
+    const int position = planes.used() + (sums.before & 0xffff);
     words.Put(0, position, nonzero.PickOut(bits.sign));
     for (int s = 1; s < kBits; ++s) {
       words.Put(s, position, nonzero.PickOut(bits.magnitudes[s]));
     }
     if constexpr (kBits > 1) {
-      words.Put(kLowest, lowest.used() + (sums.before >> 16),
-                Mask(above).PickOut(bits.magnitudes[0]));
+      words.Put(kRare, rare.used() + (sums.before >> 16),
+                Mask(common).PickOut(bits.magnitudes[0]));
     }
     __syncthreads();
     uint64_t own[kStreams<kCodec>];
     uint64_t rest[kStreams<kCodec>];
     for (int s = 0; s < kStreams<kCodec>; ++s) {
       const int filled =
-          s == kLowest ? lowest.Filled(more_lowest) : upper.Filled(more);
+          s == kRare ? rare.Filled(more_rare) : planes.Filled(more);
       own[s] = words.Word(s, thread);
       rest[s] = words.Word(s, filled);
       if (thread < filled) {
-        const Fill& fill = s == kLowest ? lowest : upper;
+        const Fill& fill = s == kRare ? rare : planes;
         packed->streams[s][fill.words() + thread] = own[s];
       }
     }
@@ -146,22 +146,22 @@ __device__ bool Split(const uint8_t* codes, int blocks,
       words.SetWord(s, thread, thread == 0 ? rest[s] : 0);
       if (thread == 0) words.SetWord(s, kThreads, 0);
     }
-    upper.bits += more;
-    lowest.bits += more_lowest;
+    planes.bits += more;
+    rare.bits += more_rare;
   }
   for (int s = 0; s < kStreams<kCodec>; ++s) {
-    const Fill& fill = s == kLowest ? lowest : upper;
+    const Fill& fill = s == kRare ? rare : planes;
     if (thread == 0 && fill.used() > 0) {
       packed->streams[s][fill.words()] = words.Word(s, 0);
     }
   }
-  if constexpr (CodesLowest(kCodec)) {
-    const int64_t end = BytesOfBits(lowest.bits) / 8;
-    const int64_t row_end = RoundUp(lowest.bits, 8 * kCoderLanes) / 64;
-    if (thread < row_end - end) packed->streams[kLowest][end + thread] = 0;
+  if constexpr (HasRareBits(kCodec)) {
+    const int64_t end = BytesOfBits(rare.bits) / 8;
+    const int64_t row_end = RoundUp(rare.bits, 8 * kCoderLanes) / 64;
+    if (thread < row_end - end) packed->streams[kRare][end + thread] = 0;
   }
-  header->nonzeros = static_cast<uint32_t>(upper.bits);
-  header->lowest = static_cast<uint32_t>(lowest.bits);
+  header->nonzeros = static_cast<uint32_t>(planes.bits);
+  header->rare = static_cast<uint32_t>(rare.bits);
   return fits;
 }
 
@@ -220,7 +220,7 @@ __device__ inline int CodeRows(const uint32_t* entries, const uint8_t* bytes,
   return count;
 }
 
-// Codes the lowest bits, the map and the scales of a segment with one warp.
+// Codes the rare bits, the map and the scales of a segment with one warp.
 // Returns the number of words.
 template <Codec kCodec>
 __device__ int CodeSegment(const PackShared<kCodec>& shared,
@@ -230,11 +230,11 @@ __device__ int CodeSegment(const PackShared<kCodec>& shared,
   uint16_t* const words = packed->words;
   uint32_t state = kLowestState;
   int count = 0;
-  if constexpr (CodesLowest(kCodec)) {
+  if constexpr (HasRareBits(kCodec)) {
     count = CodeRows(shared.entries + kSymbols,
                      reinterpret_cast<const uint8_t*>(
                          packed->streams[MagnitudeBits(kCodec)]),
-                     rows.lowest_rows, &state, count, words);
+                     rows.rare_rows, &state, count, words);
   }
   count = CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
                    rows.map_rows, &state, count, words);

@@ -16,14 +16,14 @@ namespace gpu {
 
 // The symbols of both tables: those of maps, then those of scales.
 constexpr int kSymbols = kMapSymbols + kScaleSymbols;
-// What coding looks up: for these symbols, then for bytes of lowest bits.
-constexpr int kEntries = kSymbols + kLowestSymbols;
+// What coding looks up: for these symbols, then for bytes of rare bits.
+constexpr int kEntries = kSymbols + kRareSymbols;
 
 // What is counted, and what follows from it.
 struct Symbols {
   uint32_t counts[kSymbols];
-  unsigned long long lowest;  // bits
-  unsigned long long ones;    // of them
+  unsigned long long rare;  // bits
+  unsigned long long ones;  // of them
   uint16_t frequencies[kSymbols];
   uint32_t entries[kEntries];
   uint64_t chance;
@@ -47,7 +47,7 @@ __device__ void CountSymbols(const MessageLayout& layout,
   __syncthreads();
   const uint8_t* const codes = layout.Codes(message, 0);
   const uint16_t* const scales = layout.Scales(message, 0);
-  uint32_t lowest = 0;
+  uint32_t rare = 0;
   uint32_t ones = 0;
   const int first = blockIdx.x * kThreads + threadIdx.x;
   for (int64_t i = first;; i += gridDim.x * kThreads) {
@@ -61,25 +61,25 @@ __device__ void CountSymbols(const MessageLayout& layout,
       if (!IsFilled(high)) continue;
     }
     const auto bits = LoadHalf<kCodec>(codes, block * kHalves + i % kHalves);
-    const uint64_t above = bits.Upper();
-    const uint64_t map = bits.magnitudes[0] | above;
+    const uint64_t common = bits.Common();
+    const uint64_t map = bits.magnitudes[0] | common;
     for (int shift = 0; shift < 64; shift += 8) {
       atomicAdd(&counts[map >> shift & 0xff], 1u);
     }
-    if constexpr (CodesLowest(kCodec)) {
-      lowest += __popcll(above);
-      ones += __popcll(above & bits.magnitudes[0]);
+    if constexpr (HasRareBits(kCodec)) {
+      rare += __popcll(common);
+      ones += __popcll(common & bits.magnitudes[0]);
     }
   }
   __syncthreads();
   for (int i = threadIdx.x; i < kSymbols; i += kThreads) {
     if (counts[i] != 0) atomicAdd(&symbols->counts[i], counts[i]);
   }
-  if constexpr (CodesLowest(kCodec)) {
-    const auto all_lowest = SumOfBlock<unsigned long long>(lowest).all;
+  if constexpr (HasRareBits(kCodec)) {
+    const auto all_rare = SumOfBlock<unsigned long long>(rare).all;
     const auto all_ones = SumOfBlock<unsigned long long>(ones).all;
     if (threadIdx.x == 0) {
-      atomicAdd(&symbols->lowest, all_lowest);
+      atomicAdd(&symbols->rare, all_rare);
       atomicAdd(&symbols->ones, all_ones);
     }
   }
@@ -131,10 +131,10 @@ __device__ void NormalizeByWarp(const uint32_t* counts, uint16_t* frequencies,
   }
 }
 
-// What CodingTable has for bytes of lowest bits, by a warp.
-__device__ inline void LowestEntriesByWarp(uint64_t chance, uint32_t* entries) {
-  constexpr int kOfLane = kLowestSymbols / kWarp;
-  const LowestFrequencies frequencies(chance);
+// What CodingTable has for bytes of rare bits, by a warp.
+__device__ inline void RareEntriesByWarp(uint64_t chance, uint32_t* entries) {
+  constexpr int kOfLane = kRareSymbols / kWarp;
+  const RareFrequencies frequencies(chance);
   const int first = threadIdx.x % kWarp * kOfLane;
   uint32_t sum = 0;
   for (int i = first; i < first + kOfLane; ++i) sum += frequencies.Of(i);
@@ -158,8 +158,8 @@ __device__ void FillTables(Symbols* symbols) {
                                    symbols->entries + kMapSymbols);
   } else if (warp == 2) {
     const uint64_t chance =
-        CodesLowest(kCodec) ? ChanceOf(symbols->ones, symbols->lowest) : 0;
-    LowestEntriesByWarp(chance, symbols->entries + kSymbols);
+        HasRareBits(kCodec) ? ChanceOf(symbols->ones, symbols->rare) : 0;
+    RareEntriesByWarp(chance, symbols->entries + kSymbols);
     if (threadIdx.x % kWarp == 0) symbols->chance = chance;
   }
 }

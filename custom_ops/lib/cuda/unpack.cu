@@ -31,8 +31,8 @@ struct UnpackParams {
   // In `space`.
   Kind* kind;
   DecodingTables* tables;
-  int64_t* starts;     // of the segments in `compact`
-  LowestBits* lowest;  // of each segment, if the codec CodesLowest()
+  int64_t* starts;  // of the segments in `compact`
+  RareBits* rare;   // of each segment, if the codec HasRareBits()
 
   __device__ int Blocks(int segment) const {
     return static_cast<int>(BlocksInSegment(layout.blocks, segment));
@@ -53,7 +53,7 @@ int64_t Arrange(Codec codec, int64_t blocks, uint8_t* space,
   params->kind = cutter.Take<Kind>(1);
   params->tables = cutter.Take<DecodingTables>(1);
   params->starts = cutter.Take<int64_t>(segments);
-  params->lowest = cutter.Take<LowestBits>(CodesLowest(codec) ? segments : 0);
+  params->rare = cutter.Take<RareBits>(HasRareBits(codec) ? segments : 0);
   return cutter.size();
 }
 
@@ -118,10 +118,10 @@ __device__ Kind Inspect(const UnpackParams& params) {
                                         &tables->scale)) {
     return Kind::kBroken;
   }
-  if constexpr (CodesLowest(kCodec)) {
-    const LowestFrequencies frequencies(chance);
-    MakeDecodingTable<kLowestSymbols>(
-        [&](int byte) { return frequencies.Of(byte); }, &tables->lowest);
+  if constexpr (HasRareBits(kCodec)) {
+    const RareFrequencies frequencies(chance);
+    MakeDecodingTable<kRareSymbols>(
+        [&](int byte) { return frequencies.Of(byte); }, &tables->rare);
   }
   bool fits = true;
   for (int first = 0; first < params.segments; first += kThreads) {
@@ -184,10 +184,9 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
     return true;
   }
   const SegmentLayout layout = LayoutOf(kCodec, blocks, header);
-  LowestBits* const lowest =
-      params.lowest + (CodesLowest(kCodec) ? segment : 0);
+  RareBits* const rare = params.rare + (HasRareBits(kCodec) ? segment : 0);
   if (!Decode<kCodec>(*params.tables, from, header, blocks, layout, shared,
-                      lowest)) {
+                      rare)) {
     return false;
   }
   int nonzeros = 0;
@@ -197,13 +196,13 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
   }
   nonzeros = SumOfBlock(nonzeros).all;
   if (static_cast<uint32_t>(nonzeros) != header.nonzeros) return false;
-  int above = 0;
+  int common = 0;
   if constexpr (kPlanes > 0) {
-    above = CountAbove<kPlanes>(from + layout.planes_offset,
-                                BytesOfBits(header.nonzeros));
+    common = CountCommon<kPlanes>(from + layout.planes_offset,
+                                  BytesOfBits(header.nonzeros));
   }
-  if (static_cast<uint32_t>(above) != header.lowest) return false;
-  Join<kCodec>(*shared, from, layout, *lowest, blocks, codes);
+  if (static_cast<uint32_t>(common) != header.rare) return false;
+  Join<kCodec>(*shared, from, layout, *rare, blocks, codes);
   if (HasScales(kCodec)) {
     JoinScales(shared->filled, blocks, from + layout.scales_offset, scales);
   }

@@ -70,23 +70,23 @@ struct Decoder {
 struct DecodingTables {
   DecodingEntries map;
   DecodingEntries scale;
-  DecodingEntries lowest;
+  DecodingEntries rare;
 };
 
-// Lowest bits of a segment that were coded, in device memory: rows, and a word
+// Rare bits of a segment that were coded, in device memory: rows, and a word
 // that follows the last one of them.
-struct LowestBits {
+struct RareBits {
   uint64_t words[kSegmentHalves + 2];  // a multiple of 16 bytes
 };
 
 // Decodes the high bytes of a segment's scales and its map into shared memory,
-// and its lowest bits, given what to look up. Whether that was possible; to all
+// and its rare bits, given what to look up. Whether that was possible; to all
 // threads of a block.
 template <Codec kCodec>
 __device__ bool Decode(const DecodingTables& tables, const uint8_t* from,
                        const SegmentHeader& header, int blocks,
                        const SegmentLayout& layout, UnpackShared* shared,
-                       LowestBits* lowest) {
+                       RareBits* rare) {
   const bool decodes = threadIdx.x < kWarp;
   const auto load = [&](const DecodingEntries& entries) {
     CopyWords(reinterpret_cast<const uint8_t*>(&entries), sizeof(entries),
@@ -114,16 +114,16 @@ __device__ bool Decode(const DecodingTables& tables, const uint8_t* from,
     decoder.Rows(shared->entries, static_cast<int>(layout.map_rows),
                  [=](int i, uint8_t byte) { map[i] = byte; });
   }
-  if constexpr (CodesLowest(kCodec)) {
+  if constexpr (HasRareBits(kCodec)) {
     __syncthreads();
-    load(tables.lowest);
-    uint8_t* const bytes = reinterpret_cast<uint8_t*>(lowest->words);
+    load(tables.rare);
+    uint8_t* const bytes = reinterpret_cast<uint8_t*>(rare->words);
     if (decodes) {
-      decoder.Rows(shared->entries, static_cast<int>(layout.lowest_rows),
+      decoder.Rows(shared->entries, static_cast<int>(layout.rare_rows),
                    [=](int i, uint8_t byte) { bytes[i] = byte; });
     }
     if (threadIdx.x == 0) {
-      StoreWord(0, bytes + layout.lowest_rows * kCoderLanes);
+      StoreWord(0, bytes + layout.rare_rows * kCoderLanes);
     }
   }
   return !__syncthreads_or(decodes && !decoder.Complete());
@@ -152,7 +152,7 @@ __device__ inline uint64_t BitsAt(const uint8_t* stream, int position,
 
 // The bits that are 1 in the first or the last plane of a segment.
 template <int kPlanes>
-__device__ int CountAbove(const uint8_t* planes, int64_t bytes) {
+__device__ int CountCommon(const uint8_t* planes, int64_t bytes) {
   int count = 0;
   for (int64_t i = threadIdx.x * 8; i < bytes; i += kThreads * 8) {
     count += __popcll(LoadWord(planes + i) |
@@ -165,17 +165,16 @@ __device__ int CountAbove(const uint8_t* planes, int64_t bytes) {
 // for.
 template <Codec kCodec>
 __device__ void Join(const UnpackShared& shared, const uint8_t* from,
-                     const SegmentLayout& layout, const LowestBits& decoded,
+                     const SegmentLayout& layout, const RareBits& decoded,
                      int blocks, uint8_t* codes) {
   const FilledBlocks& filled = shared.filled;
   constexpr int kBits = MagnitudeBits(kCodec);
   const int64_t bytes = layout.planes_offset - layout.signs_offset;
   const int halves = blocks * static_cast<int>(kHalves);
-  const uint8_t* const lowest_bits =
-      CodesLowest(kCodec) ? reinterpret_cast<const uint8_t*>(decoded.words)
-                          : from + layout.lowest_offset;
-  int upper = 0;  // bits that were read
-  int lowest = 0;
+  const uint8_t* const rare_bits =
+      reinterpret_cast<const uint8_t*>(decoded.words);
+  int planes = 0;  // bits that were read
+  int rare = 0;
   for (int first = 0; first < halves; first += kThreads) {
     const int half = first + threadIdx.x;
     const int block = half / static_cast<int>(kHalves);
@@ -185,8 +184,8 @@ __device__ void Join(const UnpackShared& shared, const uint8_t* from,
             : 0);
     const int count = __popcll(nonzero.mask);
     const Sums<int> sums = SumOfBlock(count);
-    const int position = upper + sums.before;
-    upper += sums.all;
+    const int position = planes + sums.before;
+    planes += sums.all;
     HalfBlock<kBits> bits;
     bits.sign =
         nonzero.PutBack(BitsAt(from + layout.signs_offset, position, count));
@@ -195,14 +194,14 @@ __device__ void Join(const UnpackShared& shared, const uint8_t* from,
           from + layout.planes_offset + (i - 1) * bytes;
       bits.magnitudes[i] = nonzero.PutBack(BitsAt(plane, position, count));
     }
-    const uint64_t above = bits.Upper();
-    bits.magnitudes[0] = nonzero.mask & ~above;
+    const uint64_t common = bits.Common();
+    bits.magnitudes[0] = nonzero.mask & ~common;
     if constexpr (kBits > 1) {
-      const int count_above = __popcll(above);
-      const Sums<int> above_sums = SumOfBlock(count_above);
-      bits.magnitudes[0] |= Mask(above).PutBack(
-          BitsAt(lowest_bits, lowest + above_sums.before, count_above));
-      lowest += above_sums.all;
+      const int count_common = __popcll(common);
+      const Sums<int> common_sums = SumOfBlock(count_common);
+      bits.magnitudes[0] |= Mask(common).PutBack(
+          BitsAt(rare_bits, rare + common_sums.before, count_common));
+      rare += common_sums.all;
     }
     if (half < halves) {
       bits.Store(codes + half / kHalves * CodeBytes(kCodec),

@@ -4,8 +4,8 @@
 //   offset 0                 MessageHeader, magic kCompactMagic        16 bytes
 //   kMapTableOffset          frequencies of the bytes of nonzero maps  256 * 2
 //   kScaleTableOffset        frequencies of the high bytes of scales   128 * 2
-//   kChanceOffset            uint64: the chance of a lowest bit to be 1, in
-//                            256ths; 0 if the codec is not CodesLowest()
+//   kChanceOffset            uint64: the chance of a rare bit to be 1, in
+//                            256ths; 0 if the codec has no rare bits
 //   kSegmentsOffset          a SegmentHeader for each segment
 //   then                     the segments
 //   then                     zeros: 8 bytes or more, up to a multiple of
@@ -22,14 +22,13 @@
 //
 //   words    SegmentHeader::words uint16: the high bytes of the blocks' scales,
 //            if HasScales(codec), then the nonzero maps of the blocks that are
-//            not empty, then the SegmentHeader::lowest lowest bits, if
-//            CodesLowest(codec), coded by rANS (Duda 2013)
+//            not empty, then the SegmentHeader::rare rare bits, if
+//            HasRareBits(codec), coded by rANS (Duda 2013)
 //   scales   the low byte of the scale of each block that is not empty, if
 //            HasScales(codec)
 //   signs    SegmentHeader::nonzeros bits
-//   planes   SegmentHeader::nonzeros bits for each bit of a magnitude but its
-//            lowest one, in rising order
-//   lowest   SegmentHeader::lowest bits, if not CodesLowest(codec)
+//   planes   SegmentHeader::nonzeros bits for each common bit of a magnitude,
+//            in rising order
 //
 // A block is empty if the high byte of its scale is 0. Its codes and its scale
 // are all 0 then, and nothing else is sent of it. SegmentHeader::filled is the
@@ -40,12 +39,12 @@
 // elements. Two-bit codes are taken from the lowest bits of a byte up, so that
 // the bits are those of elements 3, 2, 1, 0, 7, 6, 5, 4 and so on.
 //
-// Signs, planes and lowest bits are in the order of the map, and only those of
+// Signs, planes and rare bits are in the order of the map, and only those of
 // codes that are not zero are sent. The sign of a code in bit planes is its top
 // bit, and the bits below are its magnitude; the sign of a two-bit code is its
-// low bit, and its magnitude is 1. The lowest bit of a magnitude is sent only
-// if a bit above it is 1: otherwise the lowest bit is 1, since the magnitude is
-// not 0.
+// low bit, and its magnitude is 1. A magnitude of several bits has a rare one,
+// RareBit(), and its others are common. The rare bit is sent only if a common
+// one is 1: otherwise the rare bit is 1, since the magnitude is not 0.
 //
 // A segment is not coded if it has a code "not finite" or a scale below zero,
 // for which there are no symbols, if a block whose scale has a high byte of 0
@@ -55,7 +54,7 @@
 //
 // rANS. A symbol is a byte. A table has the frequency of each symbol, at least
 // 1; the sum of a table is kFrequencySum. start(s) is the sum of the
-// frequencies of the symbols below s. The frequencies of bytes of lowest bits
+// frequencies of the symbols below s. The frequencies of bytes of rare bits
 // follow from the chance c of a 1, which is from 1 to 255 then: that of a byte
 // with n ones is 1 + (c^n * (256 - c)^(8 - n) / 2^16) * 3840 / 2^48, where each
 // division rounds down, and byte 0, or byte 255 if c is above 128, has what is
@@ -65,7 +64,7 @@
 //
 // There are kCoderLanes lanes, each with a state of 32 bits. The bytes are
 // coded in rows of one byte a lane: first the rows of the scales' high bytes,
-// then those of the nonzero maps, then those of the lowest bits. Zeros fill the
+// then those of the nonzero maps, then those of the rare bits. Zeros fill the
 // last row of each.
 //
 // The decoder reads words from the back. The last kStateWords words are the
@@ -92,7 +91,7 @@
 namespace tf_gc {
 
 // In the magic number, so below 10. Version 1 had "GZ" there.
-constexpr int kCompactVersion = 3;
+constexpr int kCompactVersion = 4;
 constexpr uint16_t kCompactMagic = 'G' | ('0' + kCompactVersion) << 8;
 
 constexpr int kCoderLanes = 32;
@@ -103,7 +102,7 @@ constexpr int64_t kStateWords = 2 * kCoderLanes;
 
 constexpr int kMapSymbols = 256;
 constexpr int kScaleSymbols = 128;
-constexpr int kLowestSymbols = 256;
+constexpr int kRareSymbols = 256;
 
 constexpr int64_t kMapTableOffset = sizeof(MessageHeader);
 constexpr int64_t kScaleTableOffset = kMapTableOffset + 2 * kMapSymbols;
@@ -116,7 +115,7 @@ constexpr int64_t kMapBytes = kBlockSize / 8;  // of a block
 struct SegmentHeader {
   uint32_t words;  // 0 if the segment is not coded
   uint32_t nonzeros;
-  uint32_t lowest;
+  uint32_t rare;
   uint32_t filled;  // blocks that are not empty
 };
 static_assert(sizeof(SegmentHeader) == 16,
@@ -134,15 +133,28 @@ TF_GC_HOST_DEVICE constexpr int MagnitudeBits(Codec codec) {
   return CodeBits(codec) - 1;
 }
 
-// Whether lowest bits are coded. Of three levels the highest one, whose lowest
-// bit is 1, is rare. Of seven levels 0 and 1 are about as frequent.
-TF_GC_HOST_DEVICE constexpr bool CodesLowest(Codec codec) {
-  return codec == Codec::kThreeBit;
+// Whether magnitudes have several bits, of which one is rare.
+TF_GC_HOST_DEVICE constexpr bool HasRareBits(Codec codec) {
+  return MagnitudeBits(codec) > 1;
+}
+
+// Which bit of a magnitude is the rare one, if there are several. Of three
+// levels it is the lowest, which tells the highest level from the middle one.
+// Of seven levels it is the top one, which the four largest have.
+TF_GC_HOST_DEVICE constexpr int RareBit(int magnitude_bits) {
+  return magnitude_bits == 2 ? 0 : magnitude_bits - 1;
+}
+
+// Which bit is number `i` if the rare one is counted first, and then the common
+// ones in rising order.
+TF_GC_HOST_DEVICE constexpr int RareFirst(int magnitude_bits, int i) {
+  const int rare = RareBit(magnitude_bits);
+  return i == 0 ? rare : i <= rare ? i - 1 : i;
 }
 
 // Whether a message of the codec may have this at kChanceOffset.
 TF_GC_HOST_DEVICE constexpr bool IsChance(Codec codec, uint64_t chance) {
-  return CodesLowest(codec) ? chance - 1 < 255 : chance == 0;
+  return HasRareBits(codec) ? chance - 1 < 255 : chance == 0;
 }
 
 TF_GC_HOST_DEVICE constexpr int64_t NumSegments(int64_t blocks) {
@@ -171,24 +183,23 @@ static_assert(IsFilled(kHighByteOfNone), "without scales no block is empty");
 TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
                                             const SegmentHeader& segment) {
   if (segment.words == 0) {
-    return segment.nonzeros == 0 && segment.lowest == 0 && segment.filled == 0;
+    return segment.nonzeros == 0 && segment.rare == 0 && segment.filled == 0;
   }
   return segment.words >= kStateWords &&
          (HasScales(codec) ? segment.filled <= blocks
                            : segment.filled == blocks) &&
          segment.nonzeros <= segment.filled * kBlockSize &&
-         segment.lowest <= segment.nonzeros;
+         segment.rare <= segment.nonzeros;
 }
 
 // Rows of bytes and byte offsets in a segment that is coded.
 struct SegmentLayout {
   int64_t scale_rows;
   int64_t map_rows;
-  int64_t lowest_rows;
+  int64_t rare_rows;
   int64_t scales_offset;
   int64_t signs_offset;
   int64_t planes_offset;
-  int64_t lowest_offset;
   int64_t size;
 };
 
@@ -200,17 +211,14 @@ TF_GC_HOST_DEVICE constexpr SegmentLayout LayoutOf(
   const int64_t filled = segment.filled;
   const int64_t signs = scales + (scaled ? RoundUp(filled, 8) : 0);
   const int64_t planes = signs + bits;
-  const int64_t lowest = planes + (MagnitudeBits(codec) - 1) * bits;
-  const bool coded = CodesLowest(codec);
   constexpr int64_t kRowBits = 8 * kCoderLanes;
   return {scaled ? RoundUp(blocks, kCoderLanes) / kCoderLanes : 0,
           RoundUp(filled * kMapBytes, kCoderLanes) / kCoderLanes,
-          coded ? RoundUp(segment.lowest, kRowBits) / kRowBits : 0,
+          HasRareBits(codec) ? RoundUp(segment.rare, kRowBits) / kRowBits : 0,
           scales,
           signs,
           planes,
-          lowest,
-          lowest + (coded ? 0 : BytesOfBits(segment.lowest))};
+          planes + (MagnitudeBits(codec) - 1) * bits};
 }
 
 // The bytes of a segment that is not coded.
