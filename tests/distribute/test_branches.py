@@ -12,6 +12,9 @@ import tf_gc
 from tests.distribute.helpers import cpus, variables_of
 from tf_gc import _compat
 
+# Optimizers of graphs may remove what nothing seems to need.
+pytestmark = pytest.mark.optimized_graphs
+
 SECONDS = 10.0  # how long the second output waits for somebody to use the first one
 
 Cond = Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
