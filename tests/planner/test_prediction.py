@@ -169,7 +169,7 @@ def subject_of(*layers: keras.layers.Layer, inputs: keras.KerasTensor) -> Subjec
 @pytest.mark.parametrize("bits", [1, 4])
 def test_bytes_are_those_that_a_strategy_counts(plan: str, bits: int) -> None:
     devices = [f"CPU:{i}" for i in range(4)]
-    params = tf_gc.Quantized(bits, plan=plan, warm_up=False)
+    params = tf_gc.Quantized(bits, plan=plan, warm_up=False, wire="packed")
     strategy = tf_gc.CompressedMirroredStrategy(devices, params)
     widths = [keras.layers.Dense(width) for width in (128, 256, 384, 1)]
     with strategy.scope():
