@@ -1,5 +1,6 @@
 """Branches whose outputs do not wait for each other, and sums that do not wait for a branch."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -115,20 +116,87 @@ def test_outside_of_functions_a_branch_is_called(cond: Cond) -> None:
 
 
 @CONDS
-def test_the_graph_orders_side_effects_after_a_branch_that_fails_to_build(cond: Cond) -> None:
+@pytest.mark.parametrize("fails", [False, True], ids=["builds", "fails"])
+def test_tensorflows_branches_stay_as_they_are(cond: Cond, fails: bool) -> None:
+    log = tf.Variable(0)
+
+    def first() -> tf.Tensor:
+        if fails:
+            raise KeyError("no such thing")
+        return tf.constant(0)
+
+    @tf.function
+    def step(pred: tf.Tensor) -> tf.Tensor:
+        with pytest.raises(KeyError) if fails else contextlib.nullcontext():
+            cond(pred, first, lambda: tf.constant(1))
+
+        def effects() -> tf.Tensor:
+            for digit in (1, 2, 3):
+                log.assign(10 * log + digit)
+            return tf.constant(0)
+
+        return tf.cond(pred, effects, lambda: tf.constant(1))
+
+    assert step(tf.constant(True)) == 0
+    assert log == 123
+
+
+@CONDS
+def test_what_a_branch_reads_is_read_in_its_turn(cond: Cond) -> None:
     variable = tf.Variable(1)
 
     @tf.function
-    def step() -> tf.Tensor:
-        def fails() -> tf.Tensor:
-            raise KeyError("no such thing")
+    def step(pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, None]:
+        def reads() -> tuple[tf.Tensor, tf.Variable, None]:
+            before = variable.value()
+            variable.assign(2)
+            return before, variable, None
 
-        with pytest.raises(KeyError, match="no such thing"):
-            cond(variable > 0, fails, fails)
-        variable.assign(7)
-        return variable.read_value()
+        result = cond(pred, reads, lambda: (variable.value(), variable, None))
+        variable.assign(3)
+        return result
 
-    assert step() == 7
+    assert [int(value) for value in step(tf.constant(True))[:2]] == [1, 2]
+    assert variable == 3
+
+
+@pytest.mark.parametrize(
+    "params", [tf_gc.Quantized(), tf_gc.Auto(tf_gc.Quantized())], ids=["warm-up", "auto"]
+)
+def test_a_sum_waits_for_no_other_bucket(params: tf_gc.params.CompressionParams) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    variables = variables_of(strategy, (1024, 1024), (1024, 1025))  # a bucket each
+
+    @tf.function
+    def step() -> Any:
+        return strategy.run(
+            lambda: tf_gc.all_reduce_gradients([(tf.ones_like(v), v) for v in variables])
+        )
+
+    library = step.get_concrete_function().graph.as_graph_def().library
+    branches = [
+        ({node.name: node for node in function.node_def}, function.ret)
+        for function in library.function
+        if [node.op for node in function.node_def].count("TfGc>Encode") == 4
+    ]
+    assert branches, "there are branches in which two replicas encode two buckets"
+    for nodes, ret in branches:
+        sums = [value for value in ret.values() if encodes_before(nodes, value)]
+        assert len(sums) == 4, "a sum of each bucket on each replica"
+        for value in sums:
+            assert encodes_before(nodes, value) == 2
+
+
+def encodes_before(nodes: dict[str, Any], value: str) -> int:
+    """How many gradients are encoded before a value of a function is there."""
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        name = waiting.pop().lstrip("^").split(":")[0]
+        if name in nodes and name not in found:
+            found.add(name)
+            waiting += nodes[name].input
+    return sum(nodes[name].op == "TfGc>Encode" for name in found)
 
 
 def test_what_is_not_compressed_does_not_wait_for_what_is() -> None:
@@ -148,7 +216,7 @@ def test_what_is_not_compressed_does_not_wait_for_what_is() -> None:
     reductions = [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
     assert reductions, "the small gradient is summed by a collective"
     for reduction in reductions:
-        assert not {"If", "StatelessIf"} & {op.type for op in ancestors(reduction)}
+        assert not {"If", "Case"} & {op.type for op in ancestors(reduction)}
     assert any(op.type == "If" for op in graph.get_operations()), "the large one, in the warm-up"
     for value in strategy.experimental_local_results(step()[1]):
         np.testing.assert_array_equal(value, 4 * np.ones(3))

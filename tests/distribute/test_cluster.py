@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import tf_gc
 from tf_gc.distribute.cluster import (
     check_cluster,
     joining,
@@ -148,3 +149,11 @@ def test_chunks_are_larger_unless_the_program_has_chosen_a_size() -> None:
         config.experimental.recv_buf_max_chunk = chosen
         send_in_large_chunks(config)
         assert config.experimental.recv_buf_max_chunk == chosen
+
+
+def test_a_workers_server_gets_large_chunks_and_the_limit() -> None:
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=3)
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(None, options, {"type": "none"})
+    config = strategy.extended._update_config_proto(tf.compat.v1.ConfigProto())
+    assert config.experimental.recv_buf_max_chunk == 65536
+    assert config.experimental.coordination_config.cluster_register_timeout_in_ms == 3000

@@ -180,8 +180,8 @@ void ChangeTable(Input* input, Bytes* compact) {
   if (input->Coin()) table[input->Below(symbols)] -= moved;
 }
 
-// Turns the bytes of all planes of a segment around. As many magnitudes have a
-// rare bit, so that nothing is wrong with it, but that bits follow the last
+// Turns the bytes of all planes of a segment around. As many rare bits are sent
+// as before, so that nothing is wrong with it, but that bits follow the last
 // one.
 void ReversePlanes(Codec codec, const MessageLayout& layout, Bytes* compact) {
   const SegmentHeader& header = *HeadersOf(compact);

@@ -14,16 +14,17 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc._compat import symbols
+from tf_gc._compat.functions import builds_function
 
 
 def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """Returns what `true_fn` or `false_fn` returns, as `tf.cond`."""
+    """Returns what `true_fn` or `false_fn` returns: a `tf.cond` without waiting for all of it."""
     with _own_dependencies() as branch:
         return tf.cond(pred, branch(true_fn), branch(false_fn))
 
 
 def switch_case(index: tf.Tensor, branch_fns: Sequence[Callable[[], Any]]) -> Any:
-    """Returns what the branch with the number `index` returns, as `tf.switch_case`."""
+    """Returns what a branch returns: a `tf.switch_case` without waiting for all of it."""
     with _own_dependencies() as branch:
         return tf.switch_case(index, [branch(function) for function in branch_fns])
 
@@ -31,9 +32,11 @@ def switch_case(index: tf.Tensor, branch_fns: Sequence[Callable[[], Any]]) -> An
 @contextlib.contextmanager
 def _own_dependencies() -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]]]:
     """Gives what makes a branch take care of the order of its side effects by itself."""
-    graph = tf.compat.v1.get_default_graph()
-    if tf.executing_eagerly() or not graph._add_control_dependencies:
-        yield lambda function: function  # there are no dependencies to get rid of
+    # Elsewhere there are no dependencies to get rid of.
+    in_function = not tf.executing_eagerly() and builds_function()
+    graph = tf.compat.v1.get_default_graph() if in_function else None
+    if graph is None or not graph._add_control_dependencies:
+        yield lambda function: function
         return
     graph._add_control_dependencies = False  # TensorFlow adds none to the branches
     try:
@@ -45,10 +48,15 @@ def _own_dependencies() -> Iterator[Callable[[Callable[[], Any]], Callable[[], A
 def _with_dependencies(function: Callable[[], Any]) -> Callable[[], Any]:
     def branch() -> Any:
         with symbols.AutomaticControlDependencies() as dependencies:
-            results = function()
+            # A variable, too, is read in its turn among the side effects.
+            results = tf.nest.map_structure(_value, function())
         # What has no influence on a result has to run, too.
         graph = tf.compat.v1.get_default_graph()
         graph.control_outputs.extend(dependencies.ops_which_must_run)
         return results
 
     return branch
+
+
+def _value(result: Any) -> Any:
+    return None if result is None else tf.identity(result)

@@ -58,7 +58,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         self._group_key = self._launchers[0]._group_key
         self._on_cpu = all(is_cpu(device) for device in self._devices)
         self._launchers: list[Any] = self._new_launchers()
-        # The stock reductions have a lane of their own, but NCCL wants one order for all.
+        # The stock reductions are not in a lane, but NCCL wants one order for all.
         if not self._on_cpu:
             for device, launcher in zip(self._devices, self._launchers, strict=True):
                 token = launcher._ordering_token

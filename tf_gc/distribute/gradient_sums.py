@@ -60,7 +60,7 @@ class GradientSums:
         self._stock = stock
         # What is in a branch is one operation for TensorFlow. If that used the order of the stock
         # collectives, all that is summed in full precision would wait for the whole branch.
-        self._in_branch = stock.beside() if isinstance(stock, CollectiveOps) else stock
+        self._stock_in_branches = stock.beside() if isinstance(stock, CollectiveOps) else stock
         self._accounting = accounting
 
     @property
@@ -75,7 +75,7 @@ class GradientSums:
     def in_full_precision(self, bucket: Bucket, pairs: Pairs, options: Any) -> Sums:
         """Returns a bucket's sums by the stock ops, in a branch."""
         # Each bucket by itself: the stock ops copy what they sum at once.
-        sums = _stock_sums(self._in_branch, [pairs[i] for i in bucket.indices], options)
+        sums = _stock_sums(self._stock_in_branches, [pairs[i] for i in bucket.indices], options)
         return [_components(total) for total in sums]
 
     def compressed(
@@ -161,7 +161,7 @@ class GradientSums:
             else:
                 sums += _by_gradient(self._compress(i, bucket, bucket.codec, pairs, options))
         report_pairs = [(_compat.PerReplica(reports), state)]
-        reported = _components(*_stock_sums(self._in_branch, report_pairs, options))
+        reported = _components(*_stock_sums(self._stock_in_branches, report_pairs, options))
         after: tf.Tensor | None = None
         assigned = []
         for device, component in enumerate(state.values):

@@ -82,7 +82,7 @@ struct PackShared {
 };
 
 // Takes the codes of a segment apart, given which blocks are not empty. Rare
-// bits that are coded end with zeros up to the end of a row. Returns false to
+// bits end with zeros up to the end of a row. Returns false to
 // each thread that has seen that they cannot be coded.
 template <Codec kCodec>
 __device__ bool Split(const uint8_t* codes, int blocks,

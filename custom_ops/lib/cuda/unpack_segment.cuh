@@ -73,7 +73,7 @@ struct DecodingTables {
   DecodingEntries rare;
 };
 
-// Rare bits of a segment that were coded, in device memory: rows, and a word
+// The rare bits of a segment, in device memory: rows, and a word
 // that follows the last one of them.
 struct RareBits {
   uint64_t words[kSegmentHalves + 2];  // a multiple of 16 bytes

@@ -42,9 +42,10 @@
 // Signs, planes and rare bits are in the order of the map, and only those of
 // codes that are not zero are sent. The sign of a code in bit planes is its top
 // bit, and the bits below are its magnitude; the sign of a two-bit code is its
-// low bit, and its magnitude is 1. A magnitude of several bits has a rare one,
-// RareBit(), and its others are common. The rare bit is sent only if a common
-// one is 1: otherwise the rare bit is 1, since the magnitude is not 0.
+// low bit, and its magnitude is 1. Of a magnitude's bits, if there are several,
+// RareBit() is rare, that is least often 1 where it is sent, and the others are
+// common. The rare bit is sent only if a common one is 1: otherwise the rare
+// bit is 1, since the magnitude is not 0.
 //
 // A segment is not coded if it has a code "not finite" or a scale below zero,
 // for which there are no symbols, if a block whose scale has a high byte of 0
@@ -140,7 +141,7 @@ TF_GC_HOST_DEVICE constexpr bool HasRareBits(Codec codec) {
 
 // Which bit of a magnitude is the rare one, if there are several. Of three
 // levels it is the lowest, which tells the highest level from the middle one.
-// Of seven levels it is the top one, which the four largest have.
+// Of seven levels it is the top one, which is 1 for the four largest.
 TF_GC_HOST_DEVICE constexpr int RareBit(int magnitude_bits) {
   return magnitude_bits == 2 ? 0 : magnitude_bits - 1;
 }
