@@ -199,6 +199,15 @@ def summarize(
     }
 
 
+def data_bytes(one: Mapping[str, Any]) -> float:
+    """Returns what a worker sent in a step of a round, without headers and what TCP repeated.
+
+    A segment that was dropped before it was counted is taken off although it was counted once.
+    """
+    sent, packets, repeated = (statistics.mean(one[name]) for name in SENT)
+    return sent - network_links.HEADER_BYTES * packets - network_links.SEGMENT_BYTES * repeated
+
+
 def predicted_bytes(
     mode: str,
     started: Mapping[str, Sequence[Mapping[str, Any]]],
@@ -230,8 +239,9 @@ def print_table(workers: int, rates: dict[str, Any]) -> None:
             line = f"{f'{rate} {mode}':24}"
             if row["seconds"] is not None:
                 predicted = row["predicted_bytes"]
-                data = row["sent_bytes"] - network_links.HEADER_BYTES * row["sent_packets"]
-                data -= network_links.SEGMENT_BYTES * row["repeated_segments"]
+                data = statistics.median(
+                    data_bytes(one) for one in row["rounds"] if "failure" not in one
+                )
                 ratios = [
                     f"{sent / predicted:.3f}" if predicted else "-"
                     for sent in (row["sent_bytes"], data)

@@ -81,7 +81,7 @@ class Loopback:
             raise ValueError(f"loopback has no rate {rate}")
 
     def sent(self) -> list[tuple[int, int, int]]:
-        """Returns what each worker has sent, as `Links.sent`; here an equal part of lo's."""
+        """Returns what each worker has sent, as `Links.sent`; here an equal part of this host's."""
         names = ("tx_bytes", "tx_packets")
         totals = [int(Path(f"/sys/class/net/lo/statistics/{name}").read_text()) for name in names]
         totals.append(_retransmitted(Path("/proc/net/snmp").read_text()))
