@@ -66,13 +66,20 @@ class TrialSteps:
         state = self._sums.compression_state.trial_of(pairs[order[0]][1])
         now = state.values[0].read_value()
 
+        def take_turn() -> None:
+            # What counts the step, below, writes the state, and so waits for branches that read it:
+            # the choice would else be there when the last step of the trial notes itself.
+            state.values[0].read_value()
+
         def compressed(candidate: int) -> Sums:
+            take_turn()
             schedule = schedules[candidate]
             sums = self._sums.compressed(schedule, pairs, options, number, candidate)
             of_index = dict(zip(schedule.compressed, sums, strict=True))
             return [of_index[index] for index in order]
 
         def in_full_precision() -> Sums:
+            take_turn()
             return self._in_full_precision(number, now, schedules, pairs, options)
 
         ways = [functools.partial(compressed, i) for i in range(1, len(schedules))]
