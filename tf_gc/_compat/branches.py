@@ -18,13 +18,24 @@ from tf_gc._compat.functions import builds_function
 
 
 def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """Returns what `true_fn` or `false_fn` returns: a `tf.cond` without waiting for all of it."""
+    """Returns what `true_fn` or `false_fn` returns: a `tf.cond` without waiting for all of it.
+
+    Args:
+      pred: a bool scalar.
+      true_fn: returns tensors, variables (which are read) or `None`, in any structure.
+      false_fn: returns the like, of the same structure and dtypes.
+    """
     with _own_dependencies() as branch:
         return tf.cond(pred, branch(true_fn), branch(false_fn))
 
 
 def switch_case(index: tf.Tensor, branch_fns: Sequence[Callable[[], Any]]) -> Any:
-    """Returns what a branch returns: a `tf.switch_case` without waiting for all of it."""
+    """Returns what a branch returns: a `tf.switch_case` without waiting for all of it.
+
+    Args:
+      index: the number of the branch, an int32 scalar; the last branch for all other numbers.
+      branch_fns: return the like of each other, as the functions of `cond`.
+    """
     with _own_dependencies() as branch:
         return tf.switch_case(index, [branch(function) for function in branch_fns])
 
