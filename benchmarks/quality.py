@@ -75,6 +75,8 @@ class Trainer:
             self.model = self.task.make_model()
             self.optimizer = make(rate, self.steps_per_epoch * self.task.epochs)
             self.optimizer.build(self.model.trainable_variables)
+        optimizer = self.optimizer
+        self.averages = optimizer._model_variables_moving_average if optimizer.use_ema else []
         self.initial_state = [variable.numpy() for variable in self.optimizer.variables]
         at_a_time = self.task.test_batch or len(test_data[0])
         self.test_batches = [
@@ -103,21 +105,23 @@ class Trainer:
         gradients = tape.gradient(loss, variables)
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
-    def run(self, seed: int) -> list[float]:
-        """Trains from the start; returns the quality before, every few steps, and at the end."""
+    def run(self, seed: int) -> dict[str, list[float]]:
+        """Trains from the start; returns the quality before, every few steps, and at the end.
+
+        Of an optimizer that averages weights, the "curve" is that of the averaged weights, with
+        which training ends, and "unaveraged" is that of the weights themselves.
+        """
         keras.utils.set_random_seed(seed)
         self.model.set_weights(self.task.make_model().get_weights())
         for variable, value in zip(self.optimizer.variables, self.initial_state, strict=True):
             variable.assign(value)
-        if self.optimizer.use_ema:
-            averages = self.optimizer._model_variables_moving_average
-            for average, variable in zip(averages, self.model.trainable_variables, strict=True):
-                average.assign(variable)
+        if self.averages:
+            assign(self.averages, self.model.trainable_variables)
         self.strategy.compression_state.reset()
 
         random = np.random.default_rng(seed)
         x, y = self.train_data
-        curve = [self.quality()]
+        found = [self.qualities()]
         done = 0
         for _ in range(self.task.epochs):
             order = random.permutation(len(x))[: self.steps_per_epoch * self.task.batch_size]
@@ -125,13 +129,31 @@ class Trainer:
                 self.step(tf.constant(x[chosen]), tf.constant(y[chosen]))
                 done += 1
                 if done % self.task.evaluate_every == 0:
-                    curve.append(self.quality())
-        self.optimizer.finalize_variable_values(self.model.trainable_variables)
-        return [*curve, self.quality()]
+                    found.append(self.qualities())
+        found.append(self.qualities())
+        return {name: [values[name] for values in found] for name in found[0]}
+
+    def qualities(self) -> dict[str, float]:
+        """Returns the points of the curves at this step."""
+        of_weights = self.quality()
+        if not self.averages:
+            return {"curve": of_weights}
+        variables = self.model.trainable_variables
+        weights = [variable.numpy() for variable in variables]
+        assign(variables, self.averages)
+        of_averages = self.quality()
+        assign(variables, weights)
+        return {"curve": of_averages, "unaveraged": of_weights}
 
     def quality(self) -> float:
         mean = np.mean([float(self.evaluate(x, y)) for x, y in self.test_batches])
         return float(f"{self.task.metric.value(mean):.5g}")
+
+
+def assign(variables: list[Any], values: list[Any]) -> None:
+    """Assigns to each of Keras' variables its value."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def parse_options() -> argparse.Namespace:
@@ -189,7 +211,7 @@ def tune(options: argparse.Namespace, path: Path) -> None:
             for rate in to_try:
                 start = time.perf_counter()
                 trainer = Trainer(cell, from_params({"type": "none"}), rate)
-                final = [trainer.run(seed)[-1] for seed in TUNING_SEEDS]
+                final = [trainer.run(seed)["curve"][-1] for seed in TUNING_SEEDS]
                 seconds = time.perf_counter() - start
                 print(cell.name, rate, final, f"({seconds:.1f} s)", flush=True)
                 quality_report.append(path, {"cell": cell.name, "rate": rate, "final": final})
@@ -240,14 +262,16 @@ def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) ->
                     start = time.perf_counter()
                     trainer = trainer or Trainer(cell, params, rate)
                     simulated_codec.entropy().reset()
-                    curve = trainer.run(seed)
-                    run = {**key, "curve": curve, "every": task.evaluate_every}
+                    curves = trainer.run(seed)
+                    run = {**key, **curves, "every": task.evaluate_every}
                     run["warm_up_steps"] = trainer.strategy.compression_state.warm_up_steps
                     if isinstance(params, Simulated):
                         run["entropy"] = round(simulated_codec.entropy().mean(), 4)
                     quality_report.append(path, run)
                     seconds = time.perf_counter() - start
-                    print(cell.name, variant, seed, curve[-1], f"({seconds:.1f} s)", flush=True)
+                    print(
+                        cell.name, variant, seed, run["curve"][-1], f"({seconds:.1f} s)", flush=True
+                    )
                 wanted.append(run)
     return wanted
 

@@ -1,6 +1,7 @@
 """The results of benchmarks/quality.py: lines of JSON, and a table."""
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ def find(path: Path, key: Run) -> Run | None:
 
 def steps_to(goal: float, curve: list[float], every: int) -> float | None:
     """Returns when the curve first falls to `goal`, between evaluations by interpolation."""
-    for i, value in enumerate(curve[:-1]):  # the last one may be that of averaged weights
+    for i, value in enumerate(curve[:-1]):  # the last one is that of the end, once more
         if value <= goal:
             if i == 0:
                 return 0.0
@@ -76,14 +77,7 @@ def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
         spread, base_spread = statistics.stdev(final), statistics.stdev(base_final)
         differences = [mine - other for mine, other in zip(final, base_final, strict=True)]
         error = statistics.stdev(differences) / len(pairs) ** 0.5 / unit
-    # Curves are of the weights themselves, and the final values may be of averaged ones.
-    last = statistics.mean(base_run["curve"][-2] for _, base_run in pairs)
-    goal, every = metric.nearly(max(base, last)), pairs[0][0]["every"]
-    steps, base_steps = (
-        steps_to(goal, [statistics.mean(values) for values in zip(*curves, strict=True)], every)
-        for curves in ([pair[i]["curve"] for pair in pairs] for i in (0, 1))
-    )
-    ratio = steps / base_steps if steps is not None and base_steps else None
+    ratio = _steps_ratio(pairs, metric, "curve")
     entropies = [run["entropy"] for run, _ in pairs if "entropy" in run]
     return {
         "mean": mean,
@@ -92,11 +86,40 @@ def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
         "worse": worse,
         "error": error,
         "steps_ratio": ratio,
+        "unaveraged": _steps_ratio(pairs, metric, "unaveraged"),
         "entropy": statistics.mean(entropies) if entropies else None,
         "within": worse <= max(metric.bar, 2 * error),
-        "fast": ratio is not None and ratio <= STEPS_BAR,
+        "fast": ratio <= STEPS_BAR,
         "bars": worse / metric.bar,
     }
+
+
+def _steps_ratio(pairs: list[tuple[Run, Run]], metric: Metric, curve: str) -> float | None:
+    """Returns steps to 95% of the baseline's final quality, divided by those of the baseline.
+
+    Args:
+      pairs: runs and those of the baseline with the same seeds.
+      metric: of the cell.
+      curve: which of the curves; None is returned if the runs have no such curve, and infinity if
+        it does not get there.
+    """
+    if curve not in pairs[0][0]:
+        return None
+    mine, base = (
+        [
+            statistics.mean(values)
+            for values in zip(*(pair[i][curve] for pair in pairs), strict=True)
+        ]
+        for i in (0, 1)
+    )
+    goal, every = metric.nearly(max(base[-1], base[-2])), pairs[0][0]["every"]
+    steps, base_steps = (steps_to(goal, means, every) for means in (mine, base))
+    return steps / base_steps if steps is not None and base_steps else math.inf
+
+
+def _times(ratio: float) -> str:
+    """Returns a ratio of `_steps_ratio` as text."""
+    return f"{ratio:.2f} ×" if math.isfinite(ratio) else "never"
 
 
 def write_table(rows: list[dict[str, Any]], variants: list[str], path: Path) -> None:
@@ -121,12 +144,14 @@ def write_table(rows: list[dict[str, Any]], variants: list[str], path: Path) -> 
             continue
         unit = "%" if metric.relative else " points"
         allowed = max(metric.bar, 2 * row["error"])
-        steps = "never" if row["steps_ratio"] is None else f"{row['steps_ratio']:.2f} ×"
+        steps = _times(row["steps_ratio"])
+        steps = steps if row["fast"] else f"**{steps}**"
+        if row["unaveraged"] is not None:
+            steps += f" (weights before averaging {_times(row['unaveraged'])})"
         worse = f"{100 * row['worse']:+.2f}{unit}"
         text.append(
             f"| | {row['seeds']} | {row['variant']} | {value} | "
-            f"{worse if row['within'] else f'**{worse}**'} | {100 * allowed:.2f}{unit} | "
-            f"{steps if row['fast'] else f'**{steps}**'} |"
+            f"{worse if row['within'] else f'**{worse}**'} | {100 * allowed:.2f}{unit} | {steps} |"
         )
     path.write_text("\n".join(text) + "\n")
 
@@ -145,13 +170,13 @@ def show(rows: list[dict[str, Any]]) -> None:
         if cell != (cell := row["cell"]):
             aside = ", set aside" if row["set_aside"] else ""
             print(f"\n{cell} ({metric.name}, {row['seeds']} seeds{aside})")
-        steps = "never" if row["steps_ratio"] is None else f"{row['steps_ratio']:.2f} x"
         bits = "" if row["entropy"] is None else f"  {row['entropy']:.2f} bits"
         missed = "" if row["within"] else "  WORSE"
         missed += "" if row["fast"] else "  SLOW"
         print(
             f"  {row['mean']:.5g} ± {row['spread']:.2g}  {100 * row['worse']:+.2f}"
-            f" ± {100 * row['error']:.2f}  ({row['bars']:+.2f} of the bar)  {steps}{bits}{missed}"
+            f" ± {100 * row['error']:.2f}  ({row['bars']:+.2f} of the bar)"
+            f"  {_times(row['steps_ratio'])}{bits}{missed}"
             f"  {row['variant']}"
         )
     print()
