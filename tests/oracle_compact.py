@@ -1,13 +1,14 @@
-"""The compact wire, in plain Python: the reference for every implementation.
+"""The compact wire, in NumPy and plain Python: the reference for every implementation.
 
-Written from the comments of `custom_ops/lib/wire/compact_wire.h`; it shares no code and no table
-with it. Messages are uint8 arrays.
+Written from the comments of `custom_ops/lib/wire/compact_wire.h` and `.../codec/frequencies.h`; it
+shares no code and no table with them. Messages are uint8 arrays.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,29 +16,34 @@ from tests import oracle, oracle_levels
 from tests.oracle import BLOCK_SIZE, Array
 from tests.oracle_rans import (
     FREQUENCY_SUM,
-    LANES,
-    MAP_SYMBOLS,
+    KINDS,
     SCALE_SYMBOLS,
     BrokenError,
-    chance_of,
+    Decoder,
     code,
-    decode,
     frequencies,
-    rare_frequencies,
     round_up,
-    rows_of,
+)
+from tests.oracle_runs import (
+    MIXED,
+    SOME,
+    PlaneReader,
+    best_period,
+    kinds_of,
+    pack_plane,
+    padded,
+    runs_of,
 )
 
 HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
-SEGMENT = struct.Struct("<IIII")  # words, nonzeros, rare, filled
-MAGIC, COMPACT_MAGIC = 0x4347, 0x3447
+SEGMENT = struct.Struct("<IIII")  # words, mixed, filled, period
+MAGIC, COMPACT_MAGIC = 0x4347, 0x3547
 
 SEGMENT_BLOCKS = 1024
 SAMPLED_BLOCKS = 7
 
 # By the number of a codec: the bits of a code, and whether blocks have scales.
 CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True)}
-CHANCE = struct.Struct("<Q")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +62,6 @@ class Format:
         """Whether magnitudes have several bits, of which one is rare."""
         return self.bits > 2
 
-    def common_bits(self, magnitudes: Array) -> list[Array]:
-        """The bits of magnitudes but the rare one, the lowest first."""
-        return [magnitudes >> bit & 1 for bit in self.common]
-
     @property
     def rare(self) -> int:
         """Which bit of a magnitude is rare: of two bits the lowest, of three the top one."""
@@ -69,13 +71,21 @@ class Format:
     def common(self) -> list[int]:
         return {2: [], 3: [1], 4: [0, 1]}[self.bits]
 
-    def rare_bits(self, magnitudes: Array) -> Array:
-        """The rare bits of the magnitudes that have another bit."""
-        if not self.has_rare_bits:
-            return np.zeros(0, np.uint8)
-        others = magnitudes & ~np.uint8(1 << self.rare) != 0
-        bits: Array = magnitudes[others] >> self.rare & 1
-        return bits
+    @property
+    def planes(self) -> int:
+        return 2 + len(self.common) + self.has_rare_bits
+
+    def kind_of_all(self, plane: int, periods: Sequence[int]) -> int | None:
+        """The kind that a packer with such periods gives all runs of a plane; `None`: their own."""
+        if len(periods) > 0 or plane == 0:
+            return None
+        is_rare = self.has_rare_bits and plane == self.planes - 1
+        return 2 * (SOME if is_rare else MIXED)
+
+    def have_common_bits(self, magnitudes: Array) -> Array:
+        """Which magnitudes have another bit than the rare one."""
+        found: Array = magnitudes & ~np.uint8(1 << self.rare) != 0
+        return found
 
     def code_bytes(self, blocks: int) -> int:
         return blocks * BLOCK_SIZE * self.bits // 8
@@ -92,7 +102,7 @@ class Format:
         return round_up(HEADER.size + parts, 16)
 
     def numbers(self, codes: Array) -> tuple[Array, Array]:
-        """Magnitudes and signs of the codes of some blocks, in the order of the nonzero maps."""
+        """Magnitudes and signs of the codes of some blocks, in the order of their positions."""
         size = codes.size * 8 // self.bits
         if self.bits == 2:
             in_order = oracle.unpack(codes, size).reshape(-1, 4)[:, ::-1].reshape(-1)
@@ -126,89 +136,69 @@ def segments_of(blocks: int) -> list[int]:
     return [min(SEGMENT_BLOCKS, blocks - i) for i in range(0, blocks, SEGMENT_BLOCKS)]
 
 
-def padded(part: bytes) -> bytes:
-    """With zeros up to a multiple of 8 bytes."""
-    return part.ljust(round_up(len(part), 8), b"\0")
-
-
-def bytes_of_bits(bits: Array) -> bytes:
-    """The first bit is the lowest one of the first byte."""
-    return padded(np.packbits(bits.astype(np.uint8), bitorder="little").tobytes())
-
-
-def bits_of_bytes(data: bytes, count: int) -> Array:
-    ones = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-    return ones[:count]
-
-
-def sampled(data: Array, counted: Array) -> list[int]:
-    """The bytes of every SAMPLED_BLOCKS-th block, of those that are `counted`."""
-    rows = data.reshape(len(counted), -1)[::SAMPLED_BLOCKS]
-    symbols: list[int] = rows[counted[::SAMPLED_BLOCKS]].reshape(-1).tolist()
-    return symbols
-
-
 def filled_blocks(form: Format, scales: Array, blocks: int) -> Array:
     """Which blocks are not empty. `scales` has the bytes of the scales."""
     return scales[1::2] > 0 if form.scaled else np.ones(blocks, bool)
 
 
+def planes_of(form: Format, magnitudes: Array, signs: Array) -> list[tuple[Array, Array]]:
+    """For each plane which codes have a bit in it, and the bits."""
+    nonzero = magnitudes > 0
+    planes = [(np.ones_like(nonzero), nonzero), (nonzero, signs == 1)]
+    planes += [(nonzero, magnitudes >> bit & 1 == 1) for bit in form.common]
+    if form.has_rare_bits:
+        planes.append((form.have_common_bits(magnitudes), magnitudes >> form.rare & 1 == 1))
+    return planes
+
+
 # ---- Segments and messages ---------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Tables:
-    maps: list[int]
-    scales: list[int]
-    chance: int  # of a rare bit to be 1, in 256ths; 0 without rare bits
-
-    def to_bytes(self) -> bytes:
-        return np.array(self.maps + self.scales, "<u2").tobytes() + CHANCE.pack(self.chance)
-
-    @staticmethod
-    def from_bytes(form: Format, data: bytes) -> Tables:
-        values = np.frombuffer(data[: -CHANCE.size], "<u2").tolist()
-        (chance,) = CHANCE.unpack(data[-CHANCE.size :])
-        tables = Tables(values[:MAP_SYMBOLS], values[MAP_SYMBOLS:], chance)
-        for table in (tables.maps, tables.scales):
-            if min(table) == 0 or sum(table) != FREQUENCY_SUM:
-                raise BrokenError("these are no frequencies")
-        if not (0 < chance < 256 if form.has_rare_bits else chance == 0):
-            raise BrokenError("this is no chance")
-        return tables
+def has_symbols(form: Format, magnitudes: Array, signs: Array, scales: Array) -> bool:
+    """Whether a segment has only what can be coded. `scales` has the bytes of the scales."""
+    if (signs[magnitudes == 0] == 1).any() or (scales[1::2] >= SCALE_SYMBOLS).any():
+        return False
+    by_block = magnitudes.reshape(-1, BLOCK_SIZE)
+    empty = ~filled_blocks(form, scales, len(by_block))
+    return not by_block[empty].any() and not (form.scaled and scales[::2][empty].any())
 
 
-def pack_segment(form: Format, tables: Tables, codes: Array, scales: Array) -> tuple[bytes, bytes]:
+def chosen_kinds(
+    form: Format, plane: int, sent: Array, ones: Array, periods: Sequence[int]
+) -> Array:
+    """The kinds that the packer chooses for the runs of a plane."""
+    of_all = form.kind_of_all(plane, periods)
+    return kinds_of(sent, ones) if of_all is None else np.full(len(sent), of_all, np.uint8)
+
+
+def pack_segment(
+    form: Format, scale_table: list[int], codes: Array, scales: Array, periods: Sequence[int]
+) -> tuple[bytes, bytes]:
     """The header and the bytes of a segment. `scales` has the bytes of the scales."""
     plain = SEGMENT.pack(0, 0, 0, 0), padded(codes.tobytes() + scales.tobytes())
     magnitudes, signs = form.numbers(codes)
-    nonzero = magnitudes > 0
-    low, high = scales[::2], scales[1::2]
-    if (signs[~nonzero] == 1).any() or (high >= SCALE_SYMBOLS).any():
+    if not has_symbols(form, magnitudes, signs, scales):
         return plain
-    maps = np.packbits(nonzero, bitorder="little").reshape(-1, BLOCK_SIZE // 8)
-    filled = filled_blocks(form, scales, len(maps))
-    if maps[~filled].any() or (form.scaled and low[~filled].any()):
+    filled = filled_blocks(form, scales, magnitudes.size // BLOCK_SIZE)
+    period = best_period(magnitudes, signs, periods)
+    runs = runs_of(filled, period)
+    planes = [
+        pack_plane(sent, ones, chosen_kinds(form, plane, sent, ones, periods))
+        for plane, (sent, ones) in enumerate(planes_of(form, magnitudes[runs], signs[runs]))
+    ]
+    coded = [(scale_table, scales[1::2].tobytes())] if form.scaled else []
+    words = code(coded + [part for plane in planes for part in plane[1]])
+    mixed = b"".join(plane[2] for plane in planes)
+    low = scales[::2][filled].tobytes() if form.scaled else b""
+    counts = b"".join(plane[0] for plane in planes)
+    body = b"".join(map(padded, [np.array(words, "<u2").tobytes(), low, counts, mixed]))
+    if len(body) >= len(plain[1]):
         return plain
-    rows = [(tables.scales, rows_of(high.tobytes()))] if form.scaled else []
-    rows.append((tables.maps, rows_of(maps[filled].tobytes())))
-    rare = form.rare_bits(magnitudes)
-    if form.has_rare_bits:
-        rows.append((rare_frequencies(tables.chance), rows_of(bytes_of_bits(rare))))
-    words = code(rows)
-    parts = [padded(np.array(words, "<u2").tobytes())]
-    if form.scaled:
-        parts.append(padded(low[filled].tobytes()))
-    parts.append(bytes_of_bits(signs[nonzero]))
-    parts += [bytes_of_bits(bits) for bits in form.common_bits(magnitudes[nonzero])]
-    coded = b"".join(parts)
-    if len(coded) >= len(plain[1]):
-        return plain
-    return SEGMENT.pack(len(words), nonzero.sum(), rare.size, filled.sum()), coded
+    return SEGMENT.pack(len(words), len(mixed) // 8, filled.sum(), period), body
 
 
-def pack(codec: int, message: Array) -> Array:
-    """Packs a message of wire.h."""
+def pack(codec: int, message: Array, periods: Sequence[int] = ()) -> Array:
+    """Packs a message of wire.h. A segment may have one of the periods; without any it is quick."""
     form = Format.of(codec)
     _, version, _, threshold, blocks = HEADER.unpack(message[: HEADER.size].tobytes())
     start = HEADER.size
@@ -217,33 +207,25 @@ def pack(codec: int, message: Array) -> Array:
     scales = message[start : start + form.scale_bytes(blocks)]
     if blocks == 0:
         return message
-    magnitudes = form.numbers(codes)[0]
-    maps = np.packbits(magnitudes > 0, bitorder="little")
-    filled = filled_blocks(form, scales, blocks)
-    counted = np.array(sampled(magnitudes, filled), np.uint8)
     # Of a scale below zero the packer counts the magnitude.
-    high = sampled(scales[1::2] % SCALE_SYMBOLS, np.ones(blocks, bool)) if form.scaled else []
-    tables = Tables(
-        frequencies(sampled(maps, filled), MAP_SYMBOLS),
-        frequencies(high, SCALE_SYMBOLS),
-        chance_of(form.rare_bits(counted)) if form.has_rare_bits else 0,
-    )
+    high = scales[1::2][::SAMPLED_BLOCKS] % SCALE_SYMBOLS
+    table = frequencies(np.bincount(high, minlength=SCALE_SYMBOLS).tolist())
     headers, bodies = [], []
     for segment, count in enumerate(segments_of(blocks)):
         first = segment * SEGMENT_BLOCKS
         of_codes = slice(form.code_bytes(first), form.code_bytes(first + count))
         of_scales = slice(form.scale_bytes(first), form.scale_bytes(first + count))
-        header, body = pack_segment(form, tables, codes[of_codes], scales[of_scales])
+        header, body = pack_segment(form, table, codes[of_codes], scales[of_scales], periods)
         headers.append(header)
         bodies.append(body)
     head = HEADER.pack(COMPACT_MAGIC, version, codec, threshold, blocks)
-    compact = b"".join([head, tables.to_bytes(), *headers, *bodies])
+    compact = b"".join([head, np.array(table, "<u2").tobytes(), *headers, *bodies])
     compact = compact.ljust(round_up(len(compact) + 8, 16), b"\0")
     return message if len(compact) >= message.size else np.frombuffer(compact, np.uint8)
 
 
 def unpack_segment(
-    form: Format, tables: Tables, blocks: int, header: tuple[int, ...], data: bytes
+    form: Format, scale_table: list[int], blocks: int, header: tuple[int, ...], data: bytes
 ) -> tuple[Array, Array, int]:
     """The codes and the bytes of the scales of a segment, and its size on the wire."""
     at = 0
@@ -256,52 +238,41 @@ def unpack_segment(
         at += round_up(size, 8)
         return part
 
-    words, nonzeros, rare, of_filled = header
+    words, of_mixed, of_filled, period = header
     if words == 0:
-        if nonzeros or rare or of_filled:
-            raise BrokenError("a segment that is not coded has no bits")
+        if of_mixed or of_filled or period:
+            raise BrokenError("a segment that is not coded has no parts")
         plain = np.frombuffer(take(form.plain_bytes(blocks)), np.uint8)
         end = form.code_bytes(blocks)
         return plain[:end], plain[end : end + form.scale_bytes(blocks)], at
-    if of_filled > blocks:
+    if of_filled > blocks or (not form.scaled and of_filled < blocks):
         raise BrokenError("there are not so many blocks")
-    if nonzeros > of_filled * BLOCK_SIZE or rare > nonzeros:
-        raise BrokenError("there are not so many codes")
-    rows = [(tables.scales, -(-blocks // LANES))] if form.scaled else []
-    rows.append((tables.maps, -(-of_filled * 16 // LANES)))
-    if form.has_rare_bits:
-        rows.append((rare_frequencies(tables.chance), -(-rare // (8 * LANES))))
-    decoded = decode(np.frombuffer(take(2 * words), "<u2").tolist(), rows)
+    if period > SEGMENT_BLOCKS:
+        raise BrokenError("the period is too long")
+    coded = Decoder(np.frombuffer(take(2 * words), "<u2").tolist())
+    low = take(of_filled if form.scaled else 0)
+    planes = PlaneReader(coded, take(form.planes * KINDS), take(8 * of_mixed))
     scales = np.zeros(form.scale_bytes(blocks), np.uint8)
     if form.scaled:
-        scales[1::2] = np.frombuffer(decoded[0], np.uint8)[:blocks]
+        scales[1::2] = np.frombuffer(coded.decode(scale_table, blocks), np.uint8)
     filled = filled_blocks(form, scales, blocks)
     if filled.sum() != of_filled:
         raise BrokenError("other blocks are empty than the header says")
-    nonzero = np.zeros((blocks, BLOCK_SIZE), bool)
-    of_maps = decoded[1 if form.scaled else 0]
-    nonzero[filled] = bits_of_bytes(of_maps, of_filled * BLOCK_SIZE).reshape(-1, BLOCK_SIZE)
-    nonzero = nonzero.reshape(-1)
-    if nonzero.sum() != nonzeros:
-        raise BrokenError("the map has other bits than the header says")
     if form.scaled:
-        scales[::2][filled] = np.frombuffer(take(of_filled), np.uint8)
+        scales[::2][filled] = np.frombuffer(low, np.uint8)
 
-    def take_bits(count: int) -> Array:
-        return bits_of_bytes(take(round_up(count, 64) // 8), count)
-
-    signs, magnitudes = np.zeros((2, blocks * BLOCK_SIZE), np.uint8)
-    signs[nonzero] = take_bits(nonzeros)
-    for bit in form.common:
-        magnitudes[nonzero] |= take_bits(nonzeros) << bit
-    with_common = magnitudes > 0
-    if with_common.sum() != rare:
-        raise BrokenError("there are other magnitudes than the header says")
+    runs = runs_of(filled, period)
+    nonzero = planes.read(np.ones(runs.shape, bool))
+    of_signs = planes.read(nonzero)
+    of_runs = nonzero.astype(np.uint8)  # if a magnitude has one bit
     if form.has_rare_bits:
-        magnitudes[with_common] |= bits_of_bytes(decoded[-1], rare) << form.rare
-        magnitudes[nonzero & ~with_common] = 1 << form.rare
-    else:
-        magnitudes[nonzero] = 1
+        common = [planes.read(nonzero).astype(np.uint8) << bit for bit in form.common]
+        of_runs = np.bitwise_or.reduce(common)
+        rare = planes.read(of_runs > 0) | (nonzero & (of_runs == 0))
+        of_runs |= rare.astype(np.uint8) << form.rare
+    planes.end()
+    magnitudes, signs = np.zeros((2, blocks * BLOCK_SIZE), np.uint8)
+    magnitudes[runs], signs[runs] = of_runs, of_signs
     return form.codes(magnitudes, signs), scales, at
 
 
@@ -318,20 +289,24 @@ def unpack(codec: int, blocks: int, compact: Array) -> Array:
         return compact[: form.message_bytes(blocks)]
     if (magic, of_codec, of_blocks) != (COMPACT_MAGIC, codec, blocks):
         raise BrokenError("another message")
-    at = HEADER.size + 2 * (MAP_SYMBOLS + SCALE_SYMBOLS) + CHANCE.size
+    at = HEADER.size + 2 * SCALE_SYMBOLS
     segments = segments_of(blocks)
     if len(data) < at + SEGMENT.size * len(segments) + 8:
         raise BrokenError("the message is too short")
-    tables = Tables.from_bytes(form, data[HEADER.size : at])
+    table = np.frombuffer(data[HEADER.size : at], "<u2").tolist()
+    if min(table) == 0 or sum(table) != FREQUENCY_SUM:
+        raise BrokenError("these are no frequencies")
     headers = [SEGMENT.unpack_from(data, at + SEGMENT.size * i) for i in range(len(segments))]
     at += SEGMENT.size * len(segments)
     parts = []
     for count, header in zip(segments, headers, strict=True):
-        codes, scales, size = unpack_segment(form, tables, count, header, data[at:])
+        codes, scales, size = unpack_segment(form, table, count, header, data[at:])
         parts.append((codes, scales))
         at += size
     if len(data) < round_up(at + 8, 16):
         raise BrokenError("the message is too short")
+    if round_up(at + 8, 16) >= form.message_bytes(blocks):
+        raise BrokenError("the message is not shorter than one that is not packed")
     body = [*(part[0] for part in parts), *(part[1] for part in parts)]
     head = np.frombuffer(HEADER.pack(MAGIC, version, codec, threshold, blocks), np.uint8)
     message = np.zeros(form.message_bytes(blocks), np.uint8)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "custom_ops/kernels/message.h"
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -32,6 +33,20 @@ absl::Status ReadCompactFormat(OpKernelConstruction* context,
                                MessageFormat* format) {
   TF_RETURN_IF_ERROR(ReadFormat(context, format));
   return CheckCompactible(format->codec);
+}
+
+absl::Status ReadPeriods(OpKernelConstruction* context, Periods* periods) {
+  std::vector<int64_t> values;
+  TF_RETURN_IF_ERROR(context->GetAttr("periods", &values));
+  if (!ArePeriods(values.data(), static_cast<int64_t>(values.size()))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "periods must be at most ", kMostPeriods, " numbers from 1 to ",
+        kSegmentBlocks, ", got [", absl::StrJoin(values, ", "), "]"));
+  }
+  periods->count = static_cast<int>(values.size());
+  std::transform(values.begin(), values.end(), periods->values,
+                 [](int64_t value) { return static_cast<int32_t>(value); });
+  return absl::OkStatus();
 }
 
 // The layout of messages with so many words. InvalidArgument if no message of
@@ -90,6 +105,7 @@ class PackOp : public OpKernel {
  public:
   explicit PackOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, ReadCompactFormat(context, &format_));
+    OP_REQUIRES_OK(context, ReadPeriods(context, &periods_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -121,7 +137,7 @@ class PackOp : public OpKernel {
             [&](int64_t row, const RunTasks& run) {
               uint8_t* mine = to + row * capacity;
               const int64_t size =
-                  Pack(format_.codec, layout, rows[row], mine, run);
+                  Pack(format_.codec, layout, periods_, rows[row], mine, run);
               std::memset(mine + size, 0, capacity - size);
               words[row] = size / kWordBytes;
             });
@@ -129,6 +145,7 @@ class PackOp : public OpKernel {
 
  private:
   MessageFormat format_;
+  Periods periods_;
 };
 
 class UnpackOp : public OpKernel {

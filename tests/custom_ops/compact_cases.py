@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -20,12 +20,18 @@ from tests.custom_ops.native import (
     Library,
     RunTasks,
 )
+from tests.oracle_rans import KINDS, round_up
 
 Rng = np.random.Generator
 Targets = Callable[[], Iterator[Library]]
 
-SEGMENTS_OFFSET = 792  # of the headers of the segments
+SEGMENTS_OFFSET = 272  # of the headers of the segments
+WORDS, MIXED, FILLED, PERIOD = range(4)  # the fields of one
+# Of a bit to be 1, so that runs are of each kind.
+CHANCES = [0, 0.01, 0.08, 0.25, 0.5, 0.75, 0.92, 0.99, 1]
 
+# Without periods the packer is quick.
+either_periods = pytest.mark.parametrize("periods", [[], [3]], ids=["quick", "periods"])
 each_codec = pytest.mark.parametrize(
     "codec", COMPACTIBLE, ids=["fixed", "auto", "three_bit", "four_bit"]
 )
@@ -46,6 +52,37 @@ def codes_of(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:
     magnitudes = np.where(nonzero, np.minimum(rng.geometric(0.4, size), most), 0)
     signs = np.where(nonzero, rng.integers(0, 2, size), 0)
     return form.codes(magnitudes.astype(np.uint8), signs.astype(np.uint8))
+
+
+def codes_of_planes(rng: Rng, codec: AnyCodec, chances: Array) -> Array:
+    """Codes with such chances of a bit to be 1, [planes, size]. Each plane is as on the wire."""
+    form = oracle_compact.Format.of(codec)
+    bits = rng.random(chances.shape) < chances
+    nonzero, signs = bits[0], bits[0] & bits[1]
+    magnitudes = np.zeros(nonzero.size, np.uint8)
+    for plane, bit in enumerate(form.common, 2):
+        magnitudes |= bits[plane].astype(np.uint8) << bit
+    if form.has_rare_bits:
+        rare = (magnitudes == 0) | bits[-1]
+        magnitudes |= rare.astype(np.uint8) << form.rare
+    else:
+        magnitudes += 1
+    return form.codes(np.where(nonzero, magnitudes, 0).astype(np.uint8), signs.astype(np.uint8))
+
+
+def codes_by_column(rng: Rng, codec: AnyCodec, blocks: int, period: int) -> Array:
+    """Codes of a matrix whose rows have so many blocks: in a column they are alike."""
+    planes = oracle_compact.Format.of(codec).planes
+    of_rows = rng.choice(CHANCES, (planes, period, BLOCK_SIZE))
+    chances = of_rows[:, np.arange(blocks) % period].reshape(planes, -1)
+    return codes_of_planes(rng, codec, chances)
+
+
+def codes_by_half(rng: Rng, codec: AnyCodec, blocks: int) -> Array:
+    """Codes that are alike in half of a block, and not from one half to the next."""
+    planes = oracle_compact.Format.of(codec).planes
+    of_halves = rng.choice(CHANCES, (planes, 2 * blocks))
+    return codes_of_planes(rng, codec, of_halves.repeat(BLOCK_SIZE // 2, axis=1))
 
 
 def scales_of(rng: Rng, codec: AnyCodec, codes: Array) -> Array:
@@ -73,12 +110,18 @@ def blocks_of(message: Array) -> int:
     return int(message[8:16].view(np.int64)[0])
 
 
-def pack(library: Library, codec: AnyCodec, message: Array, run: RunTasks | None = None) -> Array:
+def pack(
+    library: Library,
+    codec: AnyCodec,
+    message: Array,
+    run: RunTasks | None = None,
+    periods: Sequence[int] = (),
+) -> Array:
     blocks = blocks_of(message)
     capacity = library.pack_capacity(codec, blocks)
     assert capacity >= message.size
     out, given_ = Guarded(capacity, np.uint8), message.copy()
-    size = library.pack(codec, blocks, given_, out.array, run)
+    size = library.pack(codec, blocks, given_, out.array, run, periods)
     assert_same_bits(given_, message)
     assert 0 < size <= message.size
     assert size % 16 == 0
@@ -96,23 +139,60 @@ def unpack(
     return out.check()
 
 
-def check_message(on_each_target: Targets, codec: AnyCodec, message: Array) -> Array:
+def check_message(
+    on_each_target: Targets, codec: AnyCodec, message: Array, periods: Sequence[int] = ()
+) -> Array:
     """Asks the oracle and all targets; returns the packed message."""
-    expected = oracle_compact.pack(int(codec), message)
+    expected = oracle_compact.pack(int(codec), message, periods)
     assert_same_bits(oracle_compact.unpack(int(codec), blocks_of(message), expected), message)
     for library in on_each_target():
-        assert_same_bits(pack(library, codec, message), expected)
+        assert_same_bits(pack(library, codec, message, periods=periods), expected)
         unpacked = unpack(library, codec, blocks_of(message), expected)
         assert unpacked is not None
         assert_same_bits(unpacked, message)
     return expected
 
 
+def assert_unpacked(
+    on_each_target: Targets, codec: AnyCodec, compact: Array, message: Array
+) -> None:
+    """Asserts that what another packer may have made of a message is unpacked."""
+    assert is_packed(compact)
+    assert_same_bits(oracle_compact.unpack(int(codec), blocks_of(message), compact), message)
+    for library in on_each_target():
+        unpacked = unpack(library, codec, blocks_of(message), compact)
+        assert unpacked is not None
+        assert_same_bits(unpacked, message)
+
+
 def segment_headers(compact: Array, segments: int) -> Array:
-    """[segments, 4]: words, nonzeros, rare, filled."""
+    """[segments, 4]: what each segment has of words, mixed bits, filled blocks, and its period."""
     end = SEGMENTS_OFFSET + 16 * segments
     headers: Array = compact[SEGMENTS_OFFSET:end].view(np.uint32).reshape(-1, 4)
     return headers
+
+
+def periods_of(compact: Array) -> list[int]:
+    """The period of each segment."""
+    segments = len(oracle_compact.segments_of(blocks_of(compact)))
+    periods: list[int] = segment_headers(compact, segments)[:, PERIOD].tolist()
+    return periods
+
+
+def counts_of_kinds(codec: AnyCodec, compact: Array) -> slice:
+    """Where the first segment, which is coded, has the counts of kinds."""
+    form = oracle_compact.Format.of(codec)
+    segments = len(oracle_compact.segments_of(blocks_of(compact)))
+    header = segment_headers(compact, segments)[0].tolist()
+    start = SEGMENTS_OFFSET + 16 * segments + round_up(2 * header[WORDS], 8)
+    start += round_up(header[FILLED], 8) if form.scaled else 0
+    return slice(start, start + KINDS * form.planes)
+
+
+def kind_counts(codec: AnyCodec, compact: Array) -> Array:
+    """[planes, KINDS]: the counts of kinds of the first segment, which is coded."""
+    counts: Array = compact[counts_of_kinds(codec, compact)].reshape(-1, KINDS)
+    return counts
 
 
 def is_packed(compact: Array) -> bool:

@@ -169,7 +169,8 @@ class Library:
         self._c.tf_gc_decode_counts.argtypes = [integer, pointer, integer, size, real, pointer]
         self._c.tf_gc_pack_capacity.argtypes = [integer, size]
         self._c.tf_gc_pack_capacity.restype = size
-        self._c.tf_gc_pack.argtypes = [integer, size, pointer, pointer, _RunTasks]
+        pack: list[Any] = [integer, size, pointer, integer, pointer, pointer, _RunTasks]
+        self._c.tf_gc_pack.argtypes = pack
         self._c.tf_gc_pack.restype = size
         self._c.tf_gc_unpack.argtypes = [integer, size, pointer, size, pointer, _RunTasks]
         self._c.tf_gc_block_bytes.argtypes = [integer, size]
@@ -327,10 +328,12 @@ class Library:
         message: Array,
         compact: Array,
         run: RunTasks | None = None,
+        periods: Sequence[int] = (),
     ) -> int:
-        """Packs with tasks that `run` runs. Returns the bytes, 0 as in `pack_capacity`."""
-        arguments = (_address(message), _address(compact), _callback(run))
-        return int(self._c.tf_gc_pack(codec, blocks, *arguments))
+        """Packs with tasks that `run` runs. Returns the bytes, 0 if it refuses to."""
+        of_periods = (ctypes.c_int32 * len(periods))(*periods)
+        arguments = (of_periods, len(periods), _address(message), _address(compact))
+        return int(self._c.tf_gc_pack(codec, blocks, *arguments, _callback(run)))
 
     def unpack(
         self,

@@ -8,19 +8,57 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import oracle_compact
-from tests.custom_ops.cases import assert_same_bits
+from tests.custom_ops import native
+from tests.custom_ops.cases import Array, assert_same_bits
 from tests.custom_ops.compact_cases import (
+    FILLED,
+    MIXED,
+    PERIOD,
     SEGMENTS_OFFSET,
+    WORDS,
     Targets,
+    codes_by_column,
+    codes_by_half,
+    codes_of,
+    codes_of_planes,
+    counts_of_kinds,
     each_codec,
+    either_periods,
     is_packed,
+    kind_counts,
+    message_of,
     pack,
+    periods_of,
     random_message,
+    scales_of,
     searched,
     segment_headers,
     unpack,
 )
-from tests.custom_ops.native import COMPACTIBLE, AnyCodec, Library
+from tests.custom_ops.native import BLOCK_SIZE, COMPACTIBLE, AnyCodec, Library
+from tests.oracle_rans import KINDS
+
+SEGMENT = oracle_compact.SEGMENT_BLOCKS
+
+
+def unpack_on_each(
+    on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array
+) -> Array | None:
+    """What all targets make of these bytes."""
+    first, *others = [unpack(library, codec, blocks, compact) for library in on_each_target()]
+    for other in others:
+        if first is None or other is None:
+            assert first is other
+        else:
+            assert_same_bits(other, first)
+    return first
+
+
+def assert_refused(on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array) -> None:
+    """Asserts that the oracle and all targets refuse these bytes."""
+    with pytest.raises(oracle_compact.BrokenError):
+        oracle_compact.unpack(int(codec), blocks, compact)
+    assert unpack_on_each(on_each_target, codec, blocks, compact) is None
 
 
 @each_codec
@@ -35,12 +73,13 @@ def test_zeros_may_follow_a_message(library: Library, codec: AnyCodec) -> None:
 
 
 @each_codec
+@either_periods
 @pytest.mark.parametrize("density", [0.1, 1.0])
 def test_a_message_that_was_cut_short_is_refused(
-    library: Library, codec: AnyCodec, density: float
+    library: Library, codec: AnyCodec, density: float, periods: list[int]
 ) -> None:
     message = random_message(np.random.default_rng(9), codec, 60, density)
-    compact = pack(library, codec, message)
+    compact = pack(library, codec, message, periods=periods)
     for size in range(compact.size):
         assert unpack(library, codec, 60, compact[:size]) is None
 
@@ -65,16 +104,162 @@ def test_a_packed_message_that_is_not_shorter_is_refused(library: Library, codec
         form = oracle_compact.Format.of(codec)
         head = message[:16].copy()
         head[:2] = np.array([oracle_compact.COMPACT_MAGIC], np.uint16).view(np.uint8)
-        tables = oracle_compact.Tables([16] * 256, [32] * 128, 77 if form.has_rare_bits else 0)
+        table = np.full(128, 32, np.uint16).view(np.uint8)
         # The segment as it is, which the format has, but not in a message that is not shorter.
         body = [
             np.zeros(16 if blocks else 0, np.uint8),
             message[16 : 16 + form.plain_bytes(blocks)],
         ]
-        parts = [head, np.frombuffer(tables.to_bytes(), np.uint8), *body, np.zeros(16, np.uint8)]
-        compact = np.concatenate(parts)
-        assert_same_bits(oracle_compact.unpack(int(codec), blocks, compact)[:16], message[:16])
+        compact = np.concatenate([head, table, *body, np.zeros(16, np.uint8)])
+        with pytest.raises(oracle_compact.BrokenError, match="not shorter"):
+            oracle_compact.unpack(int(codec), blocks, compact)
         assert unpack(library, codec, blocks, compact) is None
+
+
+def packed_columns(codec: AnyCodec, blocks: int = 150) -> tuple[Array, Array]:
+    """A message of one segment with a period, and its packed form."""
+    rng = np.random.default_rng(17)
+    codes = codes_by_column(rng, codec, blocks, 2)
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = oracle_compact.pack(int(codec), message, [2])
+    assert periods_of(compact) == [2]
+    return message, compact.copy()
+
+
+@each_codec
+def test_other_numbers_in_the_header_of_a_segment_are_refused(
+    on_each_target: Targets, codec: AnyCodec
+) -> None:
+    for period in (0, 2):
+        message, compact = packed_columns(codec)
+        compact = oracle_compact.pack(int(codec), message, [2] if period else []).copy()
+        header = segment_headers(compact, 1)[0]
+        words, mixed, filled, _ = header.tolist()
+        assert words > 64
+        assert mixed > 1
+        assert filled == 150
+        changes = {
+            WORDS: [0, 1, 63, 64, words - 1, words + 1, words + 4, 1 << 31, (1 << 32) - 1],
+            MIXED: [0, mixed - 1, mixed + 1, mixed + 2, 10241, 1 << 29, 1 << 31, (1 << 32) - 1],
+            FILLED: [0, 149, 151, 1024, 1 << 31, (1 << 32) - 1],
+            PERIOD: [1025, 1 << 16, 1 << 31, (1 << 32) - 1],
+        }
+        for field, values in changes.items():
+            for value in values:
+                changed = np.pad(compact, (0, 64))  # so that nothing is missing
+                segment_headers(changed, 1)[0, field] = value
+                assert_refused(on_each_target, codec, 150, changed)
+
+
+@each_codec
+def test_a_segment_that_is_not_coded_has_no_other_numbers(
+    on_each_target: Targets, codec: AnyCodec
+) -> None:
+    rng = np.random.default_rng(18)
+    codes = codes_of(rng, codec, SEGMENT + 20, 0.02)
+    codes[-native.code_bytes(codec) * 20 :] = rng.integers(0, 256, native.code_bytes(codec) * 20)
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = oracle_compact.pack(int(codec), message)
+    assert segment_headers(compact, 2)[1].tolist() == [0, 0, 0, 0]
+    assert unpack_on_each(on_each_target, codec, SEGMENT + 20, compact) is not None
+    for field in (MIXED, FILLED, PERIOD):
+        for value in (1, 20):
+            changed = compact.copy()
+            segment_headers(changed, 2)[1, field] = value
+            assert_refused(on_each_target, codec, SEGMENT + 20, changed)
+
+
+@each_codec
+def test_with_another_period_the_blocks_are_others(
+    on_each_target: Targets, codec: AnyCodec
+) -> None:
+    message, compact = packed_columns(codec)
+    for period in (1, 3, 149, 1024):
+        segment_headers(compact, 1)[0, PERIOD] = period
+        other = oracle_compact.unpack(int(codec), 150, compact)
+        assert (other != message).any()
+        result = unpack_on_each(on_each_target, codec, 150, compact)
+        assert result is not None
+        assert_same_bits(result, other)
+
+
+@each_codec
+def test_counts_matter_in_proportion(on_each_target: Targets, codec: AnyCodec) -> None:
+    rng = np.random.default_rng(19)
+    # All bits of a run are 0 or all are 1, of equally many runs.
+    planes = oracle_compact.Format.of(codec).planes
+    chances = np.ones((planes, 200))
+    chances[:2] = np.resize([0, 1], 200), np.resize([0, 0, 0, 1], 200)
+    codes = codes_of_planes(rng, codec, chances.repeat(BLOCK_SIZE // 2, axis=1))
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = oracle_compact.pack(int(codec), message, [3]).copy()
+    of_plane = kind_counts(codec, compact)[0]
+    assert of_plane.tolist() == [255, 255, 0, 0, 0, 0, 0, 0]
+    of_plane[:2] = 1
+    result = unpack_on_each(on_each_target, codec, 100, compact)
+    assert result is not None
+    assert_same_bits(result, message)
+    for other in ([2, 1, 0], [1, 2, 0], [1, 1, 1]):
+        of_plane[:3] = other
+        assert_refused(on_each_target, codec, 100, compact)
+
+
+@each_codec
+def test_rows_of_kinds_that_the_counts_do_not_ask_for_are_refused(
+    on_each_target: Targets, codec: AnyCodec
+) -> None:
+    """And those that are missing."""
+    rng = np.random.default_rng(20)
+    codes = codes_by_half(rng, codec, 100)
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = oracle_compact.pack(int(codec), message, [3]).copy()
+    for of_plane in kind_counts(codec, compact):
+        before = of_plane.copy()
+        assert np.count_nonzero(before) > 2
+        for kept in range(KINDS):
+            of_plane[:] = 0
+            of_plane[kept] = before[kept]
+            assert_refused(on_each_target, codec, 100, compact)
+        of_plane[:] = before
+
+    chances = np.ones((oracle_compact.Format.of(codec).planes, 100 * BLOCK_SIZE))
+    chances[0] = 0.2
+    codes = codes_of_planes(rng, codec, chances)
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    for periods, kind in (([], 6), ([3], 1)):
+        compact = oracle_compact.pack(int(codec), message, periods).copy()
+        of_plane = kind_counts(codec, compact)[1]
+        assert of_plane.tolist() == [255 if i == kind else 0 for i in range(KINDS)]
+        for other in set(range(KINDS)) - {kind}:
+            of_plane[other] = 1
+            assert_refused(on_each_target, codec, 100, compact)
+            of_plane[other] = 0
+
+
+@each_codec
+@pytest.mark.parametrize("periods", [[], [3]])
+def test_an_only_kind_that_does_not_fit_the_bits_is_refused(
+    on_each_target: Targets, codec: AnyCodec, periods: list[int]
+) -> None:
+    rng = np.random.default_rng(21)
+    chances = np.ones((oracle_compact.Format.of(codec).planes, 100 * BLOCK_SIZE))
+    chances[0] = 0.2
+    codes = codes_of_planes(rng, codec, chances)
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = oracle_compact.pack(int(codec), message, periods).copy()
+    of_signs = kind_counts(codec, compact)[1]
+    own = 1 if periods else 6
+    for kind in range(KINDS):
+        of_signs[:] = 0
+        of_signs[kind] = 1
+        if kind // 2 == own // 2:  # What is inverted fits as well.
+            expected = oracle_compact.unpack(int(codec), 100, compact)
+            assert (kind == own) == np.array_equal(expected, message)
+            result = unpack_on_each(on_each_target, codec, 100, compact)
+            assert result is not None
+            assert_same_bits(result, expected)
+        else:
+            assert_refused(on_each_target, codec, 100, compact)
 
 
 HOSTILE = [0, 1, 2, 63, 64, 0xFFFF, 1 << 31, 0xFFFFFFFF]
@@ -87,25 +272,38 @@ def test_changed_messages_are_refused_or_are_what_the_oracle_says(
     on_each_target: Targets, codec: AnyCodec, data: st.DataObject
 ) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    message = random_message(rng, codec, 40, data.draw(st.sampled_from([0.02, 0.2])))
-    compact = oracle_compact.pack(int(codec), message).copy()
-    if data.draw(st.booleans()):  # a field of the segment's header
+    kind = data.draw(st.sampled_from(["sparse", "dense", "columns"]))
+    blocks = 100 if kind == "columns" else 40
+    if kind == "columns":
+        codes = codes_by_column(rng, codec, blocks, 1)
+    else:
+        codes = codes_of(rng, codec, blocks, {"sparse": 0.02, "dense": 0.2}[kind])
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    periods = data.draw(st.sampled_from([[], [1]]))
+    compact = oracle_compact.pack(int(codec), message, periods).copy()
+    assert is_packed(compact)
+    what = data.draw(st.sampled_from(["header", "counts", "bits"]))
+    if what == "header":  # a field of the segment's header
         header = segment_headers(compact, 1)[0]
         field = data.draw(st.integers(0, 3))
         near = (int(header[field]) + data.draw(st.integers(-2, 2))) % (1 << 32)
         header[field] = data.draw(st.sampled_from([near, *HOSTILE]))
+    elif what == "counts":
+        counts = kind_counts(codec, compact)
+        of_plane = counts[data.draw(st.integers(0, len(counts) - 1))]
+        if data.draw(st.booleans()):  # all of one kind, or of several as before
+            of_plane[:] = 0
+        of_plane[data.draw(st.integers(0, KINDS - 1))] = data.draw(st.integers(0, 255))
     else:
-        parts = [(0, 16), (16, SEGMENTS_OFFSET), (SEGMENTS_OFFSET + 16, compact.size)]
-        start, end = data.draw(st.sampled_from(parts))
+        at = counts_of_kinds(codec, compact)
+        parts = [(0, 16), (16, SEGMENTS_OFFSET), (SEGMENTS_OFFSET + 16, at.start)]
+        start, end = data.draw(st.sampled_from([*parts, (at.start, compact.size)]))
         compact[data.draw(st.integers(start, end - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        expected = oracle_compact.unpack(int(codec), 40, compact)
+        expected = oracle_compact.unpack(int(codec), blocks, compact)
     except oracle_compact.BrokenError:
         expected = None
-    results = [unpack(library, codec, 40, compact) for library in on_each_target()]
-    for result in results:
-        # The library also refuses bits after the last one of a part.
-        assert (result is None) == (results[0] is None)
-        if result is not None:
-            assert expected is not None
-            assert_same_bits(result, expected)
+    result = unpack_on_each(on_each_target, codec, blocks, compact)
+    assert (result is None) == (expected is None)
+    if result is not None and expected is not None:
+        assert_same_bits(result, expected)

@@ -15,17 +15,31 @@ from tests.custom_ops.native import COMPACTIBLE, AnyCodec, num_blocks
 from tests.oracle_compact import SEGMENT_BLOCKS
 
 # Of one segment, and of two. The last block is partial.
-SIZES = {"one_segment": 70 * 128 - 51, "two_segments": (SEGMENT_BLOCKS + 20) * 128 - 51}
+SIZES = {
+    "one_segment": 70 * 128 - 51,
+    "two_segments": (SEGMENT_BLOCKS + 20) * 128 - 51,
+    "columns": 150 * 128 - 51,
+}
+PERIODS = {"one_segment": [], "two_segments": [], "columns": [2, 3]}
 THRESHOLD = 0.25
 
 
-def message_of(codec: AnyCodec, size: int) -> Array:
-    """A message of small gradients and some large ones. The last one of a second segment is NaN."""
-    rng = np.random.default_rng(CODECS.index(codec))
+def gradient_of(rng: np.random.Generator, name: str, size: int) -> Array:
+    """Small gradients and some large ones. The last one of a second segment is NaN."""
+    if name == "columns":  # of a matrix whose rows have 3 blocks
+        of_row = rng.laplace(size=384) * rng.laplace(size=384) ** 2
+        noise = 1 + 0.03 * rng.normal(size=size)
+        return (0.1 * np.resize(of_row, size) * noise).astype(np.float32)
     gradient = (0.1 * rng.laplace(size=size) * rng.laplace(size=size)).astype(np.float32)
     gradient[: -40 * 128] = 0  # for the size of the file
     if size > SEGMENT_BLOCKS * 128:
         gradient[-1] = np.nan
+    return gradient
+
+
+def message_of(codec: AnyCodec, name: str) -> Array:
+    size = SIZES[name]
+    gradient = gradient_of(np.random.default_rng(CODECS.index(codec)), name, size)
     encoded = oracle_encode(codec, gradient, np.zeros(size, np.float32), THRESHOLD)
     threshold = THRESHOLD if encoded.scales.size == 0 else 0.0
     return oracle_compact.make_message(
@@ -34,13 +48,14 @@ def message_of(codec: AnyCodec, size: int) -> Array:
 
 
 def arrays() -> dict[str, Array]:
-    """Messages of each codec, and their packed form."""
+    """Messages of each codec, the periods that they are packed with, and their packed form."""
     result: dict[str, Array] = {}
     for codec in COMPACTIBLE:
-        for name, size in SIZES.items():
-            message = message_of(codec, size)
-            result[f"{int(codec)}/{name}/message"] = message
-            result[f"{int(codec)}/{name}/compact"] = oracle_compact.pack(int(codec), message)
+        for name, periods in PERIODS.items():
+            message = message_of(codec, name)
+            compact = oracle_compact.pack(int(codec), message, periods)
+            parts = {"message": message, "periods": np.array(periods, np.int32), "compact": compact}
+            result.update({f"{int(codec)}/{name}/{part}": array for part, array in parts.items()})
     return result
 
 

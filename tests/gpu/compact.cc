@@ -5,144 +5,22 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/cuda/codec.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "tests/gpu/buckets.h"
+#include "tests/gpu/compact_cases.h"
 #include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"
 
 namespace tf_gc {
 namespace gpu {
 namespace {
-
-const std::vector<Codec> kCodecs = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
-                                    Codec::kThreeBit, Codec::kFourBit};
-
-struct Case {
-  Format format;
-  int64_t blocks;
-  double density;  // of codes that are not zero
-
-  MessageLayout Layout() const { return format.Layout(blocks); }
-  std::string Name(const std::string& what) const {
-    return what + ": codec " + std::to_string(static_cast<int>(format.codec)) +
-           ", " + std::to_string(blocks) + " blocks, density " +
-           std::to_string(density);
-  }
-};
-
-// Makes an element's code, which is 0, `code`.
-void SetCode(Codec codec, int64_t element, int code, uint8_t* codes) {
-  const int64_t byte = element / 8;
-  if (!InPlanes(CodeBits(codec))) {
-    codes[element / 4] |= static_cast<uint8_t>(code << (3 - element % 4) * 2);
-    return;
-  }
-  for (int plane = 0; plane < CodeBits(codec); ++plane) {
-    const int bit = code >> plane & 1;
-    codes[plane * kPlaneBytes + byte] |=
-        static_cast<uint8_t>(bit << element % 8);
-  }
-}
-
-// A message whose low levels are the most frequent ones, and whose scales are
-// alike. Every fifth block or so is empty.
-Bytes MessageOf(Random& random, const Case& which) {
-  const Codec codec = which.format.codec;
-  const MessageLayout layout = which.Layout();
-  Bytes message = Frames(which.format, which.blocks, 1);
-  std::bernoulli_distribution nonzero(which.density);
-  const int sign = 1 << MagnitudeBits(codec);
-  for (int64_t block = 0; block < which.blocks; ++block) {
-    if (Below(random, 5) == 0) continue;
-    uint8_t* const codes = layout.Codes(message.data(), block);
-    for (int64_t i = 0; i < kBlockSize; ++i) {
-      if (!nonzero(random)) continue;
-      const int minus = static_cast<int>(Below(random, 2));
-      const int magnitude =
-          static_cast<int>(1 + Below(random, Below(random, sign - 1) + 1));
-      SetCode(codec, i,
-              InPlanes(CodeBits(codec)) ? magnitude + minus * sign
-                                        : (minus != 0 ? kCodeMinus : kCodePlus),
-              codes);
-    }
-    if (!HasScales(codec)) continue;
-    *layout.Scales(message.data(), block) =
-        static_cast<uint16_t>(0x3c00 + Below(random, 0x200));
-  }
-  return message;
-}
-
-void RunTasksInTurn(int64_t tasks, const std::function<void(int64_t)>& task) {
-  for (int64_t i = 0; i < tasks; ++i) task(i);
-}
-
-[[noreturn]] void Fail(const Case& which, const char* what) {
-  std::fprintf(stderr, "%s\n", which.Name(what).c_str());
-  std::exit(1);
-}
-
-Bytes PackOnCpu(const Case& which, const Bytes& message) {
-  const MessageLayout layout = which.Layout();
-  const Codec codec = which.format.codec;
-  Bytes compact(PackCapacity(codec, layout));
-  compact.resize(
-      Pack(codec, layout, message.data(), compact.data(), RunTasksInTurn));
-  return compact;
-}
-
-bool UnpackOnCpu(const Case& which, const Bytes& compact, Bytes* message) {
-  const MessageLayout layout = which.Layout();
-  message->assign(layout.size, 0);
-  // The CPU, too, wants an alignment that an empty vector may not have.
-  alignas(16) static uint8_t nothing[16];
-  return Unpack(
-      which.format.codec, layout, compact.empty() ? nothing : compact.data(),
-      static_cast<int64_t>(compact.size()), message->data(), RunTasksInTurn);
-}
-
-Bytes UnpackOnGpu(const Case& which, const Bytes& compact) {
-  const Codec codec = which.format.codec;
-  const TightBytes input(compact);
-  const Array<uint8_t> message(which.Layout().size);
-  const Array<uint8_t> space(UnpackSpace(codec, which.blocks));
-  Check(Unpack(codec, which.blocks, input.data(),
-               static_cast<int64_t>(compact.size()), message.data(),
-               space.data(), nullptr),
-        "Unpack");
-  ExpectSame(input.Read(), compact, which.Name("unpack's input"));
-  space.Read();
-  return message.Read();
-}
-
-// Packs the message, unpacks it and returns it packed.
-Bytes ExpectPacked(const Case& which, const Bytes& message,
-                   const std::string& what) {
-  const std::string name = which.Name(what);
-  const Codec codec = which.format.codec;
-  const Bytes expected = PackOnCpu(which, message);
-  const TightBytes input(message);
-  const Array<uint8_t> output(message.size());
-  const Array<int64_t> bytes(1);
-  const Array<uint8_t> space(PackSpace(codec, which.blocks));
-  Check(Pack(codec, which.blocks, input.data(), output.data(), bytes.data(),
-             space.data(), nullptr),
-        "Pack");
-  ExpectSame(bytes.Read(), {static_cast<int64_t>(expected.size())}, name);
-  ExpectSame(output.Read(), expected, name);
-  ExpectSame(input.Read(), message, name);
-  space.Read();
-  Bytes longer = expected;
-  longer.insert(longer.end(), 48, 0xcd);
-  ExpectSame(UnpackOnGpu(which, expected), message, name + ", unpacked");
-  ExpectSame(UnpackOnGpu(which, longer), message, name + ", unpacked longer");
-  return expected;
-}
 
 void TestPack(bool large) {
   Random random(11);
@@ -167,31 +45,117 @@ void TestPack(bool large) {
   }
 }
 
-// What decoding gives after a message was unpacked whose bytes are broken.
-void ExpectNotFinite(const Case& which, const Bytes& message) {
-  const Tensors<float> not_numbers = {
-      std::vector<float>(which.blocks * kBlockSize, BitCast<float>(kNaNBits))};
-  const DeviceRows rows({message}, 1);
-  const Outputs<float> outputs(not_numbers, 0);
-  Check(DecodeSum(which.format.codec, DType::kFloat, rows.table.data(), 1,
-                  outputs.table.data(), 1, which.format.threshold, nullptr),
-        "DecodeSum");
-  outputs.Expect(not_numbers, which.Name("decode of broken bytes"));
+// The period of a packed message's first segment.
+uint32_t PeriodOf(const Bytes& compact) {
+  return reinterpret_cast<const SegmentHeader*>(&compact[kSegmentsOffset])
+      ->period;
 }
 
-// The GPU makes of the bytes what the CPU does. Returns whether they are whole.
-bool ExpectAsOnCpu(const Case& which, const Bytes& compact,
-                   const std::string& what) {
-  Bytes expected;
-  const bool whole = UnpackOnCpu(which, compact, &expected);
-  const Bytes message = UnpackOnGpu(which, compact);
-  if (whole) {
-    ExpectSame(message, expected, which.Name(what));
-  } else {
-    ExpectSame(Bytes(message.begin(), message.begin() + sizeof(MessageHeader)),
-               Bytes(sizeof(MessageHeader)), which.Name(what));
+// The only kind of a plane's runs in a packed message of one segment.
+int OnlyKindOf(const Case& which, const Bytes& compact, int plane) {
+  const auto* header =
+      reinterpret_cast<const SegmentHeader*>(&compact[kSegmentsOffset]);
+  const SegmentLayout layout =
+      LayoutOf(which.format.codec, which.blocks, *header);
+  return OnlyKind(&compact[SegmentsStart(which.blocks) + layout.counts_offset +
+                           plane * kKinds]);
+}
+
+// The only kind of a plane where so many codes of each run are not zero, and
+// all bits of these are 1.
+int ExpectedKind(const Case& which, int nonzeros, int plane) {
+  const int run = static_cast<int>(kRun);
+  if (plane == 0) return KindOf(nonzeros, run);
+  const int of_all = KindOfAll(which.format.codec, plane, which.periods);
+  if (of_all < kKinds) return of_all;
+  return KindOf(nonzeros, nonzeros);
+}
+
+// Planes whose runs are all of one kind.
+void TestOneKind() {
+  const int run = static_cast<int>(kRun);
+  for (Codec codec : kCodecs) {
+    for (const Periods& periods : {Periods{}, Periods{1, {1}}}) {
+      const Case which = {FormatOf(codec), 200, 1, 0, periods};
+      const MessageLayout layout = which.Layout();
+      const int ones = (1 << CodeBits(codec)) - 1;
+      // Packs a message that has a code where `is_nonzero` says so.
+      const auto pack = [&](int code, auto is_nonzero) {
+        Bytes message = Frames(which.format, which.blocks, 1);
+        for (int block = 0; block < which.blocks; ++block) {
+          if (HasScales(codec)) *layout.Scales(message.data(), block) = 0x3c00;
+          for (int i = 0; i < kBlockSize; ++i) {
+            if (!is_nonzero(block, i)) continue;
+            SetCode(codec, i, code, layout.Codes(message.data(), block));
+          }
+        }
+        return ExpectPacked(which, message, "one kind");
+      };
+      for (int nonzeros : {0, 4, 16, 32, 48, 60, run}) {
+        const Bytes compact = pack(ones, [=](int block, int i) {
+          return (block + i) % run < nonzeros;
+        });
+        // Without periods, rare bits that are all 1 take more bits than they
+        // are.
+        const auto* header =
+            reinterpret_cast<const MessageHeader*>(compact.data());
+        if (header->magic != kCompactMagic) {
+          if (periods.count != 0 || !HasRareBits(codec)) Fail(which, "longer");
+          continue;
+        }
+        for (int plane = 0; plane < NumPlanes(codec); ++plane) {
+          if (OnlyKindOf(which, compact, plane) !=
+              ExpectedKind(which, nonzeros, plane)) {
+            Fail(which, "another kind");
+          }
+        }
+      }
+      // Columns, a third of which has codes. No sign is 1.
+      const int sign =
+          InPlanes(CodeBits(codec)) ? 1 << MagnitudeBits(codec) : 1;
+      const Bytes compact =
+          pack(ones - sign, [](int, int i) { return i % 3 == 0; });
+      const bool chosen = PeriodOf(compact) != 0;
+      if (chosen != (periods.count != 0)) Fail(which, "another period");
+      if (chosen && (OnlyKindOf(which, compact, 0) != kKinds ||
+                     OnlyKindOf(which, compact, 1) != 2 * kEqual)) {
+        Fail(which, "other kinds");
+      }
+    }
   }
-  return whole;
+}
+
+// Messages of matrices, packed with the period of their rows and with others.
+void TestColumns(bool large) {
+  Random random(14);
+  const std::vector<Periods> all = {
+      {1, {1}}, {1, {3}}, {1, {16}}, {1, {64}}, {4, {1, 3, 16, 64}}};
+  std::vector<int64_t> sizes = {1, 63, 64, 65, 200};
+  if (large) sizes.push_back(100'003);
+  for (Codec codec : kCodecs) {
+    const Format format = FormatOf(codec);
+    for (const Periods& periods : all) {
+      const int columns = periods.values[periods.count / 2];
+      for (int64_t blocks : sizes) {
+        const Case which = {format, blocks, 0.9, columns, periods};
+        ExpectPacked(which, MessageOf(random, which), "columns");
+      }
+    }
+    // Several segments, the last one without tiles. Of equals the first period
+    // is taken, and none is if there are no columns.
+    const int64_t many = 2 * kSegmentBlocks + 50;
+    const Case which = {format, many, 0.9, 3, {4, {5, 3, 7, 1024}}};
+    const Bytes compact =
+        ExpectPacked(which, MessageOf(random, which), "columns");
+    if (PeriodOf(compact) != 3) Fail(which, "another period");
+    Case other = {format, 500, 0.9, 1, {4, {512, 1000, 1024, 500}}};
+    const Bytes message = MessageOf(random, other);
+    if (PeriodOf(ExpectPacked(other, message, "columns")) != 512) {
+      Fail(other, "another period");
+    }
+    other = {format, 500, 0.1, 0, {1, {128}}};
+    ExpectPacked(other, MessageOf(random, other), "no columns");
+  }
 }
 
 // Segments that are not coded, each for another reason, between those that are.
@@ -270,9 +234,13 @@ void TestFullWords() {
 void TestBroken(bool large) {
   Random random(13);
   for (Codec codec : kCodecs) {
-    for (int64_t blocks : {int64_t{60}, kSegmentBlocks + 5}) {
+    const Format format = FormatOf(codec);
+    const Case cases[] = {{format, 60, 0.1},
+                          {format, 130, 0.8, 3, {1, {3}}},
+                          {format, kSegmentBlocks + 5, 0.1}};
+    for (const Case& which : cases) {
+      const int64_t blocks = which.blocks;
       const bool small = blocks < kSegmentBlocks;
-      const Case which = {FormatOf(codec), blocks, 0.1};
       const Bytes message = MessageOf(random, which);
       const Bytes compact = PackOnCpu(which, message);
       const auto changed = [&](int64_t byte, uint8_t bits) {
@@ -283,29 +251,40 @@ void TestBroken(bool large) {
       };
       const int64_t segments = SegmentsStart(blocks);
       if (small) {
-        for (int64_t i = 0; i < kMapTableOffset; ++i) changed(i, 1);
+        for (int64_t i = 0; i < kScaleTableOffset; ++i) changed(i, 1);
         for (int64_t i = kSegmentsOffset; i < segments; ++i) {
           changed(i, 1);
           changed(i, 0x80);
         }
-        for (int64_t offset : {kMapTableOffset, kScaleTableOffset}) {
-          // Still the sum of frequencies, but one of them is 0.
-          Bytes bytes = compact;
-          uint16_t two[2];
-          std::memcpy(two, bytes.data() + offset, sizeof(two));
-          two[0] = static_cast<uint16_t>(two[0] + two[1]);
-          two[1] = 0;
-          std::memcpy(bytes.data() + offset, two, sizeof(two));
-          ExpectAsOnCpu(which, bytes, "a frequency of 0");
-          changed(offset, 1);
-          changed(offset + 7, 1);
-        }
-        // Words that are left over.
+        // Still the sum of frequencies, but one of them is 0.
         Bytes bytes = compact;
-        bytes.insert(bytes.begin() + segments, 16, 0);
-        reinterpret_cast<SegmentHeader*>(&bytes[kSegmentsOffset])->words += 8;
-        if (ExpectAsOnCpu(which, bytes, "words left over")) {
-          Fail(which, "whole");
+        uint16_t two[2];
+        std::memcpy(two, &bytes[kScaleTableOffset], sizeof(two));
+        two[0] = static_cast<uint16_t>(two[0] + two[1]);
+        two[1] = 0;
+        std::memcpy(&bytes[kScaleTableOffset], two, sizeof(two));
+        ExpectAsOnCpu(which, bytes, "a frequency of 0");
+        changed(kScaleTableOffset, 1);
+        changed(kScaleTableOffset + 7, 1);
+        const auto* header =
+            reinterpret_cast<const SegmentHeader*>(&compact[kSegmentsOffset]);
+        const SegmentLayout layout = LayoutOf(codec, blocks, *header);
+        for (int64_t i = layout.counts_offset; i < layout.mixed_offset; ++i) {
+          changed(segments + i, 1);
+          // A kind that there is not, and none instead of one that there is.
+          changed(segments + i, std::max<uint8_t>(compact[segments + i], 2));
+        }
+        // Words that are left over, and mixed bits.
+        const int64_t end = segments + SegmentBytes(codec, blocks, *header);
+        for (const bool words : {true, false}) {
+          bytes = compact;
+          bytes.insert(bytes.begin() + (words ? segments : end), 16, 0);
+          auto* longer =
+              reinterpret_cast<SegmentHeader*>(&bytes[kSegmentsOffset]);
+          (words ? longer->words : longer->mixed) += words ? 8 : 2;
+          if (ExpectAsOnCpu(which, bytes, "some are left over")) {
+            Fail(which, "whole");
+          }
         }
       }
       int broken = 0;
@@ -339,6 +318,7 @@ void TestRefused() {
   const Array<uint8_t> memory(4096);
   uint8_t* const at = memory.data();
   const Array<int64_t> bytes(1);
+  const Periods none = {};
   const auto expect = [](int error, int expected, const char* what) {
     if (error == expected) return;
     std::fprintf(stderr, "%s: error %d\n", what, error);
@@ -346,21 +326,27 @@ void TestRefused() {
   };
   for (int number : {0, 3, 6, 7, 10, 255}) {
     const auto codec = static_cast<Codec>(number);
-    expect(Pack(codec, 1, at, at, bytes.data(), at, nullptr),
+    expect(Pack(codec, 1, none, at, at, bytes.data(), at, nullptr),
            cudaErrorInvalidValue, "Pack of another codec");
     expect(Unpack(codec, 1, at, 64, at, at, nullptr), cudaErrorInvalidValue,
            "Unpack of another codec");
   }
   constexpr Codec kCodec = Codec::kTwoBitAuto;
   for (int64_t blocks : {int64_t{-1}, int64_t{1} << 30}) {
-    expect(Pack(kCodec, blocks, at, at, bytes.data(), at, nullptr),
+    expect(Pack(kCodec, blocks, none, at, at, bytes.data(), at, nullptr),
            cudaErrorInvalidValue, "Pack of too many blocks");
     expect(Unpack(kCodec, blocks, at, 64, at, at, nullptr),
            cudaErrorInvalidValue, "Unpack of too many blocks");
   }
+  for (const Periods& periods :
+       {Periods{-1, {}}, Periods{5, {1, 1, 1, 1}}, Periods{1, {0}},
+        Periods{2, {1, 1025}}, Periods{1, {-3}}}) {
+    expect(Pack(kCodec, 1, periods, at, at, bytes.data(), at, nullptr),
+           cudaErrorInvalidValue, "Pack with periods that there are not");
+  }
   expect(Unpack(kCodec, 1, at, -16, at, at, nullptr), cudaErrorInvalidValue,
          "Unpack of a negative size");
-  expect(Pack(kCodec, 1, at + 8, at, bytes.data(), at, nullptr),
+  expect(Pack(kCodec, 1, none, at + 8, at, bytes.data(), at, nullptr),
          cudaErrorMisalignedAddress, "Pack of a misaligned message");
   expect(Unpack(kCodec, 1, at + 8, 64, at, at, nullptr),
          cudaErrorMisalignedAddress, "Unpack of misaligned bytes");
@@ -371,6 +357,8 @@ void TestRefused() {
 void TestCompact(bool large) {
   TestRefused();
   TestPack(large);
+  TestOneKind();
+  TestColumns(large);
   TestPlainSegments();
   TestFullWords();
   TestBroken(large);

@@ -49,8 +49,9 @@ void TestGraph() {
   Check(Encode(format.codec, DType::kFloat, inputs.table.data(), count, 1, -1,
                0.0f, message.data(), stream),
         "Encode");
-  Check(Pack(format.codec, blocks, message.data(), compact.data(), bytes.data(),
-             pack_space.data(), stream),
+  const Periods periods = {2, {1, 4}};
+  Check(Pack(format.codec, blocks, periods, message.data(), compact.data(),
+             bytes.data(), pack_space.data(), stream),
         "Pack");
   Check(Unpack(format.codec, blocks, compact.data(),
                static_cast<int64_t>(second.size()), unpacked.data(),

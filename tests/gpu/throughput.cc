@@ -65,7 +65,8 @@ double Time(const std::function<void()>& call) {
   return times[kRounds / 2];
 }
 
-const char* NameOf(Codec codec) {
+// With "fixed" or "auto", unlike NameOf().
+const char* LabelOf(Codec codec) {
   switch (codec) {
     case Codec::kTwoBitFixed:
       return "two_bit_fixed";
@@ -129,7 +130,7 @@ class Report {
                  "%s\n    {\"op\": \"%s\", \"codec\": \"%s\", \"dtype\": "
                  "\"%s\", \"replicas\": %lld, \"gb_per_s\": %.1f, "
                  "\"of_copy\": %.3f}",
-                 calls_++ == 0 ? "" : ",", op, NameOf(codec), dtype,
+                 calls_++ == 0 ? "" : ",", op, LabelOf(codec), dtype,
                  static_cast<long long>(replicas), rate / 1e9, rate / copied_);
     std::fflush(file_);
   }
@@ -226,7 +227,7 @@ void MeasureCompact(Report* report) {
                  message.data(), nullptr),
           "Encode");
     const auto pack = [&] {
-      Check(Pack(codec, blocks, message.data(), compact.data(),
+      Check(Pack(codec, blocks, Periods{}, message.data(), compact.data(),
                  reinterpret_cast<int64_t*>(length.data()), pack_space.data(),
                  nullptr),
             "Pack");

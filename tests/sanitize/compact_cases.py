@@ -36,15 +36,21 @@ def pack_case(family: Family, rng: Rng) -> Case:
     _, blocks = bucket_of(rng)
     message = family.format()
     blocks = min(blocks * int(rng.choice([1, 50])), 3000)  # of up to three segments
-    rows = [message.row(blocks, rng)] * rng.integers(1, 4)
+    rows = [message.row(blocks, rng) for _ in range(rng.integers(1, 4))]
     if rng.integers(2):  # which gets smaller
         rows = [np.where(np.arange(row.size) % 5 < 3, row, 0) for row in rows]
         for row in rows:
             row.view(np.uint8)[: HEADER.size] = message.row(blocks, rng).view(np.uint8)[
                 : HEADER.size
             ]
+    row_blocks = int(rng.integers(1, 20))
+    if rng.integers(2):  # of a matrix whose rows are alike
+        for row in rows:
+            codes, _ = message.parts(row, blocks)
+            codes[:] = np.resize(codes[: 16 * message.bits * row_blocks], codes.size)
     messages = change_messages([np.stack(rows)], rng)[0]
-    attributes, wrong = hostile(family.attributes(), rng)
+    periods = [row_blocks, *rng.integers(1, 1025, 3).tolist()][: rng.integers(5)]
+    attributes, wrong = hostile({**family.attributes(), "periods": periods}, rng)
     if family.name == "one_bit":
         wrong.append("no compact form")
     words = messages.shape[1] if len(messages.shape) == 2 else -1

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -51,6 +52,10 @@ int64_t BlocksOf(Input* input) {
       return kSegmentBlocks - 2 + input->Below(5);
     case 2:
       return kSegmentBlocks + input->Below(2 * kSegmentBlocks);
+    case 3:
+    case 4:
+    case 5:
+      return kRun + input->Below(4 * kRun);
     default:
       return 16 + input->Below(50);
   }
@@ -72,11 +77,12 @@ void Set(uint8_t* codes, int64_t bit, uint64_t value) {
 }
 
 // Codes of a block, half a block after the other, each as dense as its kind.
-void FillCodes(Codec codec, Input* input, uint8_t* codes) {
+// The signs are random, or are all as `sign_kind` says.
+void FillCodes(Codec codec, int64_t sign_kind, Input* input, uint8_t* codes) {
   const int planes = MagnitudeBits(codec);
   for (int half = 0; half < 2; ++half) {
     const uint64_t nonzero = NonzerosOf(input, input->Below(8));
-    const uint64_t sign = nonzero & input->Value<uint64_t>();
+    const uint64_t sign = nonzero & NonzerosOf(input, sign_kind);
     const uint64_t common[2] = {NonzerosOf(input, input->Below(4)),
                                 NonzerosOf(input, input->Below(4))};
     const uint64_t rare = input->Value<uint64_t>();
@@ -100,17 +106,36 @@ void FillCodes(Codec codec, Input* input, uint8_t* codes) {
   }
 }
 
+// `row_blocks` is often one of them if it is not 0.
+Periods PeriodsOf(int64_t row_blocks, Input* input) {
+  Periods periods = {static_cast<int>(input->Below(kMostPeriods + 1)), {}};
+  for (int i = 0; i < periods.count; ++i) {
+    const int64_t any = 1 + input->Below(input->Coin() ? 20 : kSegmentBlocks);
+    periods.values[i] = static_cast<int32_t>(
+        row_blocks > 0 && input->Coin() ? row_blocks : any);
+  }
+  return periods;
+}
+
+// Most blocks are like the one `row_blocks` before if that is not 0.
 Array<uint8_t> MessageOf(Codec codec, const MessageLayout& layout,
-                         Input* input) {
+                         int64_t row_blocks, Input* input) {
   Array<uint8_t> message(layout.size);
   const MessageHeader header =
       HeaderOf(codec, layout.blocks, input->Value<float>());
   memset(message.data(), 0, message.size());
   memcpy(message.data(), &header, sizeof header);
+  const int64_t sign_kind = input->Below(4);
   const int64_t used = input->Coin() ? layout.blocks  // the others are zeros
                                      : input->Below(layout.blocks + 1);
   for (int64_t i = 0; i < used; ++i) {
-    FillCodes(codec, input, layout.Codes(message.data(), i));
+    uint8_t* const codes = layout.Codes(message.data(), i);
+    if (row_blocks > 0 && i >= row_blocks && input->Below(16) > 0) {
+      memcpy(codes, layout.Codes(message.data(), i - row_blocks),
+             static_cast<size_t>(layout.code_bytes));
+    } else {
+      FillCodes(codec, sign_kind, input, codes);
+    }
   }
   if (HasScales(codec)) {
     const uint16_t mask = input->Coin() ? 0x01ff : 0x7fff;
@@ -137,10 +162,11 @@ Array<uint8_t> MessageOf(Codec codec, const MessageLayout& layout,
   return message;
 }
 
-Bytes Packed(Codec codec, const MessageLayout& layout,
+Bytes Packed(Codec codec, const MessageLayout& layout, const Periods& periods,
              const Array<uint8_t>& message, const RunTasks& run) {
   const Array<uint8_t> compact(PackCapacity(codec, layout));
-  const int64_t size = Pack(codec, layout, message.data(), compact.data(), run);
+  const int64_t size =
+      Pack(codec, layout, periods, message.data(), compact.data(), run);
   CHECK(0 < size && size <= layout.size && size % kMessageAlignment == 0);
   return Bytes(compact.data(), compact.data() + size);
 }
@@ -162,36 +188,42 @@ SegmentHeader* HeadersOf(Bytes* compact) {
 
 void ChangeField(int64_t segments, Input* input, Bytes* compact) {
   SegmentHeader& header = HeadersOf(compact)[input->Below(segments)];
-  uint32_t* const fields[] = {&header.words, &header.nonzeros, &header.rare,
-                              &header.filled};
+  uint32_t* const fields[] = {&header.words, &header.mixed, &header.filled,
+                              &header.period};
   uint32_t& field = *input->OneOf(fields);
   field = input->Coin() ? field + static_cast<uint32_t>(input->Below(9)) - 4
                         : static_cast<uint32_t>(input->Hostile());
 }
 
-// Puts other frequencies into a table, with the right sum at times.
+// Puts other frequencies into the table, with the right sum at times.
 void ChangeTable(Input* input, Bytes* compact) {
-  const bool maps = input->Coin();
-  const int64_t symbols = maps ? kMapSymbols : kScaleSymbols;
-  uint16_t* const table = reinterpret_cast<uint16_t*>(
-      compact->data() + (maps ? kMapTableOffset : kScaleTableOffset));
+  uint16_t* const table =
+      reinterpret_cast<uint16_t*>(compact->data() + kScaleTableOffset);
   const uint16_t moved = input->Value<uint16_t>() % kFrequencySum;
-  table[input->Below(symbols)] += moved;
-  if (input->Coin()) table[input->Below(symbols)] -= moved;
+  table[input->Below(kScaleSymbols)] += moved;
+  if (input->Coin()) table[input->Below(kScaleSymbols)] -= moved;
 }
 
-// Turns the bytes of all planes of a segment around. As many rare bits are sent
-// as before, so that nothing is wrong with it, but that bits follow the last
-// one.
-void ReversePlanes(Codec codec, const MessageLayout& layout, Bytes* compact) {
+// Changes the counts of a plane's kinds in the first segment, often to those of
+// one kind or of none, or the last ones of its mixed bits. Often no more is
+// wrong with these than that bits follow the last one.
+void ChangeSegment(Codec codec, const MessageLayout& layout, Input* input,
+                   Bytes* compact) {
   const SegmentHeader& header = *HeadersOf(compact);
-  if (layout.blocks > kSegmentBlocks || header.words == 0) return;
-  const SegmentLayout parts = LayoutOf(codec, layout.blocks, header);
-  const int64_t bits = BytesOfBits(header.nonzeros);
-  uint8_t* plane =
-      compact->data() + SegmentsStart(layout.blocks) + parts.planes_offset;
-  for (int i = 0; i + 1 < MagnitudeBits(codec); ++i, plane += bits) {
-    std::reverse(plane, plane + bits);
+  if (header.words == 0) return;
+  const SegmentLayout parts =
+      LayoutOf(codec, BlocksInSegment(layout.blocks, 0), header);
+  uint8_t* const segment = compact->data() + SegmentsStart(layout.blocks);
+  if (header.mixed == 0 || input->Coin()) {
+    uint8_t* const counts =
+        segment + parts.counts_offset + input->Below(NumPlanes(codec)) * kKinds;
+    if (input->Coin()) std::fill_n(counts, kKinds, uint8_t{0});
+    counts[input->Below(kKinds)] = input->Value<uint8_t>();
+    return;
+  }
+  const int64_t changed = 1 + input->Below(std::min<int64_t>(header.mixed, 4));
+  for (int64_t i = 8 * changed; i > 0; --i) {
+    if (input->Coin()) segment[parts.size - i] ^= 1 << input->Below(8);
   }
 }
 
@@ -221,7 +253,7 @@ void Change(Codec codec, const MessageLayout& layout, Input* input,
       break;
     case 4:
     case 5:
-      ReversePlanes(codec, layout, compact);
+      ChangeSegment(codec, layout, input, compact);
       break;
     default:
       ChangeField(NumSegments(layout.blocks), input, compact);
@@ -236,10 +268,12 @@ void FuzzCompact(Input* input) {
   const int64_t blocks = BlocksOf(input);
   const RunTasks& run = runs[input->Below(blocks > kSegmentBlocks ? 3 : 2)];
   const MessageLayout layout = LayoutOf(codec, blocks);
-  const Array<uint8_t> message = MessageOf(codec, layout, input);
+  const int64_t row_blocks = input->Below(input->Coin() ? 4 : 20);
+  const Array<uint8_t> message = MessageOf(codec, layout, row_blocks, input);
+  const Periods periods = PeriodsOf(row_blocks, input);
   Bytes compact;
   SameForAllTargets([&] {
-    compact = Packed(codec, layout, message, run);
+    compact = Packed(codec, layout, periods, message, run);
     CHECK(Unpacked(codec, layout, compact, run) == message.Bytes());
     return compact;
   });
@@ -248,20 +282,16 @@ void FuzzCompact(Input* input) {
     Change(codec, layout, input, &changed);
     SameForAllTargets([&] { return Unpacked(codec, layout, changed, run); });
   }
-  // A header with any bytes behind it, or with tables and then any bytes.
+  // A header with any bytes behind it, or with a table and then any bytes.
   MessageHeader header = HeaderOf(codec, layout.blocks, 0);
   header.magic = kCompactMagic;
   Bytes bytes(static_cast<size_t>(1 + input->Below(4000)));
   input->Fill(bytes.data(), bytes.size());
   memcpy(bytes.data(), &header, std::min(bytes.size(), sizeof header));
   if (bytes.size() >= static_cast<size_t>(kSegmentsOffset) && input->Coin()) {
-    uint16_t table[kMapSymbols + kScaleSymbols];
-    std::fill_n(table, kMapSymbols, kFrequencySum / kMapSymbols);
-    std::fill_n(table + kMapSymbols, kScaleSymbols,
-                kFrequencySum / kScaleSymbols);
-    memcpy(bytes.data() + kMapTableOffset, table, sizeof table);
-    const uint64_t chance = HasRareBits(codec) ? 1 + input->Below(255) : 0;
-    memcpy(bytes.data() + kChanceOffset, &chance, sizeof chance);
+    uint16_t table[kScaleSymbols];
+    std::fill_n(table, kScaleSymbols, kFrequencySum / kScaleSymbols);
+    memcpy(bytes.data() + kScaleTableOffset, table, sizeof table);
   }
   SameForAllTargets([&] { return Unpacked(codec, layout, bytes, run); });
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
+#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/compact_wire.h"
@@ -218,7 +219,7 @@ void CheckThreads(Codec codec) {
 }
 
 // Packs and unpacks a message of several segments, one of them not coded. Every
-// fifth block is empty.
+// fifth block is empty. The next segments have a period.
 Bytes PackAndUnpack(Codec codec, int threads) {
   constexpr int64_t kBlocks = 4 * kSegmentBlocks + 3;
   const MessageLayout layout = LayoutOf(codec, kBlocks);
@@ -239,9 +240,14 @@ Bytes PackAndUnpack(Codec codec, int threads) {
     ForBlocks(threads, tasks, [&](int64_t first, int64_t) { task(first); }, 1);
   };
   Bytes compact(PackCapacity(codec, layout));
-  compact.resize(Pack(codec, layout, message.data(), compact.data(), run));
+  constexpr Periods kPeriods = {2, {3, kPlaneBytes}};
+  compact.resize(
+      Pack(codec, layout, kPeriods, message.data(), compact.data(), run));
+  SegmentHeader second;
+  memcpy(&second, compact.data() + kSegmentsOffset + sizeof second,
+         sizeof second);
   Bytes unpacked(layout.size);
-  if (compact.size() >= message.size() ||
+  if (compact.size() >= message.size() || second.period != kPlaneBytes ||
       !Unpack(codec, layout, compact.data(), compact.size(), unpacked.data(),
               run) ||
       unpacked != message) {

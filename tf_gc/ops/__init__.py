@@ -8,7 +8,7 @@ for GPUs.
 
 from tf_gc.ops import _library
 from tf_gc.ops.codec import decode, encode
-from tf_gc.ops.compact import pack, unpack
+from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.library import is_compactible, message_bits
 from tf_gc.ops.recorder import Recorder, count_sent
 from tf_gc.ops.shards import count, decode_shards, reencode
@@ -27,6 +27,7 @@ __all__ = [
     "is_compactible",
     "message_bits",
     "pack",
+    "periods",
     "reencode",
     "two_bit_decode",
     "two_bit_encode",

@@ -1,13 +1,48 @@
 """Wrappers of the ops that pack messages for the compact wire, and unpack them."""
 
+import collections
+import math
+from collections.abc import Iterable, Sequence
+
 import tensorflow as tf
 
 from tf_gc.ops import _library
 from tf_gc.ops._arguments import attributes
+from tf_gc.ops.library import block_size
+
+# What the op accepts: how many periods, and how large they may be.
+_MOST_PERIODS, _LARGEST_PERIOD = 4, 1024
+# The blocks of a tile: with fewer of them nothing is packed by columns.
+_TILE = 64
+
+
+def periods(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Returns after how many blocks the rows of matrices begin at the same place of a block again.
+
+    Args:
+      shapes: the shapes of the tensors in a message. All dimensions of a tensor but the last one
+        count as rows, so that those of a convolution have a column for each filter.
+
+    Returns:
+      The periods of the tensors with most elements, for `pack`: none of vectors, of tensors with
+      few blocks, or of rows that are too long.
+    """
+    elements: collections.Counter[int] = collections.Counter()
+    for shape in shapes:
+        size = math.prod(shape)
+        if len(shape) < 2 or size < _TILE * block_size():
+            continue
+        period = shape[-1] // math.gcd(shape[-1], block_size())
+        if period <= _LARGEST_PERIOD:
+            elements[period] += size
+    return tuple(period for period, _ in elements.most_common(_MOST_PERIODS))
 
 
 def pack(
-    messages: tf.Tensor, codec: str = "two_bit", threshold: float | str = "auto"
+    messages: tf.Tensor,
+    codec: str = "two_bit",
+    threshold: float | str = "auto",
+    periods: Sequence[int] = (),
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Packs messages into fewer words, without loss: frequent codes take fewer bits.
 
@@ -16,6 +51,9 @@ def pack(
       codec: the codec that the messages were encoded with, other than `"one_bit"`: codes of one
         bit do not get smaller.
       threshold: the threshold that the messages were encoded with.
+      periods: at most 4 numbers from 1 to 1024, those of `tf_gc.ops.periods` for the tensors in the
+        messages. The codes of a column are then packed together where that takes fewer bits.
+        Without any, packing takes less time.
 
     Returns:
       The compact messages, int64, shape [rows, n] with n from `words` on, and their lengths, int64,
@@ -25,10 +63,12 @@ def pack(
     Raises:
       ValueError: if the threshold is a string other than `"auto"`.
       tf.errors.InvalidArgumentError: if no codec has that name, its messages have no compact form,
-        the threshold is out of range, or a message has another length, wire version, codec,
-        threshold or number of blocks.
+        the threshold is out of range, there are too many periods or one is out of range, or a
+        message has another length, wire version, codec, threshold or number of blocks.
     """
-    return _library.load().tf_gc_pack(messages=messages, **attributes(codec, threshold))
+    return _library.load().tf_gc_pack(
+        messages=messages, periods=list(periods), **attributes(codec, threshold)
+    )
 
 
 def unpack(

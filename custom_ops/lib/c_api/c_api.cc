@@ -1,5 +1,6 @@
 #include "custom_ops/lib/c_api/c_api.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -135,12 +136,17 @@ int64_t tf_gc_pack_capacity(int codec, int64_t blocks) {
   return tf_gc::PackCapacity(kind, tf_gc::LayoutOf(kind, blocks));
 }
 
-int64_t tf_gc_pack(int codec, int64_t blocks, const uint8_t* message,
-                   uint8_t* compact, tf_gc_run_tasks run) {
-  if (!Packs(codec, blocks)) return 0;
+int64_t tf_gc_pack(int codec, int64_t blocks, const int32_t* periods,
+                   int num_periods, const uint8_t* message, uint8_t* compact,
+                   tf_gc_run_tasks run) {
+  if (!Packs(codec, blocks) || !tf_gc::ArePeriods(periods, num_periods)) {
+    return 0;
+  }
   const auto kind = static_cast<tf_gc::Codec>(codec);
-  return tf_gc::Pack(kind, tf_gc::LayoutOf(kind, blocks), message, compact,
-                     RunsTasks(run));
+  tf_gc::Periods candidates = {num_periods, {}};
+  std::copy_n(periods, num_periods, candidates.values);
+  return tf_gc::Pack(kind, tf_gc::LayoutOf(kind, blocks), candidates, message,
+                     compact, RunsTasks(run));
 }
 
 int tf_gc_unpack(int codec, int64_t blocks, const uint8_t* compact,

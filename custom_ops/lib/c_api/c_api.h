@@ -88,9 +88,11 @@ typedef void (*tf_gc_run_tasks)(int64_t tasks, tf_gc_task task, void* context);
 
 // What compact/compact.h does with messages of `blocks` blocks. `run` may be
 // null: tasks then run one after the other. All three return 0 for a codec
-// whose messages are not packed and for a number of blocks that no message has.
+// whose messages are not packed and for a number of blocks that no message has,
+// and tf_gc_pack() for periods that no segment has, or too many of them.
 TF_GC_EXPORT int64_t tf_gc_pack_capacity(int codec, int64_t blocks);
 TF_GC_EXPORT int64_t tf_gc_pack(int codec, int64_t blocks,
+                                const int32_t* periods, int num_periods,
                                 const uint8_t* message, uint8_t* compact,
                                 tf_gc_run_tasks run);
 TF_GC_EXPORT int tf_gc_unpack(int codec, int64_t blocks, const uint8_t* compact,

@@ -11,12 +11,73 @@
 
 namespace tf_gc {
 
-// The packer counts the symbols of blocks 0, kSampledBlocks, 2 * kSampledBlocks
-// and so on, whether their segments are coded or not: of each the high byte of
-// its scale's magnitude, and, if it IsFilled(), the bytes of its nonzero map
-// and its rare bits. The number is odd, so that it does not keep step with
-// the rows of a matrix.
+// The packer counts the high bytes of the magnitudes of the scales of blocks 0,
+// kSampledBlocks, 2 * kSampledBlocks and so on, whether their segments are
+// coded or not. The number is odd, so that it does not keep step with the rows
+// of a matrix.
 constexpr int64_t kSampledBlocks = 7;
+
+// Which period a segment has is decided by every kSampledTiles-th of the tiles
+// that each of some periods would give it, from the first on: by what
+// RunCost() of all runs in these tiles adds up to, less that of the halves of
+// the same blocks. The period with the least sum is chosen, or the first one of
+// several, if the sum is below 0, and otherwise period 0.
+constexpr int64_t kSampledTiles = 4;
+constexpr int kMostPeriods = 4;
+
+// The periods to choose from, each from 1 to kSegmentBlocks.
+struct Periods {
+  int count;
+  int32_t values[kMostPeriods];
+};
+
+// Whether these may be Periods.
+template <typename Integer>
+constexpr bool ArePeriods(const Integer* values, int64_t count) {
+  if (count < 0 || count > kMostPeriods) return false;
+  for (int64_t i = 0; i < count; ++i) {
+    if (values[i] < 1 || values[i] > kSegmentBlocks) return false;
+  }
+  return true;
+}
+
+// A measure of the bits that a run's codes take, given how many of them are not
+// zero, and how many of these have the sign 1.
+TF_GC_HOST_DEVICE constexpr int RunCost(int nonzeros, int signs) {
+  const int zeros = static_cast<int>(kRun) - nonzeros;
+  const int others = nonzeros - signs;
+  return (nonzeros < zeros ? nonzeros : zeros) +
+         (signs < others ? signs : others);
+}
+
+// If a packer is given no periods to choose from, it is to be quick: then all
+// runs are of this kind in a plane, or of the kind that KindOf() says if this
+// is kKinds.
+TF_GC_HOST_DEVICE constexpr int KindOfAll(Codec codec, int plane,
+                                          const Periods& periods) {
+  if (periods.count > 0 || plane == 0) return kKinds;
+  const bool rare = HasRareBits(codec) && plane == NumPlanes(codec) - 1;
+  return 2 * (rare ? kSome : kMixed);
+}
+
+// The kind of `bits` bits of a run, of which so many are 1. None is inverted
+// that has as many ones as zeros. A run is of a class if at most so many 256ths
+// of its bits are 1: with that many, the next class would take as many bits.
+constexpr int kMostOfFew = 34;
+constexpr int kMostOfSome = 92;
+TF_GC_HOST_DEVICE constexpr int KindOf(int ones, int bits) {
+  const int inverted = 2 * ones > bits ? 1 : 0;
+  const int rest = inverted != 0 ? bits - ones : ones;
+  if (256 * rest > kMostOfSome * bits) return 2 * kMixed;
+  const int coded = 256 * rest > kMostOfFew * bits ? kSome : kFew;
+  return 2 * (rest == 0 ? kEqual : coded) + inverted;
+}
+
+// What stands for `count` on the wire, where `most` is the largest count of a
+// plane's kinds.
+TF_GC_HOST_DEVICE constexpr uint8_t CountByte(uint32_t count, uint32_t most) {
+  return most == 0 ? 0 : static_cast<uint8_t>((count * 255 + most - 1) / most);
+}
 
 // The frequency of a symbol that was counted `count` times out of `total`. It
 // is at least 1, because a symbol that was not counted may still occur, and the
@@ -29,8 +90,8 @@ TF_GC_HOST_DEVICE inline uint32_t Frequency(int symbols, uint64_t count,
 
 // Makes frequencies of counts. What Frequency() leaves of kFrequencySum goes to
 // the symbol that occurs most, or to the first one of several.
-inline void Normalize(const uint32_t* counts, int symbols,
-                      uint16_t* frequencies) {
+TF_GC_HOST_DEVICE inline void Normalize(const uint32_t* counts, int symbols,
+                                        uint16_t* frequencies) {
   uint64_t total = 0;
   int most = 0;
   for (int s = 0; s < symbols; ++s) {
@@ -47,28 +108,14 @@ inline void Normalize(const uint32_t* counts, int symbols,
       static_cast<uint16_t>(frequencies[most] + (kFrequencySum - sum));
 }
 
-// What a packer counts in the blocks that it samples.
-struct SymbolCounts {
-  uint32_t map[kMapSymbols];
-  uint64_t rare;  // bits, if the codec HasRareBits()
-  uint64_t ones;  // of them
-};
-
-// The chance of a rare bit to be 1, in 256ths, of which `ones` out of
-// `rare` were: the nearest one that there is.
-TF_GC_HOST_DEVICE inline uint64_t ChanceOf(uint64_t ones, uint64_t rare) {
-  if (rare == 0) return 128;
-  const uint64_t chance = (256 * ones + rare / 2) / rare;
-  return chance < 1 ? 1 : chance > 255 ? 255 : chance;
-}
-
-// The frequencies of bytes of rare bits, as compact_wire.h says.
-class RareFrequencies {
+// The frequencies of bytes of bits with a chance below 128, as compact_wire.h
+// says.
+class ByteFrequencies {
  public:
-  TF_GC_HOST_DEVICE explicit RareFrequencies(uint64_t chance)
-      : of_ones_(), most_(chance > 128 ? 0xff : 0), rest_(kFrequencySum) {
+  TF_GC_HOST_DEVICE explicit ByteFrequencies(uint64_t chance)
+      : of_ones_(), rest_(kFrequencySum) {
     constexpr uint32_t kBytes[9] = {1, 8, 28, 56, 70, 56, 28, 8, 1};
-    constexpr uint64_t kShared = kFrequencySum - kRareSymbols;
+    constexpr uint64_t kShared = kFrequencySum - kByteSymbols;
     for (int ones = 0; ones <= 8; ++ones) {
       uint64_t weight = 1;
       for (int i = 0; i < 8; ++i) weight *= i < ones ? chance : 256 - chance;
@@ -81,24 +128,33 @@ class RareFrequencies {
   TF_GC_HOST_DEVICE uint32_t Of(int byte) const {
     int ones = 0;
     for (int i = 0; i < 8; ++i) ones += byte >> i & 1;
-    return of_ones_[ones] + (byte == most_ ? rest_ : 0);
+    return of_ones_[ones] + (byte == 0 ? rest_ : 0);
   }
 
  private:
   uint32_t of_ones_[9];
-  int most_;
-  uint32_t rest_;  // which that byte has as well
+  uint32_t rest_;  // which byte 0 has as well
 };
 
-// All of them.
-struct RareTable {
-  uint16_t frequencies[kRareSymbols];
+struct ByteTable {
+  uint16_t frequencies[kByteSymbols];
 
-  explicit RareTable(uint64_t chance) {
-    const RareFrequencies of(chance);
-    for (int byte = 0; byte < kRareSymbols; ++byte) {
+  explicit ByteTable(uint32_t chance) : frequencies() {
+    const ByteFrequencies of(chance);
+    for (int byte = 0; byte < kByteSymbols; ++byte) {
       frequencies[byte] = static_cast<uint16_t>(of.Of(byte));
     }
+  }
+};
+
+// The frequencies of a plane's kinds, from their counts on the wire.
+struct KindTable {
+  uint16_t frequencies[kKinds];
+
+  TF_GC_HOST_DEVICE explicit KindTable(const uint8_t* counts) : frequencies() {
+    uint32_t numbers[kKinds];
+    for (int kind = 0; kind < kKinds; ++kind) numbers[kind] = counts[kind];
+    Normalize(numbers, kKinds, frequencies);
   }
 };
 
@@ -150,7 +206,7 @@ TF_GC_HOST_DEVICE inline uint8_t DecodeSymbol(uint32_t entry, uint32_t* state) {
 }
 
 struct CodingTable {
-  uint32_t entries[kMapSymbols];
+  uint32_t entries[kByteSymbols];
 
   CodingTable(const uint16_t* frequencies, int symbols) : entries() {
     uint32_t start = 0;

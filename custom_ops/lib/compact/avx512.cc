@@ -13,8 +13,10 @@
 
 #include <immintrin.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "custom_ops/lib/codec/bits.h"
 #include "custom_ops/lib/codec/frequencies.h"

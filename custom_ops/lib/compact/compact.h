@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {
@@ -23,11 +24,13 @@ using RunTasks = std::function<void(int64_t tasks,
 int64_t PackCapacity(Codec codec, const MessageLayout& layout);
 
 // Packs a message of `layout`, which is LayoutOf(codec, blocks), into at most
-// layout.size bytes. `codec` is one that IsCompactible(). Returns the number of
-// bytes, a multiple of kMessageAlignment. A message that does not get smaller
-// is copied. `message` and `compact` are aligned as WireWord is.
-int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
-             uint8_t* compact, const RunTasks& run);
+// layout.size bytes. `codec` is one that IsCompactible(). `periods`, which
+// ArePeriods(), are those that a segment may have; without any, packing is
+// quick, and the message may be longer. Returns the number of bytes, a multiple
+// of kMessageAlignment. A message that does not get smaller is copied.
+// `message` and `compact` are aligned as WireWord is.
+int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
+             const uint8_t* message, uint8_t* compact, const RunTasks& run);
 
 // Unpacks what Pack() made into layout.size bytes. More bytes may follow it, up
 // to `size`. False if the lengths, frequencies or words of `compact` do not fit

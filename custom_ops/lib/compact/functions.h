@@ -14,23 +14,26 @@ namespace tf_gc {
 
 // Bits for each code of a segment, and what a writer of 64 bits may write
 // beyond them.
-constexpr int64_t kStreamBytes = kSegmentBlocks * kMapBytes + 16;
+constexpr int64_t kStreamBytes = kSegmentRuns * kRun / 8 + 32;
 
-// The parts of a segment before words are made of them, as in compact_wire.h.
-struct SegmentParts {
-  uint8_t map[kSegmentBlocks * kMapBytes];
-  uint8_t signs[kStreamBytes];
-  uint8_t planes[2][kStreamBytes];
-  uint8_t rare[kStreamBytes];
+// A plane of a segment before words are made of it, as in compact_wire.h.
+struct PlaneParts {
+  uint8_t kinds[kSegmentRuns];
+  uint32_t counts[kKinds];
+  int64_t bits[kClasses];  // without those of class kEqual
+  // Those of class kEqual are never sent: to write them, too, saves a branch.
+  uint8_t classes[kClasses][kStreamBytes];
 };
 
-// The same, of a segment on the wire, whose bits may be read to 8 bytes beyond
-// their end.
-struct SegmentBits {
-  const uint8_t* map;
-  const uint8_t* signs;
-  const uint8_t* planes[2];
-  const uint8_t* rare;
+struct SegmentParts {
+  PlaneParts planes[kMostPlanes];
+};
+
+// The blocks of a segment in the order of its runs.
+struct RunOrder {
+  uint16_t blocks[kSegmentBlocks];
+  int64_t count;
+  bool tiled;  // as far as they fill tiles
 };
 
 // Words that a row may add, and that may be written beyond its last one.
@@ -41,40 +44,54 @@ constexpr int64_t kRowWords = kCoderLanes;
 // that time.
 constexpr int kTogether = 2;
 
-// Rows of a segment that are to be decoded. Decoding moves all but `first` on.
+// Rows of a segment that are to be decoded. Decoding moves `end`, `rows` and
+// `bytes` on.
 struct CodedRows {
   const uint16_t* first;  // word
   const uint16_t* end;    // of the words that are left
   uint32_t states[kCoderLanes];
   int64_t rows;
   uint8_t* bytes;  // where the rows go
+  const DecodingTable* table;
 };
 
 struct CompactFunctions {
-  // Counts as frequencies.h says. `scales` are those of all blocks, null if
-  // there are none.
-  void (*count)(Codec codec, const uint8_t* codes, const uint16_t* scales,
-                int64_t blocks, SymbolCounts* counts);
-  // Takes the codes of some blocks apart. `high` has the high byte of each
-  // block's scale, kHighByteOfNone if there are none. False if a code says "not
-  // finite", or if one of an empty block is not zero.
-  bool (*split)(Codec codec, const uint8_t* codes, const uint8_t* high,
-                int64_t blocks, SegmentParts* parts, SegmentHeader* header);
-  // Puts the codes of some blocks together, given `high` as above. The parts
-  // have as many bits as their codes need.
-  void (*join)(Codec codec, const SegmentBits& bits, const uint8_t* high,
-               int64_t blocks, uint8_t* codes);
-  // Counts the bits that are 1 in `a` or in `b`, which have `bytes` bytes, a
-  // multiple of 8.
-  int64_t (*count_either)(const uint8_t* a, const uint8_t* b, int64_t bytes);
+  // What RunCost() of the runs of a tile adds up to, less that of the halves of
+  // its blocks. `codes` are those of the segment, `blocks` the kRun blocks.
+  int64_t (*cost)(Codec codec, const uint8_t* codes, const uint16_t* blocks);
+  // Takes the codes of a segment apart. If `quick`, the kinds of planes other
+  // than the map are those of KindOfAll(), and are not written. False if a code
+  // says "not finite".
+  bool (*split)(Codec codec, const uint8_t* codes, const RunOrder& order,
+                bool quick, SegmentParts* parts);
+  // Counts the bits of each class of a plane, kClasses numbers, given how many
+  // bits each run has in it.
+  void (*count)(const uint8_t* kinds, const uint8_t* sizes, int64_t runs,
+                int64_t* bits);
+  // Reads the map. `classes` are the bits of each class but kEqual, as many as
+  // `count` says.
+  void (*read_map)(const uint8_t* kinds, const uint8_t* const* classes,
+                   int64_t runs, uint64_t* words);
+  // Reads another plane and puts its bits where `masks` says, each of which has
+  // as many ones as `sizes` says. Up to 8 bytes after the bits are read.
+  void (*read)(const uint8_t* kinds, const uint64_t* masks,
+               const uint8_t* sizes, const uint8_t* const* classes,
+               int64_t runs, uint64_t* words);
+  // The same for a plane whose bits are all of one class, and none inverted.
+  void (*read_alike)(const uint64_t* masks, const uint8_t* sizes,
+                     const uint8_t* bits, int64_t runs, uint64_t* words);
+  // Counts the ones of each word.
+  void (*count_ones)(const uint64_t* words, int64_t runs, uint8_t* sizes);
+  // Puts the codes of a segment together, of the blocks that are in `order`.
+  void (*join)(Codec codec, const uint64_t (*planes)[kSegmentRuns],
+               const RunOrder& order, uint8_t* codes);
   // Codes rows of bytes, from the last to the first. Returns where the next
   // word goes; there is room for kRowWords more than that.
   uint16_t* (*code)(const CodingTable& table, const uint8_t* bytes,
                     int64_t rows, uint32_t* states, uint16_t* words);
   // Decodes the rows of `count` segments, at most kTogether, from the first row
   // to the last. False if there are too few words.
-  bool (*decode)(const DecodingTable& table, int count,
-                 CodedRows* const* segments);
+  bool (*decode)(int count, CodedRows* const* segments);
 };
 
 const CompactFunctions& ScalarCompactFunctions();

@@ -15,15 +15,19 @@
 namespace tf_gc {
 namespace {
 
-constexpr int64_t kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
 constexpr int64_t kScaleRows = kSegmentBlocks / kCoderLanes;
+constexpr int64_t kKindRows = kSegmentRuns / kCoderLanes;
+// Of the bits of both classes together, each of which may end within a row.
+constexpr int64_t kBitRows = kSegmentRuns * kRun / (8 * kCoderLanes) + 2;
+constexpr int64_t kMostRows = kScaleRows + kMostPlanes * (kKindRows + kBitRows);
 
 // What packing a segment takes besides its input and output.
 struct Workspace {
   SegmentParts parts;
+  RunOrder order;
   uint8_t high[kSegmentBlocks];  // bytes of the scales
   uint8_t low[kSegmentBlocks];
-  uint16_t words[(2 * kMapRows + kScaleRows + 1) * kRowWords + kStateWords];
+  uint16_t words[(kMostRows + 1) * kRowWords + kStateWords];
 };
 
 // Puts zeros after `bytes` bytes up to a multiple of 8. Returns its end.
@@ -38,41 +42,59 @@ uint8_t* Append(const void* from, int64_t bytes, uint8_t* to) {
   return Pad(to, bytes);
 }
 
-// Puts zeros after `bytes` bytes up to the end of the last of `rows` rows.
-void PadRows(uint8_t* start, int64_t bytes, int64_t rows) {
-  std::fill(start + bytes, start + rows * kCoderLanes, uint8_t{0});
-}
-
-// Counts the symbols of a part of the blocks.
-Tables CountSymbols(Codec codec, const MessageLayout& layout,
-                    const uint8_t* message) {
-  SymbolCounts counts = {};
-  uint32_t scale[kScaleSymbols] = {};
-  const uint16_t* const scales =
-      HasScales(codec) ? layout.Scales(message, 0) : nullptr;
-  ActiveCompactFunctions().count(codec, layout.Codes(message, 0), scales,
-                                 layout.blocks, &counts);
-  if (scales != nullptr) {
+// Counts the high bytes of the scales of a part of the blocks.
+ScaleTable CountScales(Codec codec, const MessageLayout& layout,
+                       const uint8_t* message) {
+  uint32_t counts[kScaleSymbols] = {};
+  if (HasScales(codec)) {
+    const uint16_t* const scales = layout.Scales(message, 0);
     for (int64_t block = 0; block < layout.blocks; block += kSampledBlocks) {
-      ++scale[scales[block] >> 8 & (kScaleSymbols - 1)];
+      ++counts[scales[block] >> 8 & (kScaleSymbols - 1)];
     }
   }
-  Tables tables;
-  Normalize(counts.map, kMapSymbols, tables.map);
-  Normalize(scale, kScaleSymbols, tables.scale);
-  tables.chance = HasRareBits(codec) ? ChanceOf(counts.ones, counts.rare) : 0;
-  return tables;
+  ScaleTable table;
+  Normalize(counts, kScaleSymbols, table.frequencies);
+  return table;
 }
 
-struct Coder {
-  CodingTable map;
-  CodingTable scale;
-  CodingTable rare;
+CodingTable CodingTableOf(const ByteTable& table) {
+  return CodingTable(table.frequencies, kByteSymbols);
+}
 
-  explicit Coder(const Tables& tables)
-      : map(tables.map, kMapSymbols),
-        scale(tables.scale, kScaleSymbols),
-        rare(RareTable(tables.chance).frequencies, kRareSymbols) {}
+// What to code with, other than the kinds.
+struct Coder {
+  CodingTable few = CodingTableOf(ByteTable(kFewChance));
+  CodingTable some = CodingTableOf(ByteTable(kSomeChance));
+  CodingTable scales;
+
+  explicit Coder(const ScaleTable& table)
+      : scales(table.frequencies, kScaleSymbols) {}
+};
+
+// Codes the parts of a segment into words, the last part first.
+class WordWriter {
+ public:
+  explicit WordWriter(uint16_t* words) : first_(words), end_(words) {
+    std::fill_n(states_, kCoderLanes, kLowestState);
+  }
+
+  // Puts zeros after the bytes, up to the end of a row.
+  void Code(const CodingTable& table, uint8_t* bytes, int64_t count) {
+    const int64_t rows = RoundUp(count, kCoderLanes) / kCoderLanes;
+    std::fill(bytes + count, bytes + rows * kCoderLanes, uint8_t{0});
+    end_ = ActiveCompactFunctions().code(table, bytes, rows, states_, end_);
+  }
+
+  // Returns the number of words.
+  int64_t Finish() {
+    std::memcpy(end_, states_, sizeof states_);
+    return end_ - first_ + kStateWords;
+  }
+
+ private:
+  uint16_t* const first_;
+  uint16_t* end_;
+  uint32_t states_[kCoderLanes];
 };
 
 // Writes a segment as it is in the message.
@@ -110,49 +132,105 @@ bool SplitScales(const uint8_t* scales, int64_t count, uint8_t* low,
   return true;
 }
 
+// False if a block that is empty has a code that is not kCodeZero.
+bool AreEmpty(const Blocks& blocks, const uint8_t* codes, const uint8_t* high) {
+  const int64_t bytes = CodeBytes(blocks.codec);
+  return std::all_of(high, high + blocks.count, [&](const uint8_t& byte) {
+    const uint8_t* const block = codes + (&byte - high) * bytes;
+    return IsFilled(byte) || std::all_of(block, block + bytes,
+                                         [](uint8_t of) { return of == 0; });
+  });
+}
+
+// Chooses a period as frequencies.h says. `order` is overwritten.
+int64_t ChoosePeriod(const Blocks& blocks, const uint8_t* codes,
+                     const uint8_t* high, const Periods& periods,
+                     RunOrder* order) {
+  int64_t chosen = 0;
+  int64_t least = 0;
+  for (int i = 0; i < periods.count; ++i) {
+    SetOrder(high, blocks.count, periods.values[i], order);
+    int64_t sum = 0;
+    for (int64_t tile = 0; (tile + 1) * kRun <= order->count;
+         tile += kSampledTiles) {
+      sum += ActiveCompactFunctions().cost(blocks.codec, codes,
+                                           order->blocks + tile * kRun);
+    }
+    if (sum < least) {
+      least = sum;
+      chosen = periods.values[i];
+    }
+  }
+  return chosen;
+}
+
+// Writes how often the runs of a plane are of each kind.
+void WriteCounts(const uint32_t* counts, uint8_t* to) {
+  const uint32_t most = *std::max_element(counts, counts + kKinds);
+  for (int i = 0; i < kKinds; ++i) to[i] = CountByte(counts[i], most);
+}
+
 // Writes a segment, which takes at most PlainBytes() bytes.
 SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
-                          const uint8_t* codes, const uint8_t* scales,
-                          Workspace* space, uint8_t* to) {
-  SegmentHeader header = {};
+                          const Periods& periods, const uint8_t* codes,
+                          const uint8_t* scales, Workspace* space,
+                          uint8_t* to) {
   SegmentParts& parts = space->parts;
+  RunOrder& order = space->order;
   uint8_t* const high = space->high;
   const bool scaled = blocks.scale_bytes > 0;
   const auto& functions = ActiveCompactFunctions();
   if (!scaled) std::fill_n(high, blocks.count, kHighByteOfNone);
-  if ((scaled && !SplitScales(scales, blocks.count, space->low, high)) ||
-      !functions.split(blocks.codec, codes, high, blocks.count, &parts,
-                       &header)) {
+  if (scaled && !SplitScales(scales, blocks.count, space->low, high)) {
     return CopySegment(blocks, codes, scales, to);
   }
-  const SegmentLayout rows = LayoutOf(blocks.codec, blocks.count, header);
-  uint32_t states[kCoderLanes];
-  std::fill_n(states, kCoderLanes, kLowestState);
-  uint16_t* words = space->words;
-  if (rows.rare_rows > 0) {
-    PadRows(parts.rare, BytesOfBits(header.rare), rows.rare_rows);
-    words =
-        functions.code(coder.rare, parts.rare, rows.rare_rows, states, words);
+  SegmentHeader header = {};
+  const int64_t filled = CountFilled(high, blocks.count);
+  header.filled = static_cast<uint32_t>(filled);
+  if (filled < blocks.count && !AreEmpty(blocks, codes, high)) {
+    return CopySegment(blocks, codes, scales, to);
   }
-  PadRows(parts.map, header.filled * kMapBytes, rows.map_rows);
-  words = functions.code(coder.map, parts.map, rows.map_rows, states, words);
-  if (scaled) {
-    PadRows(high, blocks.count, rows.scale_rows);
-    words = functions.code(coder.scale, high, rows.scale_rows, states, words);
+  const int64_t period = ChoosePeriod(blocks, codes, high, periods, &order);
+  header.period = static_cast<uint32_t>(period);
+  if (periods.count != 1 || period == 0) {
+    SetOrder(high, blocks.count, period, &order);
   }
-  std::memcpy(words, states, sizeof states);
-  header.words = static_cast<uint32_t>(words - space->words + kStateWords);
+  const bool quick = periods.count == 0;
+  if (!functions.split(blocks.codec, codes, order, quick, &parts)) {
+    return CopySegment(blocks, codes, scales, to);
+  }
+
+  const int planes = NumPlanes(blocks.codec);
+  const int64_t runs = order.count * kHalves;
+  uint8_t counts[kMostPlanes * kKinds];
+  int64_t mixed = 0;
+  WordWriter words(space->words);
+  for (int i = planes - 1; i >= 0; --i) {
+    PlaneParts& plane = parts.planes[i];
+    words.Code(coder.some, plane.classes[kSome], BytesOf(plane.bits[kSome]));
+    words.Code(coder.few, plane.classes[kFew], BytesOf(plane.bits[kFew]));
+    uint8_t* const mine = counts + i * kKinds;
+    WriteCounts(plane.counts, mine);
+    if (OnlyKind(mine) == kKinds) {
+      words.Code(CodingTable(KindTable(mine).frequencies, kKinds), plane.kinds,
+                 runs);
+    }
+    mixed += BytesOfBits(plane.bits[kMixed]);
+  }
+  if (scaled) words.Code(coder.scales, high, blocks.count);
+  header.words = static_cast<uint32_t>(words.Finish());
+  header.mixed = static_cast<uint32_t>(mixed / 8);
 
   const SegmentLayout layout = LayoutOf(blocks.codec, blocks.count, header);
   if (layout.size >= PlainBytes(blocks.codec, blocks.count)) {
     return CopySegment(blocks, codes, scales, to);
   }
   to = Append(space->words, 2 * int64_t{header.words}, to);
-  if (scaled) to = Append(space->low, header.filled, to);
-  const int64_t bits = BytesOfBits(header.nonzeros);
-  to = Append(parts.signs, bits, to);
-  for (int i = 0; i + 1 < MagnitudeBits(blocks.codec); ++i) {
-    to = Append(parts.planes[i], bits, to);
+  if (scaled) to = Append(space->low, filled, to);
+  to = Append(counts, planes * kKinds, to);
+  for (int i = 0; i < planes; ++i) {
+    const PlaneParts& plane = parts.planes[i];
+    to = Append(plane.classes[kMixed], BytesOfBits(plane.bits[kMixed]), to);
   }
   return header;
 }
@@ -173,15 +251,15 @@ int64_t PackCapacity(Codec codec, const MessageLayout& layout) {
   return std::max(CompactBytes(size), layout.size);
 }
 
-int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
-             uint8_t* compact, const RunTasks& run) {
+int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
+             const uint8_t* message, uint8_t* compact, const RunTasks& run) {
   const int64_t segments = NumSegments(layout.blocks);
   const int64_t start = SegmentsStart(layout.blocks);
   if (CompactBytes(start) >= layout.size) {
     return CopyMessage(layout, message, compact);
   }
-  const Tables tables = CountSymbols(codec, layout, message);
-  const Coder coder(tables);
+  const ScaleTable table = CountScales(codec, layout, message);
+  const Coder coder(table);
   // Each segment goes where it would be if none got smaller.
   const int64_t stride = PlainBytes(codec, kSegmentBlocks);
   std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
@@ -190,7 +268,7 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
     // New memory for each segment would take as long as all the rest.
     static thread_local Workspace space;
     headers[static_cast<size_t>(i)] = PackSegment(
-        coder, segment.blocks, message + segment.codes_offset,
+        coder, segment.blocks, periods, message + segment.codes_offset,
         message + segment.scales_offset, &space, compact + start + i * stride);
   });
 
@@ -210,7 +288,7 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const uint8_t* message,
   std::memcpy(&header, message, sizeof header);
   header.magic = kCompactMagic;
   std::memcpy(compact, &header, sizeof header);
-  std::memcpy(compact + kMapTableOffset, &tables, sizeof tables);
+  std::memcpy(compact + kScaleTableOffset, &table, sizeof table);
   std::memcpy(compact + kSegmentsOffset, headers.data(),
               headers.size() * sizeof(SegmentHeader));
   return bytes;

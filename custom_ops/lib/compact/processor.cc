@@ -25,8 +25,10 @@ CompactFunctions ForThisProcessor(const CompactFunctions& simd) {
   CompactFunctions functions = simd;
   if (!__builtin_cpu_supports("bmi2")) return ScalarCompactFunctions();
   if (PicksOutBitsSlowly()) {
-    functions.count = ScalarCompactFunctions().count;
+    functions.cost = ScalarCompactFunctions().cost;
     functions.split = ScalarCompactFunctions().split;
+    functions.read = ScalarCompactFunctions().read;
+    functions.read_alike = ScalarCompactFunctions().read_alike;
     functions.join = ScalarCompactFunctions().join;
   }
   return functions;

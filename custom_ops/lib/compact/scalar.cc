@@ -1,7 +1,9 @@
 // The functions of functions.h for every processor: a lane at a time.
 
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "custom_ops/lib/codec/bits.h"
 #include "custom_ops/lib/codec/frequencies.h"
@@ -12,6 +14,10 @@ namespace tf_gc {
 namespace {
 
 inline int CountBits(uint64_t bits) { return __builtin_popcountll(bits); }
+
+inline uint64_t FirstBits(uint64_t word, int count) {
+  return count == 0 ? 0 : word & ~uint64_t{0} >> (64 - count);
+}
 
 using Mask = BitMoves;
 

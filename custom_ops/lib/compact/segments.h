@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 
 namespace tf_gc {
@@ -44,15 +45,32 @@ inline int64_t CountFilled(const uint8_t* high, int64_t blocks) {
   return filled;
 }
 
-// The frequencies of a message's symbols, and the chance from which those of
-// rare bits follow.
-struct Tables {
-  uint16_t map[kMapSymbols];
-  uint16_t scale[kScaleSymbols];
-  uint64_t chance;
+// The frequencies of the high bytes of a message's scales, as on the wire.
+struct ScaleTable {
+  uint16_t frequencies[kScaleSymbols];
 };
-static_assert(sizeof(Tables) == kSegmentsOffset - kMapTableOffset,
-              "the tables are as on the wire");
+static_assert(sizeof(ScaleTable) == kSegmentsOffset - kScaleTableOffset,
+              "the table is as on the wire");
+
+// Puts the blocks of a segment into the order that a period gives them. `high`
+// has the high bytes of their scales.
+inline void SetOrder(const uint8_t* high, int64_t blocks, int64_t period,
+                     RunOrder* order) {
+  int64_t count = 0;
+  const auto add = [&](int64_t block) {
+    order->blocks[count++] = static_cast<uint16_t>(block);
+  };
+  if (period == 0) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      if (IsFilled(high[i])) add(i);
+    }
+  }
+  for (int64_t rest = 0; rest < period; ++rest) {
+    for (int64_t i = rest; i < blocks; i += period) add(i);
+  }
+  order->count = count;
+  order->tiled = period != 0;
+}
 
 }  // namespace tf_gc
 

@@ -141,8 +141,11 @@ inline uint32_t DecodeHalf(const uint32_t* entries, __m512i* x,
 
 inline uint32_t DecodeStates(const uint32_t* entries, States* x,
                              uint8_t* symbols) {
-  const uint32_t low = DecodeHalf(entries, &x->halves[0], symbols);
-  return low | DecodeHalf(entries, &x->halves[1], symbols + 16) << 16;
+  // Both masks in one by an instruction: if GCC 12 keeps a mask of 16 bits on
+  // the stack, it may read 32 bits of it.
+  const __mmask16 low =
+      static_cast<__mmask16>(DecodeHalf(entries, &x->halves[0], symbols));
+  return _mm512_kunpackw(DecodeHalf(entries, &x->halves[1], symbols + 16), low);
 }
 
 inline void TakeHalf(uint32_t take, const uint16_t* words, __m512i* x) {

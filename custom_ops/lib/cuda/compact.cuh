@@ -1,6 +1,6 @@
 // What packing and unpacking share on a GPU. A thread block takes a segment:
-// all of its threads take codes apart or put them together, half a block each,
-// and the lanes of its first warp are the lanes of the coder.
+// all of its threads take codes apart or put them together, a run each, and the
+// lanes of its first warp are the lanes of the coder.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_COMPACT_CUH_
 #define TF_GC_CUSTOM_OPS_LIB_CUDA_COMPACT_CUH_
@@ -32,8 +32,6 @@ TF_GC_HOST_DEVICE inline void StoreWord(uint64_t word, uint8_t* to) {
 using Mask = BitMoves;
 
 #include "custom_ops/lib/codec/half_block.inc"
-
-constexpr int kSegmentHalves = kSegmentBlocks * kHalves;
 
 // Calls run() with the codec as a type.
 template <typename Run>

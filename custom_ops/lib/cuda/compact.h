@@ -4,15 +4,16 @@
 // What is packed has the bytes that the CPU's tf_gc::Pack() makes. As in
 // codec.h, a function enqueues its kernels on `stream`, does not wait,
 // allocates nothing, and returns a cudaError_t: cudaErrorInvalidValue for a
-// codec that is not IsCompactible(), for 2^30 blocks or more and for a negative
-// size, cudaErrorMisalignedAddress for memory that does not start at a multiple
-// of 16 bytes (`bytes`: 8).
+// codec that is not IsCompactible(), for 2^30 blocks or more, for a negative
+// size and for periods that are not ArePeriods(), cudaErrorMisalignedAddress
+// for memory that does not start at a multiple of 16 bytes (`bytes`: 8).
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_COMPACT_H_
 #define TF_GC_CUSTOM_OPS_LIB_CUDA_COMPACT_H_
 
 #include <cstdint>
 
+#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/wire/wire.h"
 
 struct CUstream_st;
@@ -26,10 +27,12 @@ int64_t PackSpace(Codec codec, int64_t blocks);
 int64_t UnpackSpace(Codec codec, int64_t blocks);
 
 // Packs a message of `blocks` blocks into at most LayoutOf(codec, blocks).size
-// bytes, and writes their number to `bytes`, in device memory. A message that
-// does not get smaller is copied.
-int Pack(Codec codec, int64_t blocks, const uint8_t* message, uint8_t* compact,
-         int64_t* bytes, uint8_t* space, CUstream_st* stream);
+// bytes, and writes their number to `bytes`, in device memory. Each segment
+// gets the period that suits it best, or none. A message that does not get
+// smaller is copied.
+int Pack(Codec codec, int64_t blocks, const Periods& periods,
+         const uint8_t* message, uint8_t* compact, int64_t* bytes,
+         uint8_t* space, CUstream_st* stream);
 
 // Unpacks what Pack() made, which may be followed by more bytes up to `size`,
 // into a message of `blocks` blocks. Reads and writes nothing outside of these

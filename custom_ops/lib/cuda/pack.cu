@@ -1,13 +1,15 @@
-// Pack on a GPU: counts symbols, makes frequencies of the counts, packs each
-// segment into memory of its own, says where the segments go, and brings them
-// there.
+// Pack on a GPU: counts the high bytes of scales, makes frequencies of the
+// counts, packs each segment into memory of its own, says where the segments
+// go, and brings them there.
 
 #include <cstdint>
 
+#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/cuda/compact.cuh"
 #include "custom_ops/lib/cuda/compact.h"
 #include "custom_ops/lib/cuda/launch.h"
 #include "custom_ops/lib/cuda/pack_segment.cuh"
+#include "custom_ops/lib/cuda/runs.cuh"
 #include "custom_ops/lib/cuda/symbols.cuh"
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/wire/compact_wire.h"
@@ -20,6 +22,7 @@ constexpr int kPerMultiprocessor = 3;  // thread blocks
 
 struct PackParams {
   MessageLayout layout;
+  Periods periods;
   const uint8_t* message;
   uint8_t* compact;
   int64_t* bytes;
@@ -56,49 +59,60 @@ int64_t Arrange(int64_t blocks, uint8_t* space, PackParams* params) {
 
 // ---- Frequencies ------------------------------------------------------------
 
-template <Codec kCodec>
+// Only if there are scales.
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
-    CountSymbolsKernel(const __grid_constant__ PackParams params) {
-  CountSymbols<kCodec>(params.layout, params.message, params.symbols);
+    CountScalesKernel(const __grid_constant__ PackParams params) {
+  CountScales(params.layout.Scales(params.message, 0), params.layout.blocks,
+              params.symbols);
 }
 
-template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads)
     FillTablesKernel(const __grid_constant__ PackParams params) {
-  FillTables<kCodec>(params.symbols);
+  FillTables(params.symbols);
 }
 
 // ---- Segments ---------------------------------------------------------------
+
+// Packs a segment. The first warp gets its header, which is all zeros if the
+// segment is not coded.
+template <Codec kCodec>
+__device__ SegmentHeader PackSegment(const PackParams& params, int segment,
+                                     PackShared<kCodec>* shared) {
+  const int64_t first = segment * kSegmentBlocks;
+  const int blocks = params.Blocks(segment);
+  const uint8_t* const codes = params.layout.Codes(params.message, first);
+  PackedSegment<kCodec>* const packed = params.Packed<kCodec>(segment);
+  SegmentHeader header = {};
+  const bool scales = SplitScales(params.layout.Scales(params.message, first),
+                                  blocks, shared, packed->scales, &header);
+  const bool symbols = HasSymbols<kCodec>(codes, blocks, shared->filled);
+  if (__syncthreads_or(!scales || !symbols)) return {};
+  const int period = ChoosePeriod(params.periods, codes, blocks, shared);
+  header.period = static_cast<uint32_t>(period);
+  const Runs runs = RunsOf(period, blocks, static_cast<int>(header.filled),
+                           shared->filled, shared->order);
+  ChooseKinds(params.periods, runs, codes, shared, packed);
+  header.mixed = PlaceStreams(shared, packed);
+  PutRuns(params.periods, runs, codes, shared, packed);
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return {};
+  header.words = CodeSegment(*shared, LayoutOf(kCodec, blocks, header), packed);
+  const bool smaller =
+      header.words != 0 &&
+      LayoutOf(kCodec, blocks, header).size < PlainBytes(kCodec, blocks);
+  return smaller ? header : SegmentHeader{};
+}
 
 template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     PackKernel(const __grid_constant__ PackParams params) {
   __shared__ PackShared<kCodec> shared;
-  for (int i = threadIdx.x; i < kEntries; i += kThreads) {
-    shared.entries[i] = params.symbols->entries[i];
-  }
+  CopyWords(reinterpret_cast<const uint8_t*>(&params.symbols->entries),
+            sizeof(Entries), reinterpret_cast<uint8_t*>(&shared.entries));
   for (int segment = blockIdx.x; segment < params.segments;
        segment += gridDim.x) {
-    const int64_t first = segment * kSegmentBlocks;
-    const int blocks = params.Blocks(segment);
-    PackedSegment<kCodec>* const packed = params.Packed<kCodec>(segment);
-    SegmentHeader header = {};
-    const bool scales = SplitScales(params.layout.Scales(params.message, first),
-                                    blocks, &shared, packed->scales, &header);
-    const bool codes = Split(params.layout.Codes(params.message, first), blocks,
-                             &shared, packed, &header);
-    const bool plain = __syncthreads_or(!scales || !codes);
-    if (threadIdx.x < kWarp) {
-      if (!plain) {
-        const SegmentLayout rows = LayoutOf(kCodec, blocks, header);
-        header.words = static_cast<uint32_t>(CodeSegment(shared, rows, packed));
-      }
-      if (plain ||
-          LayoutOf(kCodec, blocks, header).size >= PlainBytes(kCodec, blocks)) {
-        header = {};
-      }
-      if (threadIdx.x == 0) params.headers[segment] = header;
-    }
+    const SegmentHeader header = PackSegment(params, segment, &shared);
+    if (threadIdx.x == 0) params.headers[segment] = header;
     __syncthreads();  // Then the next segment may overwrite what is shared.
   }
 }
@@ -131,12 +145,10 @@ __global__ void __launch_bounds__(kThreads)
         *reinterpret_cast<const MessageHeader*>(params.message);
     header.magic = kCompactMagic;
     *reinterpret_cast<MessageHeader*>(compact) = header;
-    StoreWord(params.symbols->chance, compact + kChanceOffset);
     for (int64_t i = end; i < bytes; i += 8) StoreWord(0, compact + i);
   }
-  static_assert(kScaleTableOffset == kMapTableOffset + 2 * kMapSymbols);
   CopyWords(reinterpret_cast<const uint8_t*>(params.symbols->frequencies),
-            2 * kSymbols, compact + kMapTableOffset);
+            2 * kScaleSymbols, compact + kScaleTableOffset);
 }
 
 // Copies a segment that is not coded. What is after its last scale becomes 0.
@@ -181,28 +193,29 @@ __global__ void __launch_bounds__(kThreads)
     const PackedSegment<kCodec>& packed = *params.Packed<kCodec>(segment);
     CopyWords(reinterpret_cast<const uint8_t*>(packed.words),
               layout.scales_offset, to);
-    CopyWords(packed.scales, layout.signs_offset - layout.scales_offset,
+    CopyWords(packed.scales, layout.counts_offset - layout.scales_offset,
               to + layout.scales_offset);
-    const int64_t bytes = BytesOfBits(header.nonzeros);
-    for (int s = 0; s < MagnitudeBits(kCodec); ++s) {
-      CopyWords(reinterpret_cast<const uint8_t*>(packed.streams[s]), bytes,
-                to + layout.signs_offset + s * bytes);
-    }
+    CopyWords(packed.counts[0], layout.mixed_offset - layout.counts_offset,
+              to + layout.counts_offset);
+    CopyWords(reinterpret_cast<const uint8_t*>(packed.streams),
+              layout.size - layout.mixed_offset, to + layout.mixed_offset);
   }
 }
 
 template <Codec kCodec>
 int LaunchPack(const PackParams& params, cudaStream_t stream) {
-  const int64_t halves = params.layout.blocks / kSampledBlocks * kHalves;
+  const int64_t sampled = params.layout.blocks / kSampledBlocks;
   const auto launch = [&](void (*kernel)(PackParams), int64_t count,
                           int at_once) {
     return Launch(kernel, params, count, at_once, kPerMultiprocessor, stream);
   };
   int error = cudaMemsetAsync(params.symbols, 0, sizeof(Symbols), stream);
   if (error != cudaSuccess) return error;
-  error = launch(CountSymbolsKernel<kCodec>, halves, kThreads);
-  if (error != cudaSuccess) return error;
-  error = launch(FillTablesKernel<kCodec>, 1, 1);
+  if (HasScales(kCodec)) {
+    error = launch(CountScalesKernel, sampled, kThreads);
+    if (error != cudaSuccess) return error;
+  }
+  error = launch(FillTablesKernel, 1, 1);
   if (error != cudaSuccess) return error;
   error = launch(PackKernel<kCodec>, params.segments, 1);
   if (error != cudaSuccess) return error;
@@ -224,9 +237,13 @@ int64_t PackSpace(Codec codec, int64_t blocks) {
   return size;
 }
 
-int Pack(Codec codec, int64_t blocks, const uint8_t* message, uint8_t* compact,
-         int64_t* bytes, uint8_t* space, CUstream_st* stream) {
-  if (blocks < 0 || blocks >= kEndOfBlocks) return cudaErrorInvalidValue;
+int Pack(Codec codec, int64_t blocks, const Periods& periods,
+         const uint8_t* message, uint8_t* compact, int64_t* bytes,
+         uint8_t* space, CUstream_st* stream) {
+  if (blocks < 0 || blocks >= kEndOfBlocks ||
+      !ArePeriods(periods.values, periods.count)) {
+    return cudaErrorInvalidValue;
+  }
   if (!IsAligned(message) || !IsAligned(compact) || !IsAligned(space) ||
       reinterpret_cast<uintptr_t>(bytes) % sizeof(int64_t) != 0) {
     return cudaErrorMisalignedAddress;
@@ -234,6 +251,7 @@ int Pack(Codec codec, int64_t blocks, const uint8_t* message, uint8_t* compact,
   return ForCompactible(codec, [&](auto known) -> int {
     PackParams params;
     Arrange<known()>(blocks, space, &params);
+    params.periods = periods;
     params.message = message;
     params.compact = compact;
     params.bytes = bytes;

@@ -8,6 +8,7 @@
 #include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/cuda/compact.cuh"
 #include "custom_ops/lib/cuda/launch.h"
+#include "custom_ops/lib/cuda/runs.cuh"
 #include "custom_ops/lib/cuda/symbols.cuh"
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/wire/compact_wire.h"
@@ -15,160 +16,47 @@
 namespace tf_gc {
 namespace gpu {
 
-constexpr int kMapRows = kSegmentBlocks * kMapBytes / kCoderLanes;
-constexpr int kScaleRows = kSegmentBlocks / kCoderLanes;
-// Signs and planes, and after them the rare bits.
-template <Codec kCodec>
-constexpr int kStreams =
-    MagnitudeBits(kCodec) + (MagnitudeBits(kCodec) > 1 ? 1 : 0);
-
-// The parts of a segment that is coded, in device memory. Each ends with zeros
-// up to a multiple of 8 bytes.
+// The parts of a segment that is coded, in device memory, and what is coded.
 template <Codec kCodec>
 struct PackedSegment {
-  static constexpr int kRows =
-      kMapRows + kScaleRows + (HasRareBits(kCodec) ? kMapRows : 0);
-  uint16_t words[kRows * kCoderLanes + kStateWords];
-  uint8_t scales[kSegmentBlocks];
-  uint64_t streams[kStreams<kCodec>][kSegmentHalves];
-};
+  static constexpr int kPlanes = NumPlanes(kCodec);
+  // So many are too many: the segment would not get smaller.
+  static constexpr int kMostWords =
+      static_cast<int>(PlainBytes(kCodec, kSegmentBlocks) / 2);
 
-// Streams of bits that the threads of a block write, one after the other, in
-// shared memory. The bits that fill words of 64 go to device memory.
-template <int kStreams>
-struct BitWords {
-  // One word more than the threads have bits for.
-  uint32_t halves[kStreams][2 * (kThreads + 1)];
+  uint16_t words[kMostWords + kCoderLanes + kStateWords];
+  uint8_t scales[kSegmentBlocks];  // and zeros up to a multiple of 8 bytes
+  uint8_t counts[kPlanes][kKinds];
+  uint8_t kinds[kPlanes][kSegmentRuns];  // and zeros that fill a row
+  // The mixed bits of all planes, then rows of the other classes' bits.
+  uint64_t streams[kPlanes * kPlaneWords];
 
-  __device__ uint64_t Word(int stream, int word) const {
-    const uint32_t* const low = &halves[stream][2 * word];
-    return low[0] | static_cast<uint64_t>(low[1]) << 32;
+  __device__ uint8_t* Bytes(int word) {
+    return reinterpret_cast<uint8_t*>(streams + word);
   }
-  __device__ void SetWord(int stream, int word, uint64_t value) {
-    halves[stream][2 * word] = static_cast<uint32_t>(value);
-    halves[stream][2 * word + 1] = static_cast<uint32_t>(value >> 32);
-  }
-
-  // Puts bits from the bit `position` on, where there are zeros.
-  __device__ void Put(int stream, int position, uint64_t bits) {
-    uint32_t* const to = halves[stream] + position / 32;
-    const int shift = position % 32;
-    const uint64_t low = bits << shift;
-    const uint32_t parts[] = {
-        static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
-        static_cast<uint32_t>(bits >> 32 >> (32 - shift))};
-    for (int i = 0; i < 3; ++i) {
-      if (parts[i] != 0) atomicOr(to + i, parts[i]);
-    }
-  }
-};
-
-// How full a stream is.
-struct Fill {
-  int64_t bits = 0;
-
-  __device__ int used() const { return static_cast<int>(bits % 64); }
-  __device__ int64_t words() const { return bits / 64; }
-  // The words that `more` bits fill.
-  __device__ int Filled(int more) const { return (used() + more) / 64; }
 };
 
 template <Codec kCodec>
 struct PackShared {
-  uint64_t map[kSegmentHalves];
+  static constexpr int kPlanes = NumPlanes(kCodec);
+
+  Entries entries;
   FilledBlocks filled;
-  uint32_t entries[kEntries];
-  BitWords<kStreams<kCodec>> bits;
+  uint16_t order[kSegmentBlocks];
+  Exchange<kCodec> exchange;
+  uint32_t kinds[kPlanes][kKinds];   // how many runs have them
+  uint32_t bits[kPlanes][kClasses];  // of the runs of each class
+  int starts[kPlanes][kClasses];     // words of PackedSegment::streams
+  int end_of_mixed;
+  int end;
+  uint32_t kind_entries[kPlanes][kKinds];
 };
 
-// Takes the codes of a segment apart, given which blocks are not empty. Rare
-// bits end with zeros up to the end of a row. Returns false to
-// each thread that has seen that they cannot be coded.
-template <Codec kCodec>
-__device__ bool Split(const uint8_t* codes, int blocks,
-                      PackShared<kCodec>* shared, PackedSegment<kCodec>* packed,
-                      SegmentHeader* header) {
-  constexpr int kBits = MagnitudeBits(kCodec);
-  constexpr int kRare = kBits;  // the number of the stream, if kBits > 1
-  auto& words = shared->bits;
-  const int thread = threadIdx.x;
-  for (int s = 0; s < kStreams<kCodec>; ++s) {
-    words.SetWord(s, thread, 0);
-    if (thread == 0) words.SetWord(s, kThreads, 0);
-  }
-  Fill planes;  // of the signs' stream, and of the planes'
-  Fill rare;    // of the last stream
-  const int halves = blocks * static_cast<int>(kHalves);
-  bool fits = true;
-  for (int first = 0; first < halves; first += kThreads) {
-    const int half = first + thread;
-    HalfBlock<kBits> bits = {};
-    if (half < halves) bits = LoadHalf<kCodec>(codes, half);
-    const uint64_t common = bits.Common();
-    const Mask nonzero(bits.magnitudes[0] | common);
-    const int block = half / static_cast<int>(kHalves);
-    if (half < halves && shared->filled.Has(block)) {
-      shared->map[shared->filled.before[block] * kHalves + half % kHalves] =
-          nonzero.mask;
-    } else {
-      fits = fits && nonzero.mask == 0;
-    }
-    fits = fits && (bits.sign & ~nonzero.mask) == 0;
-    // Both counts of a block's threads are below 2^16.
-    const auto sums =
-        SumOfBlock<uint32_t>(__popcll(nonzero.mask) | __popcll(common) << 16);
-    const int more = sums.all & 0xffff;
-    const int more_rare = sums.all >> 16;
-    const int position = planes.used() + (sums.before & 0xffff);
-    words.Put(0, position, nonzero.PickOut(bits.sign));
-    for (int s = 1; s < kBits; ++s) {
-      words.Put(s, position, nonzero.PickOut(bits.magnitudes[s]));
-    }
-    if constexpr (kBits > 1) {
-      words.Put(kRare, rare.used() + (sums.before >> 16),
-                Mask(common).PickOut(bits.magnitudes[0]));
-    }
-    __syncthreads();
-    uint64_t own[kStreams<kCodec>];
-    uint64_t rest[kStreams<kCodec>];
-    for (int s = 0; s < kStreams<kCodec>; ++s) {
-      const int filled =
-          s == kRare ? rare.Filled(more_rare) : planes.Filled(more);
-      own[s] = words.Word(s, thread);
-      rest[s] = words.Word(s, filled);
-      if (thread < filled) {
-        const Fill& fill = s == kRare ? rare : planes;
-        packed->streams[s][fill.words() + thread] = own[s];
-      }
-    }
-    __syncthreads();
-    for (int s = 0; s < kStreams<kCodec>; ++s) {
-      words.SetWord(s, thread, thread == 0 ? rest[s] : 0);
-      if (thread == 0) words.SetWord(s, kThreads, 0);
-    }
-    planes.bits += more;
-    rare.bits += more_rare;
-  }
-  for (int s = 0; s < kStreams<kCodec>; ++s) {
-    const Fill& fill = s == kRare ? rare : planes;
-    if (thread == 0 && fill.used() > 0) {
-      packed->streams[s][fill.words()] = words.Word(s, 0);
-    }
-  }
-  if constexpr (HasRareBits(kCodec)) {
-    const int64_t end = BytesOfBits(rare.bits) / 8;
-    const int64_t row_end = RoundUp(rare.bits, 8 * kCoderLanes) / 64;
-    if (thread < row_end - end) packed->streams[kRare][end + thread] = 0;
-  }
-  header->nonzeros = static_cast<uint32_t>(planes.bits);
-  header->rare = static_cast<uint32_t>(rare.bits);
-  return fits;
-}
+// ---- Scales -----------------------------------------------------------------
 
 // Says which blocks are not empty, and takes their scales apart if there are
-// any. Puts zeros into the last row of the map. Returns false to each thread
-// that has seen a scale that is below zero, or not zero though its high byte
-// is.
+// any. Returns false to each thread that has seen a scale that is below zero,
+// or not zero though its high byte is.
 template <Codec kCodec>
 __device__ bool SplitScales(const uint16_t* scales, int blocks,
                             PackShared<kCodec>* shared, uint8_t* low,
@@ -179,6 +67,7 @@ __device__ bool SplitScales(const uint16_t* scales, int blocks,
     return i < blocks ? scales[i] : 0;
   };
   bool fits = true;
+  // Zeros fill the last row.
   for (int i = threadIdx.x; i < RoundUp(blocks, kCoderLanes); i += kThreads) {
     const int scale = scale_of(i);
     filled.high[i] = static_cast<uint8_t>(scale >> 8);
@@ -188,12 +77,8 @@ __device__ bool SplitScales(const uint16_t* scales, int blocks,
   __syncthreads();
   const int count = filled.Count(blocks);
   header->filled = static_cast<uint32_t>(count);
-  // Zeros fill the last word of low bytes, and the last row of the map.
   const int thread = threadIdx.x;
   if (thread < RoundUp(count, 8) - count) low[count + thread] = 0;
-  if (thread < kHalves && count < kSegmentBlocks) {
-    shared->map[count * kHalves + thread] = 0;
-  }
   if (HasScales(kCodec)) {
     for (int i = thread; i < blocks; i += kThreads) {
       if (filled.Has(i))
@@ -203,48 +88,261 @@ __device__ bool SplitScales(const uint16_t* scales, int blocks,
   return fits;
 }
 
-// Codes rows of bytes, from the last to the first. Returns the number of words
-// with theirs.
-__device__ inline int CodeRows(const uint32_t* entries, const uint8_t* bytes,
-                               int64_t rows, uint32_t* state, int count,
-                               uint16_t* words) {
-  const int lane = threadIdx.x % kWarp;
-  for (int64_t row = rows - 1; row >= 0; --row) {
-    uint16_t word;
-    const bool full =
-        CodeSymbol(entries[bytes[row * kCoderLanes + lane]], state, &word);
-    const unsigned lanes = __ballot_sync(kAllLanes, full);
-    if (full) words[count + __popc(lanes & ((1u << lane) - 1))] = word;
-    count += __popc(lanes);
+// ---- Codes ------------------------------------------------------------------
+
+// Returns false to each thread that has seen a code that cannot be coded: "not
+// finite", or any in a block that would be empty.
+template <Codec kCodec>
+__device__ bool HasSymbols(const uint8_t* codes, int blocks,
+                           const FilledBlocks& filled) {
+  constexpr int kOfBlock = static_cast<int>(kHalves);
+  bool fits = true;
+  for (int i = threadIdx.x; i < blocks * kOfBlock; i += kThreads) {
+    const int block = i / kOfBlock;
+    const auto half = LoadHalf<kCodec>(codes, block, i % kOfBlock);
+    const uint64_t nonzero = NonzeroOf<kCodec>(half);
+    fits = fits && (half.sign & ~nonzero) == 0 &&
+           (nonzero == 0 || filled.Has(block));
   }
-  return count;
+  return fits;
 }
 
-// Codes the rare bits, the map and the scales of a segment with one warp.
-// Returns the number of words.
 template <Codec kCodec>
-__device__ int CodeSegment(const PackShared<kCodec>& shared,
-                           const SegmentLayout& rows,
-                           PackedSegment<kCodec>* packed) {
-  const int lane = threadIdx.x % kWarp;
-  uint16_t* const words = packed->words;
-  uint32_t state = kLowestState;
-  int count = 0;
-  if constexpr (HasRareBits(kCodec)) {
-    count = CodeRows(shared.entries + kSymbols,
-                     reinterpret_cast<const uint8_t*>(
-                         packed->streams[MagnitudeBits(kCodec)]),
-                     rows.rare_rows, &state, count, words);
+__device__ int CostOf(const Codes<kCodec>& codes) {
+  const uint64_t nonzero = NonzeroOf<kCodec>(codes);
+  return RunCost(__popcll(nonzero), __popcll(codes.sign & nonzero));
+}
+
+// What some tiles of a period cost, less than the halves of their blocks. All
+// threads of a block get the same answer.
+template <Codec kCodec>
+__device__ int PeriodCost(const Runs& runs, const uint8_t* codes,
+                          Exchange<kCodec>* exchange) {
+  constexpr int kTileRuns = static_cast<int>(tf_gc::kTileRuns);
+  constexpr int kTiles = kThreads / kTileRuns;  // at once
+  const int thread = threadIdx.x;
+  int cost = 0;
+  for (int first = 0; first < runs.in_tiles;
+       first += kTiles * kSampledTiles * kTileRuns) {
+    const int run = first + thread / kTileRuns * kSampledTiles * kTileRuns +
+                    thread % kTileRuns;
+    Codes<kCodec> of_run = {};
+    if (runs.IsInTile(run)) {
+      of_run = LoadHalf<kCodec>(codes, runs.Block(run), runs.Half(run));
+    }
+    cost -= CostOf<kCodec>(of_run);
+    Transpose<kCodec>(runs.IsInTile(run), &of_run, exchange);
+    cost += CostOf<kCodec>(of_run);
   }
-  count = CodeRows(shared.entries, reinterpret_cast<const uint8_t*>(shared.map),
-                   rows.map_rows, &state, count, words);
-  count = CodeRows(shared.entries + kMapSymbols, shared.filled.high,
-                   rows.scale_rows, &state, count, words);
-  words[count + 2 * lane] = static_cast<uint16_t>(state);
-  words[count + 2 * lane + 1] = static_cast<uint16_t>(state >> 16);
-  count += kStateWords;
-  if (lane < RoundUp(count, 4) - count) words[count + lane] = 0;
-  return count;
+  return SumOfBlock(cost).all;
+}
+
+// The period of a segment, the same to all threads of a block.
+template <Codec kCodec>
+__device__ int ChoosePeriod(const Periods& periods, const uint8_t* codes,
+                            int blocks, PackShared<kCodec>* shared) {
+  int best = 0;
+  int best_cost = 0;
+  for (int i = 0; i < periods.count; ++i) {
+    const Runs runs = RunsOf(periods.values[i], blocks, blocks, shared->filled,
+                             shared->order);
+    const int cost = PeriodCost<kCodec>(runs, codes, &shared->exchange);
+    if (cost < best_cost) {
+      best = periods.values[i];
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// The kind of a run's bits in a plane.
+template <Codec kCodec>
+__device__ int ChooseKind(const PlaneBits<kCodec>& planes, int plane,
+                          const Periods& periods) {
+  const int of_all = KindOfAll(kCodec, plane, periods);
+  return of_all < kKinds
+             ? of_all
+             : KindOf(__popcll(planes.bits[plane]), planes.sizes[plane]);
+}
+
+// Chooses the kinds of all runs, and counts them and the bits of each class.
+template <Codec kCodec>
+__device__ void ChooseKinds(const Periods& periods, const Runs& runs,
+                            const uint8_t* codes, PackShared<kCodec>* shared,
+                            PackedSegment<kCodec>* packed) {
+  constexpr int kPlanes = NumPlanes(kCodec);
+  const int thread = threadIdx.x;
+  if (thread < kPlanes * kKinds) {
+    shared->kinds[thread / kKinds][thread % kKinds] = 0;
+  }
+  if (thread < kPlanes * kClasses) {
+    shared->bits[thread / kClasses][thread % kClasses] = 0;
+  }
+  const int row_end = static_cast<int>(RoundUp(runs.count, kCoderLanes));
+  if (thread < row_end - runs.count) {
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      packed->kinds[plane][runs.count + thread] = 0;
+    }
+  }
+  __syncthreads();
+  const auto choose = [&](int run, const Codes<kCodec>& of_run) {
+    if (run >= runs.count) return;
+    const PlaneBits<kCodec> planes(of_run);
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      const int kind = ChooseKind(planes, plane, periods);
+      packed->kinds[plane][run] = static_cast<uint8_t>(kind);
+      atomicAdd(&shared->kinds[plane][kind], 1u);
+      atomicAdd(&shared->bits[plane][kind / 2],
+                static_cast<uint32_t>(planes.sizes[plane]));
+    }
+  };
+  ForRuns<kCodec>(runs, codes, &shared->exchange, choose);
+  __syncthreads();
+}
+
+// Fills what follows from the numbers of kinds and bits, and puts zeros where
+// the bits go. Returns the words of mixed bits.
+template <Codec kCodec>
+__device__ uint32_t PlaceStreams(PackShared<kCodec>* shared,
+                                 PackedSegment<kCodec>* packed) {
+  constexpr int kPlanes = NumPlanes(kCodec);
+  const int thread = threadIdx.x;
+  if (thread < kPlanes) {
+    const uint32_t* const counts = shared->kinds[thread];
+    uint32_t most = 0;
+    for (int kind = 0; kind < kKinds; ++kind) {
+      if (counts[kind] > most) most = counts[kind];
+    }
+    uint8_t* const bytes = packed->counts[thread];
+    for (int kind = 0; kind < kKinds; ++kind) {
+      bytes[kind] = CountByte(counts[kind], most);
+    }
+    KindEntries(bytes, shared->kind_entries[thread]);
+  }
+  if (thread == 0) {
+    int end = 0;
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      shared->starts[plane][kMixed] = end;
+      end += static_cast<int>(BytesOfBits(shared->bits[plane][kMixed]) / 8);
+    }
+    shared->end_of_mixed = end;
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      for (int of_class = kFew; of_class <= kSome; ++of_class) {
+        shared->starts[plane][of_class] = end;
+        end += RowsOfBits(static_cast<int>(shared->bits[plane][of_class])) *
+               kRowWords;
+      }
+    }
+    shared->end = end;
+  }
+  __syncthreads();
+  for (int i = thread; i < shared->end; i += kThreads) packed->streams[i] = 0;
+  __syncthreads();
+  return static_cast<uint32_t>(shared->end_of_mixed);
+}
+
+// Puts bits from the bit `position` of a stream on, where there are zeros.
+__device__ inline void PutBits(uint64_t bits, int position, uint64_t* stream) {
+  uint32_t* const to = reinterpret_cast<uint32_t*>(stream) + position / 32;
+  const int shift = position % 32;
+  const uint64_t low = bits << shift;
+  const uint32_t parts[] = {static_cast<uint32_t>(low),
+                            static_cast<uint32_t>(low >> 32),
+                            static_cast<uint32_t>(bits >> 32 >> (32 - shift))};
+  for (int i = 0; i < 3; ++i) {
+    if (parts[i] != 0) atomicOr(to + i, parts[i]);
+  }
+}
+
+// Puts the bits of all runs where they belong.
+template <Codec kCodec>
+__device__ void PutRuns(const Periods& periods, const Runs& runs,
+                        const uint8_t* codes, PackShared<kCodec>* shared,
+                        PackedSegment<kCodec>* packed) {
+  constexpr int kPlanes = NumPlanes(kCodec);
+  uint64_t before[kPlanes] = {};  // ClassBits of the runs before these
+  const auto put = [&](int run, const Codes<kCodec>& of_run) {
+    const PlaneBits<kCodec> planes(of_run);
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      const int size = run < runs.count ? planes.sizes[plane] : 0;
+      const int kind = ChooseKind(planes, plane, periods);
+      const int of_class = kind / 2;
+      const auto sums = SumOfBlock(ClassBits(of_class, size).packed());
+      if (of_class != kEqual && size != 0) {
+        const uint64_t ones = ~uint64_t{0} >> (64 - size);
+        const uint64_t inverted = kind % 2 != 0 ? ones : 0;
+        PutBits(planes.bits[plane] ^ inverted,
+                ClassBits(before[plane] + sums.before).Of(of_class),
+                packed->streams + shared->starts[plane][of_class]);
+      }
+      before[plane] += sums.all;
+    }
+  };
+  ForRuns<kCodec>(runs, codes, &shared->exchange, put);
+}
+
+// ---- The coder --------------------------------------------------------------
+
+// A lane of the coder. All lanes of a warp call its functions together.
+struct Coder {
+  uint16_t* words;
+  int most;  // of the words: from there on they are too many
+  int count = 0;
+  uint32_t state = kLowestState;
+
+  __device__ Coder(uint16_t* to, int most_words)
+      : words(to), most(most_words) {}
+
+  __device__ bool Full() const { return count >= most; }
+
+  // Codes rows of bytes, from the last to the first, unless there are too many
+  // words.
+  __device__ void Rows(const uint32_t* entries, const uint8_t* bytes,
+                       int64_t rows) {
+    const int lane = threadIdx.x % kWarp;
+    for (int64_t row = rows - 1; row >= 0 && !Full(); --row) {
+      uint16_t word;
+      const bool takes =
+          CodeSymbol(entries[bytes[row * kCoderLanes + lane]], &state, &word);
+      const unsigned lanes = __ballot_sync(kAllLanes, takes);
+      if (takes) words[count + __popc(lanes & ((1u << lane) - 1))] = word;
+      count += __popc(lanes);
+    }
+  }
+
+  // Writes the states, and zeros up to a multiple of 8 bytes.
+  __device__ void Finish() {
+    const int lane = threadIdx.x % kWarp;
+    words[count + 2 * lane] = static_cast<uint16_t>(state);
+    words[count + 2 * lane + 1] = static_cast<uint16_t>(state >> 16);
+    count += static_cast<int>(kStateWords);
+    if (lane < RoundUp(count, 4) - count) words[count + lane] = 0;
+  }
+};
+
+// Codes the planes and the scales of a segment with one warp. Returns the
+// number of words, or 0 if they are too many.
+template <Codec kCodec>
+__device__ uint32_t CodeSegment(const PackShared<kCodec>& shared,
+                                const SegmentLayout& rows,
+                                PackedSegment<kCodec>* packed) {
+  Coder coder(packed->words, PackedSegment<kCodec>::kMostWords);
+  const auto code = [&](int plane, int of_class, const uint32_t* entries) {
+    coder.Rows(entries, packed->Bytes(shared.starts[plane][of_class]),
+               RowsOfBits(static_cast<int>(shared.bits[plane][of_class])));
+  };
+  for (int plane = NumPlanes(kCodec) - 1; plane >= 0; --plane) {
+    code(plane, kSome, shared.entries.some);
+    code(plane, kFew, shared.entries.few);
+    if (OnlyKind(packed->counts[plane]) == kKinds) {
+      coder.Rows(shared.kind_entries[plane], packed->kinds[plane],
+                 rows.kind_rows);
+    }
+  }
+  coder.Rows(shared.entries.scales, shared.filled.high, rows.scale_rows);
+  if (coder.Full()) return 0;
+  coder.Finish();
+  return static_cast<uint32_t>(coder.count);
 }
 
 }  // namespace gpu

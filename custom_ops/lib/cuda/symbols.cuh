@@ -1,4 +1,4 @@
-// What packing counts on a GPU, and the frequencies that follow from it.
+// The frequencies of symbols that a packer codes with on a GPU.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_SYMBOLS_CUH_
 #define TF_GC_CUSTOM_OPS_LIB_CUDA_SYMBOLS_CUH_
@@ -14,74 +14,36 @@
 namespace tf_gc {
 namespace gpu {
 
-// The symbols of both tables: those of maps, then those of scales.
-constexpr int kSymbols = kMapSymbols + kScaleSymbols;
-// What coding looks up: for these symbols, then for bytes of rare bits.
-constexpr int kEntries = kSymbols + kRareSymbols;
-
-// What is counted, and what follows from it.
-struct Symbols {
-  uint32_t counts[kSymbols];
-  unsigned long long rare;  // bits
-  unsigned long long ones;  // of them
-  uint16_t frequencies[kSymbols];
-  uint32_t entries[kEntries];
-  uint64_t chance;
+// What coding looks up: the entries of CodingTable.
+struct Entries {
+  uint32_t scales[kScaleSymbols];
+  uint32_t few[kByteSymbols];
+  uint32_t some[kByteSymbols];
 };
 
-template <Codec kCodec>
-__device__ inline HalfBlock<MagnitudeBits(kCodec)> LoadHalf(
-    const uint8_t* codes, int64_t half) {
-  return HalfBlock<MagnitudeBits(kCodec)>::Load(
-      codes + half / kHalves * CodeBytes(kCodec),
-      static_cast<int>(half % kHalves));
-}
+// The high bytes of the scales, counted, and what follows from that.
+struct Symbols {
+  uint32_t counts[kScaleSymbols];
+  uint16_t frequencies[kScaleSymbols];
+  Entries entries;
+};
 
-// Adds the symbols of every kSampledBlocks-th block to the counts. All threads
-// of a kernel call it together.
-template <Codec kCodec>
-__device__ void CountSymbols(const MessageLayout& layout,
-                             const uint8_t* message, Symbols* symbols) {
-  __shared__ uint32_t counts[kSymbols];
-  for (int i = threadIdx.x; i < kSymbols; i += kThreads) counts[i] = 0;
+// Adds the high bytes of every kSampledBlocks-th block's scale to the counts.
+// All threads of a kernel call it together.
+__device__ inline void CountScales(const uint16_t* scales, int64_t blocks,
+                                   Symbols* symbols) {
+  __shared__ uint32_t counts[kScaleSymbols];
+  for (int i = threadIdx.x; i < kScaleSymbols; i += kThreads) counts[i] = 0;
   __syncthreads();
-  const uint8_t* const codes = layout.Codes(message, 0);
-  const uint16_t* const scales = layout.Scales(message, 0);
-  uint32_t rare = 0;
-  uint32_t ones = 0;
   const int first = blockIdx.x * kThreads + threadIdx.x;
-  for (int64_t i = first;; i += gridDim.x * kThreads) {
-    const int64_t block = i / kHalves * kSampledBlocks;
-    if (block >= layout.blocks) break;
-    if (HasScales(kCodec)) {
-      const int high = scales[block] >> 8;
-      if (i % kHalves == 0) {
-        atomicAdd(&counts[kMapSymbols + high % kScaleSymbols], 1u);
-      }
-      if (!IsFilled(high)) continue;
-    }
-    const auto bits = LoadHalf<kCodec>(codes, block * kHalves + i % kHalves);
-    const uint64_t common = bits.Common();
-    const uint64_t map = bits.magnitudes[0] | common;
-    for (int shift = 0; shift < 64; shift += 8) {
-      atomicAdd(&counts[map >> shift & 0xff], 1u);
-    }
-    if constexpr (HasRareBits(kCodec)) {
-      rare += __popcll(common);
-      ones += __popcll(common & bits.magnitudes[0]);
-    }
+  for (int64_t i = first; i * kSampledBlocks < blocks;
+       i += gridDim.x * kThreads) {
+    const int high = scales[i * kSampledBlocks] >> 8;
+    atomicAdd(&counts[high % kScaleSymbols], 1u);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < kSymbols; i += kThreads) {
+  for (int i = threadIdx.x; i < kScaleSymbols; i += kThreads) {
     if (counts[i] != 0) atomicAdd(&symbols->counts[i], counts[i]);
-  }
-  if constexpr (HasRareBits(kCodec)) {
-    const auto all_rare = SumOfBlock<unsigned long long>(rare).all;
-    const auto all_ones = SumOfBlock<unsigned long long>(ones).all;
-    if (threadIdx.x == 0) {
-      atomicAdd(&symbols->rare, all_rare);
-      atomicAdd(&symbols->ones, all_ones);
-    }
   }
 }
 
@@ -131,10 +93,10 @@ __device__ void NormalizeByWarp(const uint32_t* counts, uint16_t* frequencies,
   }
 }
 
-// What CodingTable has for bytes of rare bits, by a warp.
-__device__ inline void RareEntriesByWarp(uint64_t chance, uint32_t* entries) {
-  constexpr int kOfLane = kRareSymbols / kWarp;
-  const RareFrequencies frequencies(chance);
+// What CodingTable has for bytes of bits, by a warp.
+__device__ inline void ByteEntriesByWarp(uint32_t chance, uint32_t* entries) {
+  constexpr int kOfLane = kByteSymbols / kWarp;
+  const ByteFrequencies frequencies(chance);
   const int first = threadIdx.x % kWarp * kOfLane;
   uint32_t sum = 0;
   for (int i = first; i < first + kOfLane; ++i) sum += frequencies.Of(i);
@@ -145,22 +107,27 @@ __device__ inline void RareEntriesByWarp(uint64_t chance, uint32_t* entries) {
   }
 }
 
-// Fills what follows from the counts. All threads of a block call it together.
-template <Codec kCodec>
-__device__ void FillTables(Symbols* symbols) {
+// What CodingTable has for the kinds of a plane, by a thread.
+__device__ inline void KindEntries(const uint8_t* counts, uint32_t* entries) {
+  const KindTable table(counts);
+  uint32_t start = 0;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    entries[kind] = CodingEntry(table.frequencies[kind], start);
+    start += table.frequencies[kind];
+  }
+}
+
+// Fills what follows from the counts, and the other entries. All threads of a
+// block call it together.
+__device__ inline void FillTables(Symbols* symbols) {
   const int warp = threadIdx.x / kWarp;
   if (warp == 0) {
-    NormalizeByWarp<kMapSymbols>(symbols->counts, symbols->frequencies,
-                                 symbols->entries);
+    NormalizeByWarp<kScaleSymbols>(symbols->counts, symbols->frequencies,
+                                   symbols->entries.scales);
   } else if (warp == 1) {
-    NormalizeByWarp<kScaleSymbols>(symbols->counts + kMapSymbols,
-                                   symbols->frequencies + kMapSymbols,
-                                   symbols->entries + kMapSymbols);
+    ByteEntriesByWarp(kFewChance, symbols->entries.few);
   } else if (warp == 2) {
-    const uint64_t chance =
-        HasRareBits(kCodec) ? ChanceOf(symbols->ones, symbols->rare) : 0;
-    RareEntriesByWarp(chance, symbols->entries + kSymbols);
-    if (threadIdx.x % kWarp == 0) symbols->chance = chance;
+    ByteEntriesByWarp(kSomeChance, symbols->entries.some);
   }
 }
 

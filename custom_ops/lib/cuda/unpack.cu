@@ -8,6 +8,7 @@
 #include "custom_ops/lib/cuda/compact.h"
 #include "custom_ops/lib/cuda/launch.h"
 #include "custom_ops/lib/cuda/messages.cuh"
+#include "custom_ops/lib/cuda/runs.cuh"
 #include "custom_ops/lib/cuda/tables.h"
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/cuda/unpack_segment.cuh"
@@ -32,7 +33,7 @@ struct UnpackParams {
   Kind* kind;
   DecodingTables* tables;
   int64_t* starts;  // of the segments in `compact`
-  RareBits* rare;   // of each segment, if the codec HasRareBits()
+  void* planes;     // RunPlanes for each segment
 
   __device__ int Blocks(int segment) const {
     return static_cast<int>(BlocksInSegment(layout.blocks, segment));
@@ -40,20 +41,24 @@ struct UnpackParams {
   __device__ const SegmentHeader* Headers() const {
     return reinterpret_cast<const SegmentHeader*>(compact + kSegmentsOffset);
   }
+  template <Codec kCodec>
+  __device__ RunPlanes<kCodec>* Planes(int segment) const {
+    return static_cast<RunPlanes<kCodec>*>(planes) + segment;
+  }
 };
 
 // Fills what does not point at the caller's memory. Returns the bytes of
 // `space`.
-int64_t Arrange(Codec codec, int64_t blocks, uint8_t* space,
-                UnpackParams* params) {
+template <Codec kCodec>
+int64_t Arrange(int64_t blocks, uint8_t* space, UnpackParams* params) {
   const int64_t segments = NumSegments(blocks);
   Cutter cutter(space);
-  params->layout = LayoutOf(codec, blocks);
+  params->layout = LayoutOf(kCodec, blocks);
   params->segments = static_cast<int>(segments);
   params->kind = cutter.Take<Kind>(1);
   params->tables = cutter.Take<DecodingTables>(1);
   params->starts = cutter.Take<int64_t>(segments);
-  params->rare = cutter.Take<RareBits>(HasRareBits(codec) ? segments : 0);
+  params->planes = cutter.Take<RunPlanes<kCodec>>(segments);
   return cutter.size();
 }
 
@@ -82,6 +87,12 @@ __device__ bool MakeDecodingTable(FrequencyOf frequency_of,
   return true;
 }
 
+__device__ void MakeByteTable(uint32_t chance, DecodingEntries* entries) {
+  const ByteFrequencies frequencies(chance);
+  MakeDecodingTable<kByteSymbols>(
+      [&](int byte) { return frequencies.Of(byte); }, entries);
+}
+
 // Fills the arrays in `space` as the message says. All threads of a block get
 // the same answer.
 template <Codec kCodec>
@@ -104,25 +115,14 @@ __device__ Kind Inspect(const UnpackParams& params) {
       CompactBytes(end) > most) {
     return Kind::kBroken;
   }
-  const uint64_t chance = LoadWord(params.compact + kChanceOffset);
-  if (!IsChance(kCodec, chance)) return Kind::kBroken;
-  const auto of_table = [&](int64_t offset) {
-    const uint16_t* const table =
-        reinterpret_cast<const uint16_t*>(params.compact + offset);
-    return [=](int symbol) { return table[symbol]; };
-  };
-  DecodingTables* const tables = params.tables;
-  if (!MakeDecodingTable<kMapSymbols>(of_table(kMapTableOffset),
-                                      &tables->map) ||
-      !MakeDecodingTable<kScaleSymbols>(of_table(kScaleTableOffset),
-                                        &tables->scale)) {
+  const uint16_t* const table =
+      reinterpret_cast<const uint16_t*>(params.compact + kScaleTableOffset);
+  if (!MakeDecodingTable<kScaleSymbols>([=](int high) { return table[high]; },
+                                        &params.tables->scales)) {
     return Kind::kBroken;
   }
-  if constexpr (HasRareBits(kCodec)) {
-    const RareFrequencies frequencies(chance);
-    MakeDecodingTable<kRareSymbols>(
-        [&](int byte) { return frequencies.Of(byte); }, &tables->rare);
-  }
+  MakeByteTable(kFewChance, &params.tables->few);
+  MakeByteTable(kSomeChance, &params.tables->some);
   bool fits = true;
   for (int first = 0; first < params.segments; first += kThreads) {
     const int segment = first + threadIdx.x;
@@ -163,8 +163,7 @@ __global__ void __launch_bounds__(kThreads)
 // whole, the same to all threads of a block.
 template <Codec kCodec>
 __device__ bool UnpackSegment(const UnpackParams& params, int segment,
-                              UnpackShared* shared) {
-  constexpr int kPlanes = MagnitudeBits(kCodec) - 1;
+                              UnpackShared<kCodec>* shared) {
   const int64_t first = segment * kSegmentBlocks;
   const int blocks = params.Blocks(segment);
   uint8_t* const codes = params.layout.Codes(params.message, first);
@@ -184,25 +183,20 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
     return true;
   }
   const SegmentLayout layout = LayoutOf(kCodec, blocks, header);
-  RareBits* const rare = params.rare + (HasRareBits(kCodec) ? segment : 0);
-  if (!Decode<kCodec>(*params.tables, from, header, blocks, layout, shared,
-                      rare)) {
+  RunPlanes<kCodec>* const planes = params.Planes<kCodec>(segment);
+  Decoder decoder(reinterpret_cast<const uint16_t*>(from), header.words);
+  if (!DecodeScales(params.tables->scales, header, blocks, layout, &decoder,
+                    shared)) {
     return false;
   }
-  int nonzeros = 0;
-  const int halves = static_cast<int>(header.filled * kHalves);
-  for (int i = threadIdx.x; i < halves; i += kThreads) {
-    nonzeros += __popcll(shared->map[i]);
+  const Runs runs =
+      RunsOf(static_cast<int>(header.period), blocks,
+             static_cast<int>(header.filled), shared->filled, shared->order);
+  if (!DecodePlanes(*params.tables, from, header, layout, runs, &decoder,
+                    shared, planes)) {
+    return false;
   }
-  nonzeros = SumOfBlock(nonzeros).all;
-  if (static_cast<uint32_t>(nonzeros) != header.nonzeros) return false;
-  int common = 0;
-  if constexpr (kPlanes > 0) {
-    common = CountCommon<kPlanes>(from + layout.planes_offset,
-                                  BytesOfBits(header.nonzeros));
-  }
-  if (static_cast<uint32_t>(common) != header.rare) return false;
-  Join<kCodec>(*shared, from, layout, *rare, blocks, codes);
+  Join(*planes, runs, blocks, shared, codes);
   if (HasScales(kCodec)) {
     JoinScales(shared->filled, blocks, from + layout.scales_offset, scales);
   }
@@ -212,8 +206,7 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
 template <Codec kCodec>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
     UnpackKernel(const __grid_constant__ UnpackParams params) {
-  // A segment overwrites what is shared of the one before it after a barrier.
-  __shared__ UnpackShared shared;
+  __shared__ UnpackShared<kCodec> shared;
   const Kind kind = *params.kind;
   if (kind == Kind::kBroken) return;
   if (kind == Kind::kCopied) {
@@ -222,17 +215,24 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor)
   }
   for (int segment = blockIdx.x; segment < params.segments;
        segment += gridDim.x) {
-    if (!UnpackSegment<kCodec>(params, segment, &shared) && threadIdx.x == 0) {
+    if (!UnpackSegment(params, segment, &shared) && threadIdx.x == 0) {
       *reinterpret_cast<MessageHeader*>(params.message) = {};
     }
+    __syncthreads();  // Then the next segment may overwrite what is shared.
   }
 }
 
 }  // namespace
 
 int64_t UnpackSpace(Codec codec, int64_t blocks) {
-  UnpackParams params;
-  return Arrange(codec, blocks, nullptr, &params);
+  int64_t size = 0;
+  const int error = ForCompactible(codec, [&](auto known) -> int {
+    UnpackParams params;
+    size = Arrange<known()>(blocks, nullptr, &params);
+    return cudaSuccess;
+  });
+  if (error != cudaSuccess) Trap();
+  return size;
 }
 
 int Unpack(Codec codec, int64_t blocks, const uint8_t* compact, int64_t size,
@@ -245,7 +245,7 @@ int Unpack(Codec codec, int64_t blocks, const uint8_t* compact, int64_t size,
   }
   return ForCompactible(codec, [&](auto known) -> int {
     UnpackParams params;
-    Arrange(known(), blocks, space, &params);
+    Arrange<known()>(blocks, space, &params);
     params.compact = compact;
     params.size = size;
     params.message = message;

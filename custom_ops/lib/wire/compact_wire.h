@@ -2,10 +2,7 @@
 // after its codes and scales were coded by their frequency.
 //
 //   offset 0                 MessageHeader, magic kCompactMagic        16 bytes
-//   kMapTableOffset          frequencies of the bytes of nonzero maps  256 * 2
 //   kScaleTableOffset        frequencies of the high bytes of scales   128 * 2
-//   kChanceOffset            uint64: the chance of a rare bit to be 1, in
-//                            256ths; 0 if the codec has no rare bits
 //   kSegmentsOffset          a SegmentHeader for each segment
 //   then                     the segments
 //   then                     zeros: 8 bytes or more, up to a multiple of
@@ -16,36 +13,68 @@
 // it is.
 //
 // Each segment has kSegmentBlocks blocks, in their order; the last one has
-// those that are left. These are its parts. Each of them, and each plane,
-// begins at a multiple of 8 bytes and is followed by zeros up to the next one.
-// In parts of bits the first bit is the lowest one of the first byte.
+// those that are left. These are its parts. Each of them begins at a multiple
+// of 8 bytes and is followed by zeros up to the next one. In parts of bits the
+// first bit is the lowest one of the first byte.
 //
 //   words    SegmentHeader::words uint16: the high bytes of the blocks' scales,
-//            if HasScales(codec), then the nonzero maps of the blocks that are
-//            not empty, then the SegmentHeader::rare rare bits, if
-//            HasRareBits(codec), coded by rANS (Duda 2013)
+//            if HasScales(codec), then, for each plane, the kinds of its runs
+//            and the bits of few ones and of some ones, coded by rANS (Duda
+//            2013)
 //   scales   the low byte of the scale of each block that is not empty, if
 //            HasScales(codec)
-//   signs    SegmentHeader::nonzeros bits
-//   planes   SegmentHeader::nonzeros bits for each common bit of a magnitude,
-//            in rising order
+//   counts   kKinds bytes for each plane: how often its runs are of each kind,
+//            in proportion
+//   mixed    SegmentHeader::mixed uint64: for each plane its mixed bits. Each
+//            plane begins at a multiple of 8 bytes
 //
-// A block is empty if the high byte of its scale is 0. Its codes and its scale
-// are all 0 then, and nothing else is sent of it. SegmentHeader::filled is the
-// number of the other blocks. Without scales no block is empty.
+// A block is empty if the high byte of its scale is 0. Its scale is 0 then, and
+// so are all of its codes, kCodeZero, which a decoder does not check.
+// SegmentHeader::filled is the number of the other blocks. Without scales no
+// block is empty.
 //
-// A nonzero map has a bit for each code of a block, which is 1 if the code is
-// not kCodeZero. Where codes are in bit planes, the bits are in the order of
-// elements. Two-bit codes are taken from the lowest bits of a byte up, so that
-// the bits are those of elements 3, 2, 1, 0, 7, 6, 5, 4 and so on.
+// Runs. The codes of a segment are taken kRun at a time. If
+// SegmentHeader::period is 0, a run is half a block of those that are not
+// empty, in their order. Otherwise the blocks of the segment, empty ones too,
+// are sorted by their number in the segment modulo the period; those with the
+// same remainder stay in their order. Each kRun blocks in this new order, from
+// the first on, are a tile. A tile has kBlockSize runs: the codes at position
+// 0 of its blocks, in their order, then those at position 1, and so on. After
+// the tiles come the halves of the blocks that are left, in the new order. So
+// if the period is that of the rows of a matrix, a run has codes of one column,
+// which often have the same sign and are zero together.
 //
-// Signs, planes and rare bits are in the order of the map, and only those of
-// codes that are not zero are sent. The sign of a code in bit planes is its top
-// bit, and the bits below are its magnitude; the sign of a two-bit code is its
-// low bit, and its magnitude is 1. Of a magnitude's bits, if there are several,
-// RareBit() is rare, that is least often 1 where it is sent, and the others are
-// common. The rare bit is sent only if a common one is 1: otherwise the rare
-// bit is 1, since the magnitude is not 0.
+// Where codes are in bit planes, a position is that of the element. Two-bit
+// codes are taken from the lowest bits of a byte up, so that the positions are
+// those of elements 3, 2, 1, 0, 7, 6, 5, 4 and so on.
+//
+// Planes. Of the codes of a run, these bits are sent, each of NumPlanes(codec)
+// planes by itself:
+//
+//   0        the map, kRun bits: 1 if the code is not kCodeZero
+//   1        the signs of those that are not zero
+//   2...     the common bits of magnitudes of those that are not zero, a plane
+//            for each bit, in rising order
+//   last     if HasRareBits(codec), the rare bit of the magnitudes that have a
+//            common bit that is 1. Of the others that are not zero, the rare
+//            bit is 1, since a magnitude is not 0
+//
+// The sign of a code in bit planes is its top bit, and the bits below are its
+// magnitude; the sign of a two-bit code is its low bit, and its magnitude is 1.
+// Of a magnitude's bits, if there are several, RareBit() is rare, that is least
+// often 1 where it is sent, and the others are common.
+//
+// Kinds. The kind of a run's bits in a plane is 2 * class + inverted. If
+// inverted is 1, all of the bits are inverted. Then
+//
+//   class 0  all of the bits are 0, and nothing else is sent of them
+//   class 1  few are 1: the bits are coded with the chance kFewChance
+//   class 2  some are 1: the bits are coded with the chance kSomeChance
+//   class 3  mixed: the bits are sent as they are
+//
+// Each class of a plane has its bits one after the other, in the order of the
+// runs. If at most one of a plane's counts is not 0, all of its runs are of
+// that kind, or of kind 0, and there are no rows with kinds.
 //
 // A segment is not coded if it has a code "not finite" or a scale below zero,
 // for which there are no symbols, if a block whose scale has a high byte of 0
@@ -55,18 +84,18 @@
 //
 // rANS. A symbol is a byte. A table has the frequency of each symbol, at least
 // 1; the sum of a table is kFrequencySum. start(s) is the sum of the
-// frequencies of the symbols below s. The frequencies of bytes of rare bits
-// follow from the chance c of a 1, which is from 1 to 255 then: that of a byte
-// with n ones is 1 + (c^n * (256 - c)^(8 - n) / 2^16) * 3840 / 2^48, where each
-// division rounds down, and byte 0, or byte 255 if c is above 128, has what is
-// left of kFrequencySum as well. Which chance and which frequencies a packer
-// chooses is not part of the format; frequencies.h says what those of this
-// library choose.
+// frequencies of the symbols below s. The frequencies of a plane's kinds are
+// what Normalize() of frequencies.h makes of their counts. Those of bytes of
+// bits follow from the chance c of a 1, in 256ths: that of a byte with n ones
+// is 1 + (c^n * (256 - c)^(8 - n) / 2^16) * 3840 / 2^48, where each division
+// rounds down, and byte 0 has what is left of kFrequencySum as well. Which
+// orders, kinds, counts and frequencies of scales a packer chooses is not part
+// of the format; frequencies.h says what those of this library choose.
 //
 // There are kCoderLanes lanes, each with a state of 32 bits. The bytes are
 // coded in rows of one byte a lane: first the rows of the scales' high bytes,
-// then those of the nonzero maps, then those of the rare bits. Zeros fill the
-// last row of each.
+// then, for each plane, those of the kinds, those of the bits of class 1 and
+// those of the bits of class 2. Zeros fill the last row of each.
 //
 // The decoder reads words from the back. The last kStateWords words are the
 // first states, lane after lane, the low half of each first. To decode a row,
@@ -92,7 +121,7 @@
 namespace tf_gc {
 
 // In the magic number, so below 10. Version 1 had "GZ" there.
-constexpr int kCompactVersion = 4;
+constexpr int kCompactVersion = 5;
 constexpr uint16_t kCompactMagic = 'G' | ('0' + kCompactVersion) << 8;
 
 constexpr int kCoderLanes = 32;
@@ -101,23 +130,35 @@ constexpr uint32_t kFrequencySum = 1u << kFrequencyBits;
 constexpr uint32_t kLowestState = 1u << 16;
 constexpr int64_t kStateWords = 2 * kCoderLanes;
 
-constexpr int kMapSymbols = 256;
 constexpr int kScaleSymbols = 128;
-constexpr int kRareSymbols = 256;
+constexpr int kByteSymbols = 256;
 
-constexpr int64_t kMapTableOffset = sizeof(MessageHeader);
-constexpr int64_t kScaleTableOffset = kMapTableOffset + 2 * kMapSymbols;
-constexpr int64_t kChanceOffset = kScaleTableOffset + 2 * kScaleSymbols;
-constexpr int64_t kSegmentsOffset = kChanceOffset + 8;
+constexpr int64_t kScaleTableOffset = sizeof(MessageHeader);
+constexpr int64_t kSegmentsOffset = kScaleTableOffset + 2 * kScaleSymbols;
 
 constexpr int64_t kSegmentBlocks = 1024;
-constexpr int64_t kMapBytes = kBlockSize / 8;  // of a block
+constexpr int64_t kRun = 64;
+constexpr int64_t kHalves = kBlockSize / kRun;  // of a block
+constexpr int64_t kTileRuns = kRun * kHalves;
+constexpr int64_t kSegmentRuns = kSegmentBlocks * kHalves;
+
+// The classes of a run's bits.
+constexpr int kEqual = 0;
+constexpr int kFew = 1;
+constexpr int kSome = 2;
+constexpr int kMixed = 3;
+constexpr int kClasses = 4;
+constexpr int kKinds = 2 * kClasses;
+
+// Of a bit to be 1, in 256ths.
+constexpr uint32_t kFewChance = 16;
+constexpr uint32_t kSomeChance = 60;
 
 struct SegmentHeader {
-  uint32_t words;  // 0 if the segment is not coded
-  uint32_t nonzeros;
-  uint32_t rare;
+  uint32_t words;  // 0 if the segment is not coded, or at least kStateWords
+  uint32_t mixed;
   uint32_t filled;  // blocks that are not empty
+  uint32_t period;  // at most kSegmentBlocks
 };
 static_assert(sizeof(SegmentHeader) == 16,
               "the header of a segment is 16 bytes on the wire");
@@ -153,10 +194,11 @@ TF_GC_HOST_DEVICE constexpr int RareFirst(int magnitude_bits, int i) {
   return i == 0 ? rare : i <= rare ? i - 1 : i;
 }
 
-// Whether a message of the codec may have this at kChanceOffset.
-TF_GC_HOST_DEVICE constexpr bool IsChance(Codec codec, uint64_t chance) {
-  return HasRareBits(codec) ? chance - 1 < 255 : chance == 0;
+// The planes of a segment.
+TF_GC_HOST_DEVICE constexpr int NumPlanes(Codec codec) {
+  return 1 + CodeBits(codec) - (HasRareBits(codec) ? 0 : 1);
 }
+constexpr int kMostPlanes = 5;
 
 TF_GC_HOST_DEVICE constexpr int64_t NumSegments(int64_t blocks) {
   return blocks / kSegmentBlocks + (blocks % kSegmentBlocks != 0);
@@ -166,6 +208,22 @@ TF_GC_HOST_DEVICE constexpr int64_t BlocksInSegment(int64_t blocks,
                                                     int64_t segment) {
   const int64_t left = blocks - segment * kSegmentBlocks;
   return left < kSegmentBlocks ? left : kSegmentBlocks;
+}
+
+// The only kind of a plane's runs, by its counts; kKinds if there are several.
+TF_GC_HOST_DEVICE constexpr int OnlyKind(const uint8_t* counts) {
+  int found = 0;
+  int kinds = 0;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (counts[kind] == 0) continue;
+    found = kind;
+    ++kinds;
+  }
+  return kinds > 1 ? kKinds : found;
+}
+
+TF_GC_HOST_DEVICE constexpr int64_t BytesOf(int64_t bits) {
+  return RoundUp(bits, 8) / 8;
 }
 
 // The bytes of `bits` bits and of the zeros that follow them.
@@ -184,42 +242,42 @@ static_assert(IsFilled(kHighByteOfNone), "without scales no block is empty");
 TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
                                             const SegmentHeader& segment) {
   if (segment.words == 0) {
-    return segment.nonzeros == 0 && segment.rare == 0 && segment.filled == 0;
+    return segment.mixed == 0 && segment.filled == 0 && segment.period == 0;
   }
   return segment.words >= kStateWords &&
          (HasScales(codec) ? segment.filled <= blocks
                            : segment.filled == blocks) &&
-         segment.nonzeros <= segment.filled * kBlockSize &&
-         segment.rare <= segment.nonzeros;
+         segment.mixed <= NumPlanes(codec) * kSegmentRuns &&
+         segment.period <= kSegmentBlocks;
 }
 
-// Rows of bytes and byte offsets in a segment that is coded.
+// Rows of bytes, runs, and byte offsets in a segment that is coded.
 struct SegmentLayout {
   int64_t scale_rows;
-  int64_t map_rows;
-  int64_t rare_rows;
+  int64_t runs;
+  int64_t kind_rows;  // of a plane whose runs are of several kinds
   int64_t scales_offset;
-  int64_t signs_offset;
-  int64_t planes_offset;
+  int64_t counts_offset;
+  int64_t mixed_offset;
   int64_t size;
 };
 
 TF_GC_HOST_DEVICE constexpr SegmentLayout LayoutOf(
     Codec codec, int64_t blocks, const SegmentHeader& segment) {
   const bool scaled = HasScales(codec);
-  const int64_t bits = BytesOfBits(segment.nonzeros);
+  const int64_t runs =
+      kHalves * (segment.period == 0 ? int64_t{segment.filled} : blocks);
   const int64_t scales = RoundUp(2 * int64_t{segment.words}, 8);
-  const int64_t filled = segment.filled;
-  const int64_t signs = scales + (scaled ? RoundUp(filled, 8) : 0);
-  const int64_t planes = signs + bits;
-  constexpr int64_t kRowBits = 8 * kCoderLanes;
+  const int64_t counts =
+      scales + (scaled ? RoundUp(int64_t{segment.filled}, 8) : 0);
+  const int64_t mixed = counts + NumPlanes(codec) * kKinds;
   return {scaled ? RoundUp(blocks, kCoderLanes) / kCoderLanes : 0,
-          RoundUp(filled * kMapBytes, kCoderLanes) / kCoderLanes,
-          HasRareBits(codec) ? RoundUp(segment.rare, kRowBits) / kRowBits : 0,
+          runs,
+          RoundUp(runs, kCoderLanes) / kCoderLanes,
           scales,
-          signs,
-          planes,
-          planes + (MagnitudeBits(codec) - 1) * bits};
+          counts,
+          mixed,
+          mixed + 8 * int64_t{segment.mixed}};
 }
 
 // The bytes of a segment that is not coded.

@@ -1,0 +1,213 @@
+"""Runs of the compact wire: halves of blocks, or columns of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import oracle_compact
+from tests.custom_ops import native
+from tests.custom_ops.cases import Array, assert_same_bits
+from tests.custom_ops.compact_cases import (
+    FILLED,
+    PERIOD,
+    Rng,
+    Targets,
+    assert_unpacked,
+    check_message,
+    codes_by_column,
+    codes_by_half,
+    codes_of,
+    each_codec,
+    is_packed,
+    message_of,
+    periods_of,
+    random_message,
+    scales_of,
+    segment_headers,
+)
+from tests.custom_ops.native import COMPACTIBLE, AnyCodec, Library
+
+SEGMENT = oracle_compact.SEGMENT_BLOCKS
+
+
+def message_by_column(rng: Rng, codec: AnyCodec, blocks: int, period: int) -> Array:
+    codes = codes_by_column(rng, codec, blocks, period)
+    return message_of(codec, codes, scales_of(rng, codec, codes))
+
+
+# ---- Which period a segment has ----------------------------------------------------
+
+
+@each_codec
+@pytest.mark.parametrize("period", [1, 3, 16, 25, 64])
+def test_a_segment_has_the_period_of_its_rows(
+    on_each_target: Targets, codec: AnyCodec, period: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(period)
+    message = message_by_column(rng, codec, 2 * SEGMENT - 10, period)
+    assert periods_of(check_message(on_each_target, codec, message)) == [0, 0]
+    with monkeypatch.context() as patched:
+        patched.setattr(oracle_compact, "best_period", lambda *_: 0)
+        halves = oracle_compact.pack(int(codec), message, [period])
+    # With rows of one block, columns are alike whatever the period.
+    others = [[1024, period, 7], [7, 2, 1000, period]] if period > 1 else []
+    for candidates in ([period], *others):
+        compact = check_message(on_each_target, codec, message, candidates)
+        assert periods_of(compact) == [period, period]
+        assert compact.size < 0.9 * halves.size
+
+
+@each_codec
+def test_each_segment_has_its_own_period(on_each_target: Targets, codec: AnyCodec) -> None:
+    rng = np.random.default_rng(1)
+    parts = [
+        codes_by_column(rng, codec, SEGMENT, 3),
+        codes_by_half(rng, codec, SEGMENT),
+        codes_by_column(rng, codec, SEGMENT, 16),
+        codes_by_column(rng, codec, 300, 3),
+    ]
+    codes = np.concatenate(parts)
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = check_message(on_each_target, codec, message, [16, 3])
+    assert periods_of(compact) == [3, 0, 16, 3]
+
+
+@each_codec
+def test_no_period_is_chosen_where_columns_are_not_alike(
+    on_each_target: Targets, codec: AnyCodec
+) -> None:
+    rng = np.random.default_rng(2)
+    codes = codes_by_half(rng, codec, SEGMENT + 200)
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = check_message(on_each_target, codec, message, [1, 3, 16, 1024])
+    assert is_packed(compact)
+    assert periods_of(compact) == [0, 0]
+    assert_same_bits(compact, check_message(on_each_target, codec, message, [7]))
+    assert compact.size < check_message(on_each_target, codec, message).size
+
+
+@each_codec
+def test_of_equal_periods_the_first_one_is_chosen(on_each_target: Targets, codec: AnyCodec) -> None:
+    rng = np.random.default_rng(3)
+    # The blocks are in their order with each of these.
+    message = message_by_column(rng, codec, 130, 1)
+    for candidates in ([1, 1024, 130], [1024, 1, 130], [130, 1]):
+        compact = check_message(on_each_target, codec, message, candidates)
+        assert periods_of(compact) == candidates[:1]
+
+
+@each_codec
+def test_the_tiles_that_are_sampled_decide(on_each_target: Targets, codec: AnyCodec) -> None:
+    rng = np.random.default_rng(4)
+
+    def tile(alike: bool) -> Array:
+        """Of columns that are alike, or of halves of blocks."""
+        return codes_by_column(rng, codec, 64, 1) if alike else codes_by_half(rng, codec, 64)
+
+    for sampled_are_alike in (False, True):
+        tiles = [tile((i % 4 == 0) == sampled_are_alike) for i in range(16)]
+        codes = np.concatenate(tiles)
+        message = message_of(codec, codes, scales_of(rng, codec, codes))
+        compact = check_message(on_each_target, codec, message, [1])
+        assert periods_of(compact) == [int(sampled_are_alike)]
+
+
+@each_codec
+@pytest.mark.parametrize("blocks", [20, 63, 64, 65, 127, 128, 129, SEGMENT - 1, SEGMENT + 20])
+def test_tiles_that_are_not_full(on_each_target: Targets, codec: AnyCodec, blocks: int) -> None:
+    rng = np.random.default_rng(blocks)
+    message = message_by_column(rng, codec, blocks, 1)
+    compact = check_message(on_each_target, codec, message, [1])
+    # Without a tile nothing speaks for a period.
+    expected = [int(count >= 64) for count in oracle_compact.segments_of(blocks)]
+    assert not is_packed(compact) or periods_of(compact) == expected
+    assert is_packed(compact) or blocks < 64
+
+
+@each_codec
+def test_periods_that_no_segment_has_are_refused(library: Library, codec: AnyCodec) -> None:
+    message = random_message(np.random.default_rng(5), codec, 100, 0.1)
+    out = np.zeros(library.pack_capacity(codec, 100), np.uint8)
+    for periods in ([0], [-1], [1025], [3, 4, 5, 1 << 30], [3, -(1 << 31)], [1, 2, 3, 4, 5]):
+        assert library.pack(codec, 100, message, out, None, periods) == 0
+        assert not out.any()
+    for periods in ([1024], [1, 1, 1, 1], [1, 2, 1024, 3]):
+        assert library.pack(codec, 100, message, out, None, periods) > 0
+
+
+# ---- Empty blocks ------------------------------------------------------------------
+
+with_scales = pytest.mark.parametrize(
+    "codec", [codec for codec in COMPACTIBLE if native.has_scales(codec)]
+)
+
+
+def with_empty(rng: Rng, codec: AnyCodec, codes: Array, share: float) -> tuple[Array, Array]:
+    """The message in which such a part of the blocks is empty, and which ones are not."""
+    by_block = codes.reshape(-1, native.code_bytes(codec)).copy()
+    by_block[rng.random(len(by_block)) < share] = 0
+    scales = scales_of(rng, codec, by_block.reshape(-1))
+    return message_of(codec, by_block.reshape(-1), scales), scales > 0
+
+
+@with_scales
+@pytest.mark.parametrize("share", [0.1, 0.9, 1])
+def test_empty_blocks_are_in_runs_if_there_is_a_period(
+    on_each_target: Targets, codec: AnyCodec, share: float
+) -> None:
+    rng = np.random.default_rng(6)
+    codes = codes_by_column(rng, codec, SEGMENT + 100, 5)
+    message, filled = with_empty(rng, codec, codes, share)
+    compact = check_message(on_each_target, codec, message, [5])
+    headers = segment_headers(compact, 2)
+    parts = np.split(filled, [SEGMENT])
+    assert headers[:, FILLED].tolist() == [np.count_nonzero(part) for part in parts]
+    assert headers[:, PERIOD].tolist() == ([5, 5] if share < 1 else [0, 0])
+
+
+@with_scales
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_a_segment_may_have_a_period_and_any_number_of_empty_blocks(
+    on_each_target: Targets, codec: AnyCodec, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(7)
+    codes = codes_of(rng, codec, 300, 0.05)
+    message, _ = with_empty(rng, codec, codes, share)
+    monkeypatch.setattr(oracle_compact, "best_period", lambda *_: 6)
+    for periods in ([], [6]):
+        compact = oracle_compact.pack(int(codec), message, periods)
+        assert periods_of(compact) == [6]
+        assert_unpacked(on_each_target, codec, compact, message)
+
+
+@with_scales
+def test_the_codes_of_an_empty_block_of_a_segment_with_a_period_may_be_any(
+    on_each_target: Targets, codec: AnyCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    codes = codes_of(rng, codec, 100, 0.05)
+    scales = scales_of(rng, codec, codes)
+    scales[::3] = 0
+    message = message_of(codec, codes, scales)
+    monkeypatch.setattr(oracle_compact, "best_period", lambda *_: 1)
+    monkeypatch.setattr(oracle_compact, "has_symbols", lambda *_: True)
+    assert_unpacked(on_each_target, codec, oracle_compact.pack(int(codec), message, [1]), message)
+
+
+# ---- Other packers ------------------------------------------------------------------
+
+
+@each_codec
+@pytest.mark.parametrize("period", [1, 2, 63, 64, 65, 500, 1023, 1024])
+def test_other_packers_may_choose_any_period(
+    on_each_target: Targets, codec: AnyCodec, period: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(period)
+    monkeypatch.setattr(oracle_compact, "best_period", lambda *_: period)
+    for blocks in (20, 63, 64, 65, 200, SEGMENT, SEGMENT + 20):
+        message = random_message(rng, codec, blocks, 0.02)
+        for periods in ([], [period]):
+            compact = oracle_compact.pack(int(codec), message, periods)
+            assert set(periods_of(compact)) == {period}
+            assert_unpacked(on_each_target, codec, compact, message)
