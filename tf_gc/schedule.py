@@ -37,7 +37,7 @@ class Bucket:
       elements: how many elements they have together.
       codec: makes the messages.
       plan: who sends what to whom.
-      wire: how codes travel: "packed" or "compact".
+      wire: how codes travel: "packed", "compact" or "columns".
       warm_up: whether it is in full precision in the first steps.
     """
 

@@ -16,9 +16,9 @@ from tf_gc.codecs import NativeCodec
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.compact_channel import CompactChannel, Lengths
 from tf_gc.reduction.group import LocalChannel, LocalNetwork
-from tf_gc.reduction.wire import COMPACT_BELOW, choose_wire
+from tf_gc.reduction.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES, choose_wire
 
-SHAPES = [(70, 100), (1,), (129,), (60_000,)]
+SHAPES = [(70, 100), (1,), (129,), (60_000,), (600, 100)]
 EVERY_TENSOR: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
 KINDS = [
     tf_gc.TwoBit(0.5, bypass_size=0),
@@ -30,12 +30,16 @@ AUTO = NativeCodec("three_bit", "auto", 2)
 
 
 def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
-    """Gradients of few large elements; in some steps with numbers that are not finite."""
+    """Gradients of few large elements, in the last one of few columns.
+
+    In some steps there are numbers that are not finite.
+    """
     random = np.random.default_rng(seed)
     gradients = [
         (random.normal(scale=0.7, size=(replicas, *shape)) ** 3).astype(np.float32)
         for shape in SHAPES
     ]
+    gradients[-1] *= np.arange(100) % 7 == 0
     if seed == 1:
         gradients[3][-1, 5] = np.nan
         gradients[0][0, 0, 7] = np.inf
@@ -50,9 +54,13 @@ def assert_same_bits(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
 def both_wires(
     params: CompressionParams, replicas: int, eager: bool = False, bucket_bytes: int = 0
 ) -> tuple[tf_gc.CompressedMirroredStrategy, tf_gc.CompressedMirroredStrategy]:
-    """Runs some steps with each wire, and checks that all bits are the same."""
+    """Runs some steps with each wire, and checks that all bits are the same.
+
+    Returns the strategies with the packed and with the compact wire; the one with columns is
+    checked here.
+    """
     strategies, runs = [], []
-    for wire in ("packed", "compact"):
+    for wire in WIRES:
         chosen = dataclasses.replace(params, wire=wire)
         strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), chosen)
         strategies.append(strategy)
@@ -61,13 +69,18 @@ def both_wires(
     for seed in range(4):
         gradients = gradients_of(replicas, seed)
         results = [run(gradients) for run in runs]
-        for mine, theirs in zip(*results, strict=True):
-            assert_same_bits(mine, theirs)
+        for others in results[1:]:
+            for mine, theirs in zip(results[0], others, strict=True):
+                assert_same_bits(mine, theirs)
         assert np.isnan(results[0][0][3][5]) == (seed == 1)
     residuals = [strategy.compression_state.variables for strategy in strategies]
-    for mine, theirs in zip(*residuals, strict=True):
-        assert_same_bits(mine.values, theirs.values)
-    packed, compact = strategies
+    for others in residuals[1:]:
+        for mine, theirs in zip(residuals[0], others, strict=True):
+            assert_same_bits(mine.values, theirs.values)
+    packed, compact, columns = strategies
+    for strategy in (compact, columns):
+        assert strategy.traffic.sent_bytes < packed.traffic.sent_bytes
+    assert columns.traffic.wire == "columns"
     return packed, compact
 
 
@@ -89,6 +102,22 @@ def test_several_buckets_and_eager_steps() -> None:
     _, compact = both_wires(params, 2, bucket_bytes=100_000)
     assert len(compact.schedule.buckets) > 1
     both_wires(params, 2, eager=True)
+
+
+@pytest.mark.parametrize("params", KINDS, ids=str)
+def test_columns_that_are_alike_are_sent_in_fewer_bytes(params: CompressionParams) -> None:
+    random = np.random.default_rng(0)
+    signs = random.choice([-1, 0, 1], size=128)
+    gradients = (signs * random.uniform(0.1, 2, size=(2, 640, 128))).astype("f")
+    sent = {}
+    for wire in WIRES:
+        strategy = tf_gc.CompressedMirroredStrategy(
+            cpus(2), dataclasses.replace(params, wire=wire, plan="all_gather")
+        )
+        reducer(strategy, variables_of(strategy, (640, 128)))([gradients])
+        sent[wire] = strategy.traffic.sent_bytes
+    assert sent["columns"] < 0.95 * sent["compact"]
+    assert sent["compact"] < 0.95 * sent["packed"]
 
 
 def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
@@ -115,7 +144,7 @@ def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
         assert strategy.traffic.sent_bytes == 8 * (1 + max(known, longest))
         known = longest + longest // 64
         sent.append(strategy.traffic.sent_bytes)
-    assert sent[3] > 3 * sent[4] > 3 * 8 * size * 2 / 64 / 8
+    assert sent[3] > 3 * sent[4] > 3 * 8 * size * 2 / 64 / 16
 
 
 def test_an_all_to_all_sends_as_much_as_in_the_step_before_or_what_is_needed() -> None:
@@ -283,11 +312,16 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
             self.measured += 1
             return self._rate
 
-    slow, fast = Hosts(COMPACT_BELOW - 1), Hosts(COMPACT_BELOW)
-    assert choose_wire(None, AUTO, slow).name == "compact"
-    assert choose_wire(None, AUTO, fast).name == "packed"
-    assert f"{COMPACT_BELOW / 1e6:,.0f} Mbit/s" in str(choose_wire(None, AUTO, fast))
-    for wire in ("packed", "compact"):
+    for rate, name in (
+        (COLUMNS_BELOW - 1, "columns"),
+        (COLUMNS_BELOW, "compact"),
+        (COMPACT_BELOW - 1, "compact"),
+        (COMPACT_BELOW, "packed"),
+    ):
+        chosen = choose_wire(None, AUTO, Hosts(rate))
+        assert chosen.name == name
+        assert f"{rate / 1e6:,.0f} Mbit/s" in str(chosen)
+    for wire in WIRES:
         alone = Hosts(1)
         assert choose_wire(wire, AUTO, alone).name == wire
         assert not alone.measured
@@ -301,7 +335,8 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
 
 
 def test_where_the_compact_wire_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no kernels for GPUs yet.*'GPU:0'.*'packed' or None"):
-        choose_wire("compact", AUTO, LocalNetwork(["GPU:0", "GPU:1"]))
-    with pytest.raises(ValueError, match=r"one_bit.*do not get smaller.*'packed' or None"):
-        choose_wire("compact", NativeCodec("one_bit", "auto", 2), LocalNetwork(["CPU:0"]))
+    for wire in ("compact", "columns"):
+        with pytest.raises(ValueError, match=rf"{wire}.*no kernels.*'GPU:0'.*'packed' or None"):
+            choose_wire(wire, AUTO, LocalNetwork(["GPU:0", "GPU:1"]))
+        with pytest.raises(ValueError, match=rf"{wire}.*one_bit.*get smaller.*'packed' or None"):
+            choose_wire(wire, NativeCodec("one_bit", "auto", 2), LocalNetwork(["CPU:0"]))

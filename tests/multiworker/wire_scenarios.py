@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tf_gc.reduction.wire import WIRES
 
 EVERY_TENSOR = {"warm_up": False, "bypass_size": 0}
 
@@ -18,10 +19,8 @@ def strategy_of(params: dict[str, Any]) -> tf_gc.CompressedMultiWorkerMirroredSt
 
 
 def on_each_wire(all_params: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Reduces and trains with each of several parameters, packed and compact."""
-    return [
-        [run({**params, "wire": wire}) for wire in ("packed", "compact")] for params in all_params
-    ]
+    """Reduces and trains with each of several parameters, by each wire."""
+    return [[run({**params, "wire": wire}) for wire in WIRES] for params in all_params]
 
 
 def run(params: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tf_gc.planner.prediction import (
 )
 from tf_gc.planner.subject import Subject, make_subject
 from tf_gc.planner.time_model import Compute, Link
+from tf_gc.reduction.wire import WIRES
 
 COMPUTE = Compute(0.1, 0.2, 0.05)
 COST = CodecCost(encode=1e-9, decode=1e-9, add=1e-10, bits=3.125)
@@ -40,7 +41,7 @@ def predicted(elements: list[int], choice: Choice, link: Link, cost: CodecCost =
         choice,
         gradients_of(elements),
         COMPUTE,
-        {choice.name: {"packed": cost, "compact": cost}},
+        {choice.name: dict.fromkeys(WIRES, cost)},
         link,
     )
 
@@ -96,7 +97,7 @@ def test_a_wire_with_fewer_bits_sends_less(
 ) -> None:
     link = Link(workers, 1e8, launch=0, latency=0)
     fewer_bits = dataclasses.replace(COST, bits=density * COST.bits)
-    for wire in ("packed", "compact"):
+    for wire in WIRES:
         choice = Choice("3 bits", tf_gc.Quantized(3, wire=wire))
         more, fewer = (predicted(elements, choice, link, cost) for cost in (COST, fewer_bits))
         assert fewer.sent_bytes <= more.sent_bytes
@@ -106,7 +107,7 @@ def test_a_wire_with_fewer_bits_sends_less(
 def test_the_wire_follows_from_the_rate_of_the_links() -> None:
     default = Choice("default", tf_gc.Quantized())
     slow, fast = (predicted([10_000_000], default, Link(2, rate)) for rate in (1e8, 1e10))
-    assert (slow.wires, fast.wires) == (("compact",), ("packed",))
+    assert (slow.wires, fast.wires) == (("columns",), ("packed",))
 
 
 @pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
@@ -205,7 +206,7 @@ def test_what_is_measured_of_a_model() -> None:
     assert gradients.state_bytes == 2 * 64 * 4
     for choice, bits in zip(CHOICES, (1.125, 2.125, 3.125, 4.125), strict=True):
         by_wire = measure_codec(choice, gradients, values, repeats=1)
-        assert sorted(by_wire) == (["compact", "packed"] if bits > 2 else ["packed"])
+        assert sorted(by_wire) == (sorted(WIRES) if bits > 2 else ["packed"])
         cost = by_wire["packed"]
         assert min(cost.encode, cost.decode, cost.add) >= 0
         assert cost.bits == pytest.approx(bits, rel=0.05)  # and a header

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -36,11 +37,13 @@ class Codec(abc.ABC):
         """Whether messages of `sum_shard` get smaller by `pack`."""
         return False
 
-    def pack(self, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
         """Packs messages into fewer words, without loss.
 
         Args:
           messages: int64 [rows, words].
+          like: tensors or variables with the shapes of those that were encoded. If there is a
+            matrix among them, the messages are shorter, and packing them takes longer.
 
         Returns:
           The compact messages, int64 [rows, n], each in the first words of a row, and for each of

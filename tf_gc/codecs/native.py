@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -38,8 +39,9 @@ class NativeCodec(Codec):
         # Sums with a fixed threshold are counts, which have no compact form.
         return self.compacts and self.threshold == "auto"
 
-    def pack(self, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return ops.pack(messages, self.kind, self.threshold)
+    def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
+        periods = ops.periods(tensor.shape for tensor in like)
+        return ops.pack(messages, self.kind, self.threshold, periods)
 
     def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:
         return ops.unpack(compact, words, self.kind, self.threshold)

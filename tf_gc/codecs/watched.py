@@ -1,6 +1,7 @@
 """A codec that remembers what it encoded first, so that a step can be measured."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -42,8 +43,8 @@ class Watched(Codec):
     def compacts_sums(self) -> bool:
         return self._codec.compacts_sums
 
-    def pack(self, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._codec.pack(messages)
+    def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._codec.pack(messages, like)
 
     def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:
         return self._codec.unpack(compact, words)

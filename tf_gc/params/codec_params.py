@@ -11,7 +11,7 @@ from tf_gc.codecs import NativeCodec
 from tf_gc.params.compression import CompressionParams, Gradient, Pattern, Treatment
 from tf_gc.params.patterns import Patterns, check_patterns, matches
 from tf_gc.reduction.plans import AUTO, plan_names
-from tf_gc.reduction.wire import COMPACT, PACKED, WIRES
+from tf_gc.reduction.wire import PACKED, WIRES
 
 # On one host, two and three bits take less time than the stock sum from 128 elements on
 # (benchmarks/bypass.py). But tensors below this size are biases, scales, and the first and last
@@ -74,7 +74,7 @@ class CodecParams(CompressionParams):
             raise ValueError(f"warm_up must be None, True or False, got {self.warm_up!r}")
         if self.wire is not None and self.wire not in WIRES:
             raise ValueError(f"wire must be None or one of {list(WIRES)}, got {self.wire!r}")
-        if self.wire == COMPACT and not self._codec().compacts:
+        if self.wire not in (None, PACKED) and not self._codec().compacts:
             raise ValueError(
                 f"wire must be None or {PACKED!r} for codes of one bit, which do not get smaller, "
                 f"got {self.wire!r}"

@@ -45,8 +45,8 @@ class Treatment:
     Attributes:
       codec: makes the messages.
       plan: the name of a plan, or "auto" for the one that sends least.
-      wire: how codes travel: "packed", each in as many bits, or "compact", frequent ones in fewer;
-        `None` for the one with which a step takes less time.
+      wire: how codes travel: "packed", each in as many bits, "compact", frequent ones in fewer, or
+        "columns", in fewest; `None` for the one with which a step takes less time.
       warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
     """
 
@@ -87,7 +87,7 @@ class CompressionParams(abc.ABC):
 
         Args:
           plan: the name of a plan.
-          wire: "packed" or "compact"; codes that do not get smaller stay packed.
+          wire: "packed", "compact" or "columns"; codes that do not get smaller stay packed.
         """
         del plan, wire
         return self

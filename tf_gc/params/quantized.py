@@ -30,8 +30,8 @@ class Quantized(CodecParams):
       sum_layers: how many messages, 1 or 2, a sum takes in a "scatter_gather", as in `TwoBit`.
         `None` means 2.
       warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
-      wire: how codes travel, as in `TwoBit`. "compact" needs 2 bits or more, since codes
-        of one bit do not get smaller.
+      wire: how codes travel, as in `TwoBit`. "compact" and "columns" need 2 bits or more, since
+        codes of one bit do not get smaller.
       exclude: variables whose gradients are reduced in full precision, as in `TwoBit`.
 
     Raises:

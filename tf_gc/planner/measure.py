@@ -14,14 +14,15 @@ from tf_gc.planner.prediction import Choice, CodecCost, Gradients, schedule_of
 from tf_gc.planner.subject import Subject
 from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.group import LocalNetwork
-from tf_gc.reduction.wire import COMPACT
+from tf_gc.reduction.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
 from tf_gc.schedule import Bucket
 
 # Decoding is measured with so many messages; the difference is what one more costs.
 _FEW, _MANY = 2, 16
 
-# Links so slow and so fast that each wire is chosen on one of them.
-_SLOW, _FAST = Link(2, 1e5), Link(2, 1e13, launch=0, latency=0, byte=0)
+# Links of which each has another wire, from slow to fast.
+_RATES = (COLUMNS_BELOW / 2, (COLUMNS_BELOW + COMPACT_BELOW) / 2, 2 * COMPACT_BELOW)
+_LINKS = [Link(2, rate, launch=0, latency=0, byte=0) for rate in _RATES]
 
 
 def measure_compute(subject: Subject, repeats: int) -> Compute:
@@ -89,7 +90,7 @@ def measure_codec(
       ValueError: if the native ops were not built for the device of the gradients.
     """
     costs = {}
-    for link in (_SLOW, _FAST):  # each has a wire of its own
+    for link in _LINKS:
         buckets = schedule_of(choice, gradients, link).buckets
         if buckets and buckets[0].wire not in costs:
             tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
@@ -117,8 +118,9 @@ def _measure_buckets(
             with tf.control_dependencies(made[-1:]):  # one after another
                 message = bucket.codec.encode(of_bucket, rests)
                 words.append(message.shape[1])
-                if bucket.wire == COMPACT:
-                    compact, lengths = bucket.codec.pack(message)
+                if bucket.wire != PACKED:
+                    like = of_bucket if bucket.wire == COLUMNS else ()
+                    compact, lengths = bucket.codec.pack(message, like)
                     message = compact[:, : lengths[0]]
                 made.append(message)
         return _touch(made), made
@@ -135,7 +137,7 @@ def _measure_buckets(
             ):
                 with tf.control_dependencies(sums[-1:]):
                     received = [message] * copies
-                    if bucket.wire == COMPACT:
+                    if bucket.wire != PACKED:
                         received = [bucket.codec.unpack(tf.concat(received, 0), size)]
                     sums += bucket.codec.decode(received, of_bucket)
             return _touch(sums)

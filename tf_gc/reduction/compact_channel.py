@@ -1,4 +1,4 @@
-"""The compact wire: a channel that packs messages before they travel."""
+"""The wires that are not packed: a channel that packs messages before they travel."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -8,12 +8,12 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.codecs import Codec
 from tf_gc.reduction.group import Bytes, Channel, Group, Received, Replica
-from tf_gc.reduction.wire import COMPACT
+from tf_gc.reduction.wire import COLUMNS, PACKED
 
 _WORD_BYTES = tf.int64.size
 
-# Messages of fewer bytes are sent as they are. The tables of a compact message take 0.8 KB, and to
-# tell the others its length takes as long as some KB.
+# Messages of fewer bytes are sent as they are. The header and a table take 0.3 KB, and to tell the
+# others the length takes as long as some KB.
 _SMALL = 4096
 
 # Where a residual keeps the lengths of its bucket's messages.
@@ -40,9 +40,11 @@ def open_channel(
       options: a `tf.distribute.experimental.CommunicationOptions`.
     """
     channel = group.open(bucket, options)
-    if wire != COMPACT:
+    if wire == PACKED:
         return channel
-    return CompactChannel(channel, codec, Lengths(replicas[0].residuals[0]))
+    residuals = replicas[0].residuals
+    like = residuals if wire == COLUMNS else ()
+    return CompactChannel(channel, codec, Lengths(residuals[0]), like)
 
 
 class CompactChannel(Channel):
@@ -55,7 +57,13 @@ class CompactChannel(Channel):
     sees a difference. Small messages, and sums that have no compact form, are sent as they are.
     """
 
-    def __init__(self, channel: Channel, codec: Codec, lengths: "Lengths | None" = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        codec: Codec,
+        lengths: "Lengths | None" = None,
+        like: Sequence[Any] = (),
+    ) -> None:
         """Initializes the channel.
 
         Args:
@@ -63,10 +71,13 @@ class CompactChannel(Channel):
           codec: makes the messages.
           lengths: how long the messages of the bucket were in the step before; `None` has the
             members tell each other in each step.
+          like: tensors or variables with the shapes of those in the bucket, of which the codes of a
+            column are then packed together.
         """
         super().__init__(channel.size)
         self._channel = channel
         self._codec = codec
+        self._like = like
         self._lengths = lengths
 
     @property
@@ -125,7 +136,7 @@ class CompactChannel(Channel):
         packed, heads = [], []
         for message in messages:
             with tf.device(message.device):
-                compact, lengths = self._codec.pack(message)
+                compact, lengths = self._codec.pack(message, self._like)
                 own = tf.repeat(tf.reduce_max(lengths), n)[:, None]
                 packed.append(compact)
                 heads.append(tf.concat([own, compact[:, :length]], axis=1))
@@ -163,7 +174,7 @@ class CompactChannel(Channel):
         packed, lengths = [], []
         for message in messages:
             with tf.device(message.device):
-                compact, words = self._codec.pack(message)
+                compact, words = self._codec.pack(message, self._like)
                 packed.append(compact)
                 lengths.append(tf.reshape(tf.reduce_max(words), [1, 1]))
         self._counted += _WORD_BYTES * (self.size - 1)

@@ -14,12 +14,12 @@ class Traffic:
       compressed_tensors: the number of gradients that are compressed.
       bypassed_tensors: the number of gradients that the stock ops reduce.
       sent_bytes: what a replica sends in a step, bypassed gradients included.
-        With the compact wire only a step itself knows that: this is then what the latest step
+        Unless the wire is packed, only a step itself knows that: this is then what the latest step
         sent, or, while `at_most` says so, what a step sends at most.
       stock_bytes: what a replica would send if the stock ops reduced all gradients. Sparse
         gradients (`tf.IndexedSlices`) are gathered row by row. Where the number of rows is not
         known before the step, such a gradient counts as large as its variable.
-      wire: how codes travel: "packed" or "compact".
+      wire: how codes travel: "packed", "compact" or "columns".
       at_most: whether no step has said yet what it sends.
       excluded_tensors: how many of the bypassed gradients are bypassed because the user excludes
         their variables.

@@ -9,12 +9,15 @@ from tf_gc.reduction.group import Network, is_cpu
 PACKED = "packed"
 # Frequent codes take fewer bits than rare ones; packing and unpacking take time.
 COMPACT = "compact"
+# The same, and codes of one column of a matrix together: fewer bits, and more time.
+COLUMNS = "columns"
 
-WIRES = (PACKED, COMPACT)
+WIRES = (PACKED, COMPACT, COLUMNS)
 
 # In bits per second, as `Network.rate` measures them: where the hosts send more slowly than this,
-# the compact wire saves more time than it takes (docs/decisions/compact-wire.md).
+# a wire saves more time than it takes (docs/decisions/compact-wire.md).
 COMPACT_BELOW = 1.0e9
+COLUMNS_BELOW = 0.4e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,17 +46,18 @@ def choose_wire(wire: str | None, codec: Codec, network: Network) -> ChosenWire:
       network: the replicas.
 
     Raises:
-      ValueError: if the compact wire is asked for, and the codec or the devices cannot use it.
+      ValueError: if a wire is asked for that the codec or the devices cannot use.
     """
     on_cpus = all(is_cpu(device) for device in network.devices)
-    if wire == COMPACT and not on_cpus:
+    packs = wire not in (None, PACKED)
+    if packs and not on_cpus:
         raise ValueError(
-            f"wire={COMPACT!r} has no kernels for GPUs yet, and the devices are "
+            f"wire={wire!r} has no kernels for GPUs yet, and the devices are "
             f"{list(network.devices)}: wire may be {PACKED!r} or None there"
         )
-    if wire == COMPACT and not codec.compacts:
+    if packs and not codec.compacts:
         raise ValueError(
-            f"wire={COMPACT!r} is of no use for {codec}, whose messages do not get smaller: wire "
+            f"wire={wire!r} is of no use for {codec}, whose messages do not get smaller: wire "
             f"may be {PACKED!r} or None"
         )
     if wire is not None:
@@ -61,11 +65,11 @@ def choose_wire(wire: str | None, codec: Codec, network: Network) -> ChosenWire:
     if refusal := _why_not_compact(codec, network):
         return ChosenWire(PACKED, refusal)
     rate = network.rate()
-    chosen, sign = (COMPACT, "<") if rate < COMPACT_BELOW else (PACKED, ">=")
-    return ChosenWire(
-        chosen,
-        f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s, {sign} {COMPACT_BELOW / 1e6:,.0f}",
-    )
+    sends = f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s,"
+    for chosen, below in ((COLUMNS, COLUMNS_BELOW), (COMPACT, COMPACT_BELOW)):
+        if rate < below:
+            return ChosenWire(chosen, f"{sends} < {below / 1e6:,.0f}")
+    return ChosenWire(PACKED, f"{sends} >= {COMPACT_BELOW / 1e6:,.0f}")
 
 
 def possible_wires(codec: Codec, network: Network) -> tuple[str, ...]:
@@ -74,7 +78,7 @@ def possible_wires(codec: Codec, network: Network) -> tuple[str, ...]:
 
 
 def _why_not_compact(codec: Codec, network: Network) -> str | None:
-    """Returns why the compact wire is of no use; `None` if it may be."""
+    """Returns why no wire but the packed one is of use; `None` if others may be."""
     if not codec.compacts:
         return f"messages of {codec} do not get smaller"
     if not all(is_cpu(device) for device in network.devices):
