@@ -34,7 +34,7 @@ PARTS = {"slow": (["50mbit", "100mbit"], 4), "fast": (["1gbit", "10gbit", "none"
 # Those of the small model take three milliseconds, so that it takes more of them.
 MORE = {"small": 8}
 HOST = "host"
-FIXED = ["default:packed", "default:compact"]
+FIXED = ["default:packed", "default:compact", "default:columns"]
 ON_HOST = {
     "default:all_gather": {"type": "quantized", "plan": "all_gather"},
     "default:scatter_gather": {"type": "quantized", "plan": "scatter_gather"},

@@ -13,7 +13,7 @@ shaped.
 
 Modes: `stock`; `alone`, which computes the same step on every worker and sends nothing; `none`,
 `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one.
-`default:all_gather` forces a plan, `default:compact` a wire, `default:compact:all_gather` both.
+`default:all_gather` forces a plan, `default:columns` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
 are shaped; so name the wire that it would choose. `Auto` begins its trial again over links of each
 rate, before what is timed. The peers are PyTorch's DDP and its hooks; network_peers.py says how to
@@ -47,7 +47,7 @@ MODES: dict[str, dict[str, Any] | None] = {
     "4 bits": {"type": "quantized", "bits": 4},
     "Auto": {"type": "auto", "params": {"type": "quantized", "warm_up": False}},
 }
-WIRES = ["packed", "compact"]
+WIRES = ["packed", "compact", "columns"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
 MODELS = ["mlp", "lstm", "vgg", "resnet", "small"]
 WORKER = Path(__file__).with_name("network_worker.py")

@@ -17,7 +17,7 @@ import matplotlib
 import numpy as np
 import report
 
-from tf_gc.reduction.wire import COMPACT, COMPACT_BELOW, PACKED
+from tf_gc.reduction.wire import COLUMNS, COLUMNS_BELOW, COMPACT, COMPACT_BELOW, PACKED
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -60,8 +60,9 @@ def load(name: str) -> Any:
 def default_mode(rate: str) -> str:
     """Returns the mode of network.py that `compression_params=None` is over links of a rate."""
     # Over a link of 1 Gbit/s the strategy measures 0.7.
-    wire = COMPACT if 1e9 * RATES[rate][0] <= COMPACT_BELOW else PACKED
-    return f"default:{wire}"
+    link = 1e9 * RATES[rate][0]
+    slow = COLUMNS if link <= COLUMNS_BELOW else COMPACT
+    return f"default:{slow if link <= COMPACT_BELOW else PACKED}"
 
 
 def draw_step_time() -> Any:

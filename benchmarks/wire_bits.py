@@ -1,19 +1,20 @@
-"""How many bits an element takes in messages of real training: packed, compact, and by zstd.
+"""How many bits an element takes in messages of real training: packed, by columns, and by zstd.
 
 Trains models with compressed gradients, takes the messages of one replica from time to time, and
-counts their bits, scales included. The models are those of network.py, on synthetic data, and the
-cells of quality.py, on real data. Writes results/wire_bits.json and .png. zstd's row needs the
-package `zstandard`; without it, that row is missing.
+counts their bits, scales included: packed, by columns, and by zstd. The models are those of
+network.py, on synthetic data, and the cells of quality.py, on real data. Writes
+results/wire_bits.json and .png. zstd's row needs the package `zstandard`; without it, that row is
+missing.
 
     python benchmarks/wire_bits.py
-    python benchmarks/wire_bits.py --only mlp "GRU, Nadam" --bits 2 3 4
+    python benchmarks/wire_bits.py --only mlp "GRU, Nadam" --bits 3
 """
 
 import argparse
 import dataclasses
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ class Replicas:
             i for i, variable in enumerate(self.variables) if np.prod(variable.shape) >= SMALLEST
         ]
         self.elements = sum(int(np.prod(self.variables[i].shape)) for i in self.large)
+        self.periods = ops.periods(self.variables[i].shape for i in self.large)
         self.residuals = [
             [tf.Variable(tf.zeros(self.variables[i].shape)) for i in self.large]
             for _ in range(training.replicas)
@@ -165,12 +167,14 @@ class Replicas:
         return messages[0]
 
 
-def count_bits(message: tf.Tensor, codec: str, elements: int) -> dict[str, float]:
+def count_bits(
+    message: tf.Tensor, codec: str, elements: int, periods: Sequence[int]
+) -> dict[str, float]:
     """Returns the bits of an element in a message, int64 [1, words], by the wire."""
-    _, lengths = ops.pack(message, codec)
+    _, lengths = ops.pack(message, codec, periods=periods)
     bits = {
         "packed": 64 * message.shape[1] / elements,
-        "compact": 64 * int(lengths[0]) / elements,
+        "columns": 64 * int(lengths[0]) / elements,
     }
     if zstandard is not None:
         packed = zstandard.ZstdCompressor(level=1).compress(message.numpy().tobytes())
@@ -191,7 +195,8 @@ def measure(training: Training, codec: str) -> dict[str, list[float]]:
         message = replicas.compressed(*batch)
         if (step - WARM_UP) % between == between - 1:
             rows["step"].append(step)
-            for wire, bits in count_bits(message, codec, replicas.elements).items():
+            counted = count_bits(message, codec, replicas.elements, replicas.periods)
+            for wire, bits in counted.items():
                 rows.setdefault(wire, []).append(round(bits, 4))
     return rows
 
@@ -204,7 +209,7 @@ def plot(results: dict[str, dict[str, dict[str, list[float]]]], path: Path) -> N
     figure, axes = plt.subplots(
         rows, columns, figsize=(3.2 * columns, 2.7 * rows), squeeze=False, sharey=True
     )
-    styles = {"packed": ":", "compact": "-", "zstd": "--"}
+    styles = {"packed": ":", "columns": "-", "zstd": "--"}
     for axis, name in zip(axes.flat, shown, strict=False):
         for color, (bits, by_wire) in enumerate(results[name].items()):
             for wire, style in styles.items():
@@ -234,7 +239,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     names = [*[name for name in models.MODELS if name != "small"], *[cell.name for cell in CELLS]]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
-    parser.add_argument("--bits", nargs="+", type=int, choices=CODECS, default=[2, 3])
+    parser.add_argument("--bits", nargs="+", type=int, choices=CODECS, default=[2, 3, 4])
     parser.add_argument("--output", type=Path, default=report.RESULTS)
     options = parser.parse_args()
 
