@@ -18,10 +18,10 @@ namespace tf_gc {
 constexpr int64_t kSampledBlocks = 7;
 
 // Which period a segment has is decided by every kSampledTiles-th of the tiles
-// that each of some periods would give it, from the first on: by what
-// RunCost() of all runs in these tiles adds up to, less that of the halves of
-// the same blocks. The period with the least sum is chosen, or the first one of
-// several, if the sum is below 0, and otherwise period 0.
+// that each of some periods would give it, not paired, from the first on: by
+// what RunCost() of all runs in these tiles adds up to, less that of the halves
+// of the same blocks. The period with the least sum is chosen, or the first one
+// of several, if the sum is below 0, and otherwise period 0.
 constexpr int64_t kSampledTiles = 4;
 constexpr int kMostPeriods = 4;
 
@@ -50,19 +50,25 @@ TF_GC_HOST_DEVICE constexpr int RunCost(int nonzeros, int signs) {
          (signs < others ? signs : others);
 }
 
-// If a packer is given no periods to choose from, it is to be quick: then all
-// runs are of this kind in a plane, or of the kind that KindOf() says if this
-// is kKinds.
-TF_GC_HOST_DEVICE constexpr int KindOfAll(Codec codec, int plane,
-                                          const Periods& periods) {
-  if (periods.count > 0 || plane == 0) return kKinds;
-  const bool rare = HasRareBits(codec) && plane == NumPlanes(codec) - 1;
-  return 2 * (rare ? kSome : kMixed);
+// Whether the runs of a segment of so many blocks are paired: if pairs are of
+// one column.
+TF_GC_HOST_DEVICE constexpr bool IsPaired(int64_t blocks, int64_t period) {
+  return period > 0 && blocks / period >= 2 * kRun;
 }
 
-// The kind of `bits` bits of a run, of which so many are 1. None is inverted
-// that has as many ones as zeros. A run is of a class if at most so many 256ths
-// of its bits are 1: with that many, the next class would take as many bits.
+// If a packer is given no periods to choose from, it is to be quick: then all
+// runs of all planes are mixed, but those of the map are grouped if that is
+// shorter, by what every kSampledRuns-th run has, from the first on. Of
+// `sampled` runs, so many groups have a 1.
+constexpr int64_t kSampledRuns = 32;
+TF_GC_HOST_DEVICE constexpr bool IsGrouped(int64_t groups, int64_t sampled) {
+  return kGroup * groups < (kRun - kRunGroups) * sampled;
+}
+
+// The kind of `bits` bits of a run, or of a pair of runs, of which so many are
+// 1. None is inverted that has as many ones as zeros. They are of a class if at
+// most so many 256ths of them are 1: with that many, the next class would take
+// as many bits.
 constexpr int kMostOfFew = 34;
 constexpr int kMostOfSome = 92;
 TF_GC_HOST_DEVICE constexpr int KindOf(int ones, int bits) {

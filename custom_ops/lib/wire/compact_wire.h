@@ -25,8 +25,8 @@
 //            HasScales(codec)
 //   counts   kKinds bytes for each plane: how often its runs are of each kind,
 //            in proportion
-//   mixed    SegmentHeader::mixed uint64: for each plane its mixed bits. Each
-//            plane begins at a multiple of 8 bytes
+//   mixed    SegmentHeader::mixed uint64: for each plane its mixed bits, or its
+//            groups. Each plane begins at a multiple of 8 bytes
 //
 // A block is empty if the high byte of its scale is 0. Its scale is 0 then, and
 // so are all of its codes, kCodeZero, which a decoder does not check.
@@ -37,12 +37,14 @@
 // SegmentHeader::period is 0, a run is half a block of those that are not
 // empty, in their order. Otherwise the blocks of the segment, empty ones too,
 // are sorted by their number in the segment modulo the period; those with the
-// same remainder stay in their order. Each kRun blocks in this new order, from
-// the first on, are a tile. A tile has kBlockSize runs: the codes at position
-// 0 of its blocks, in their order, then those at position 1, and so on. After
-// the tiles come the halves of the blocks that are left, in the new order. So
-// if the period is that of the rows of a matrix, a run has codes of one column,
-// which often have the same sign and are zero together.
+// same remainder stay in their order. Each kRun blocks in this new order, or
+// each 2 * kRun if SegmentHeader::paired is 1, from the first on, are a tile.
+// Its runs are the codes at position 0 of its first kRun blocks, in their
+// order, then those of the other kRun blocks, if there are any, then those at
+// position 1, and so on. After the tiles come the halves of the blocks that are
+// left, in the new order. So if the period is that of the rows of a matrix, a
+// run has codes of one column, which often have the same sign and are zero
+// together.
 //
 // Where codes are in bit planes, a position is that of the element. Two-bit
 // codes are taken from the lowest bits of a byte up, so that the positions are
@@ -64,8 +66,9 @@
 // Of a magnitude's bits, if there are several, RareBit() is rare, that is least
 // often 1 where it is sent, and the others are common.
 //
-// Kinds. The kind of a run's bits in a plane is 2 * class + inverted. If
-// inverted is 1, all of the bits are inverted. Then
+// Kinds. If SegmentHeader::paired is 1, runs 0 and 1 share a kind in each
+// plane, runs 2 and 3 do, and so on; if it is 0, each run has its own. A kind
+// is 2 * class + inverted. If inverted is 1, all of the bits are inverted. Then
 //
 //   class 0  all of the bits are 0, and nothing else is sent of them
 //   class 1  few are 1: the bits are coded with the chance kFewChance
@@ -75,6 +78,12 @@
 // Each class of a plane has its bits one after the other, in the order of the
 // runs. If at most one of a plane's counts is not 0, all of its runs are of
 // that kind, or of kind 0, and there are no rows with kinds.
+//
+// Groups. If kGrouped is the only kind of the map in this sense, its bits are
+// not inverted but sent in groups of four: first, for each run, a uint16 whose
+// bit i is 1 if there is a 1 among the run's bits 4 * i to 4 * i + 3, and zeros
+// up to a multiple of 8 bytes. Then come the bits of all groups with a 1, one
+// group after the other.
 //
 // A segment is not coded if it has a code "not finite" or a scale below zero,
 // for which there are no symbols, if a block whose scale has a high byte of 0
@@ -121,7 +130,7 @@
 namespace tf_gc {
 
 // In the magic number, so below 10. Version 1 had "GZ" there.
-constexpr int kCompactVersion = 5;
+constexpr int kCompactVersion = 6;
 constexpr uint16_t kCompactMagic = 'G' | ('0' + kCompactVersion) << 8;
 
 constexpr int kCoderLanes = 32;
@@ -136,10 +145,9 @@ constexpr int kByteSymbols = 256;
 constexpr int64_t kScaleTableOffset = sizeof(MessageHeader);
 constexpr int64_t kSegmentsOffset = kScaleTableOffset + 2 * kScaleSymbols;
 
-constexpr int64_t kSegmentBlocks = 1024;
+constexpr int64_t kSegmentBlocks = 2048;
 constexpr int64_t kRun = 64;
 constexpr int64_t kHalves = kBlockSize / kRun;  // of a block
-constexpr int64_t kTileRuns = kRun * kHalves;
 constexpr int64_t kSegmentRuns = kSegmentBlocks * kHalves;
 
 // The classes of a run's bits.
@@ -149,6 +157,11 @@ constexpr int kSome = 2;
 constexpr int kMixed = 3;
 constexpr int kClasses = 4;
 constexpr int kKinds = 2 * kClasses;
+// What mixed bits gain nothing from being inverted is free for.
+constexpr int kGrouped = 2 * kMixed + 1;
+
+constexpr int64_t kGroup = 4;  // bits
+constexpr int64_t kRunGroups = kRun / kGroup;
 
 // Of a bit to be 1, in 256ths.
 constexpr uint32_t kFewChance = 16;
@@ -158,7 +171,8 @@ struct SegmentHeader {
   uint32_t words;  // 0 if the segment is not coded, or at least kStateWords
   uint32_t mixed;
   uint32_t filled;  // blocks that are not empty
-  uint32_t period;  // at most kSegmentBlocks
+  uint16_t period;  // at most kSegmentBlocks
+  uint16_t paired;  // 0 or 1; 0 if the period is
 };
 static_assert(sizeof(SegmentHeader) == 16,
               "the header of a segment is 16 bytes on the wire");
@@ -231,6 +245,12 @@ TF_GC_HOST_DEVICE constexpr int64_t BytesOfBits(int64_t bits) {
   return RoundUp(bits, 64) / 8;
 }
 
+// The bytes that say which groups of `runs` runs have a 1, and of the zeros
+// that follow them.
+TF_GC_HOST_DEVICE constexpr int64_t FlagBytes(int64_t runs) {
+  return BytesOfBits(kRunGroups * runs);
+}
+
 // Whether a block is not empty, by the high byte of its scale.
 TF_GC_HOST_DEVICE constexpr bool IsFilled(int high) { return high != 0; }
 
@@ -242,20 +262,23 @@ static_assert(IsFilled(kHighByteOfNone), "without scales no block is empty");
 TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
                                             const SegmentHeader& segment) {
   if (segment.words == 0) {
-    return segment.mixed == 0 && segment.filled == 0 && segment.period == 0;
+    return segment.mixed == 0 && segment.filled == 0 && segment.period == 0 &&
+           segment.paired == 0;
   }
   return segment.words >= kStateWords &&
          (HasScales(codec) ? segment.filled <= blocks
                            : segment.filled == blocks) &&
          segment.mixed <= NumPlanes(codec) * kSegmentRuns &&
-         segment.period <= kSegmentBlocks;
+         segment.period <= kSegmentBlocks &&
+         segment.paired <= (segment.period == 0 ? 0 : 1);
 }
 
 // Rows of bytes, runs, and byte offsets in a segment that is coded.
 struct SegmentLayout {
   int64_t scale_rows;
   int64_t runs;
-  int64_t kind_rows;  // of a plane whose runs are of several kinds
+  int64_t kinds;      // of a plane whose runs are of several kinds
+  int64_t kind_rows;  // of these
   int64_t scales_offset;
   int64_t counts_offset;
   int64_t mixed_offset;
@@ -267,13 +290,15 @@ TF_GC_HOST_DEVICE constexpr SegmentLayout LayoutOf(
   const bool scaled = HasScales(codec);
   const int64_t runs =
       kHalves * (segment.period == 0 ? int64_t{segment.filled} : blocks);
+  const int64_t kinds = runs / (1 + segment.paired);
   const int64_t scales = RoundUp(2 * int64_t{segment.words}, 8);
   const int64_t counts =
       scales + (scaled ? RoundUp(int64_t{segment.filled}, 8) : 0);
   const int64_t mixed = counts + NumPlanes(codec) * kKinds;
   return {scaled ? RoundUp(blocks, kCoderLanes) / kCoderLanes : 0,
           runs,
-          RoundUp(runs, kCoderLanes) / kCoderLanes,
+          kinds,
+          RoundUp(kinds, kCoderLanes) / kCoderLanes,
           scales,
           counts,
           mixed,
