@@ -25,10 +25,13 @@ from tests.oracle_rans import (
     round_up,
 )
 from tests.oracle_runs import (
+    GROUPED,
     MIXED,
-    SOME,
+    RUN,
     PlaneReader,
     best_period,
+    is_grouped,
+    is_paired,
     kinds_of,
     pack_plane,
     padded,
@@ -36,10 +39,11 @@ from tests.oracle_runs import (
 )
 
 HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
-SEGMENT = struct.Struct("<IIII")  # words, mixed, filled, period
-MAGIC, COMPACT_MAGIC = 0x4347, 0x3547
+SEGMENT = struct.Struct("<IIIHH")  # words, mixed, filled, period, paired
+MAGIC, COMPACT_MAGIC = 0x4347, 0x3647
 
-SEGMENT_BLOCKS = 1024
+SEGMENT_BLOCKS = 2048
+SEGMENT_RUNS = SEGMENT_BLOCKS * BLOCK_SIZE // RUN
 SAMPLED_BLOCKS = 7
 
 # By the number of a codec: the bits of a code, and whether blocks have scales.
@@ -74,13 +78,6 @@ class Format:
     @property
     def planes(self) -> int:
         return 2 + len(self.common) + self.has_rare_bits
-
-    def kind_of_all(self, plane: int, periods: Sequence[int]) -> int | None:
-        """The kind that a packer with such periods gives all runs of a plane; `None`: their own."""
-        if len(periods) > 0 or plane == 0:
-            return None
-        is_rare = self.has_rare_bits and plane == self.planes - 1
-        return 2 * (SOME if is_rare else MIXED)
 
     def have_common_bits(self, magnitudes: Array) -> Array:
         """Which magnitudes have another bit than the rare one."""
@@ -163,29 +160,31 @@ def has_symbols(form: Format, magnitudes: Array, signs: Array, scales: Array) ->
     return not by_block[empty].any() and not (form.scaled and scales[::2][empty].any())
 
 
-def chosen_kinds(
-    form: Format, plane: int, sent: Array, ones: Array, periods: Sequence[int]
-) -> Array:
-    """The kinds that the packer chooses for the runs of a plane."""
-    of_all = form.kind_of_all(plane, periods)
-    return kinds_of(sent, ones) if of_all is None else np.full(len(sent), of_all, np.uint8)
+def chosen_kinds(plane: int, sent: Array, ones: Array, paired: int, is_quick: bool) -> Array:
+    """The kinds that the packer chooses for the runs of a plane, or for its pairs of runs."""
+    if not is_quick:
+        return kinds_of(sent, ones, paired)
+    of_all = GROUPED if plane == 0 and is_grouped(ones) else 2 * MIXED
+    return np.full(len(sent) // (1 + paired), of_all, np.uint8)
 
 
 def pack_segment(
     form: Format, scale_table: list[int], codes: Array, scales: Array, periods: Sequence[int]
 ) -> tuple[bytes, bytes]:
     """The header and the bytes of a segment. `scales` has the bytes of the scales."""
-    plain = SEGMENT.pack(0, 0, 0, 0), padded(codes.tobytes() + scales.tobytes())
+    plain = SEGMENT.pack(0, 0, 0, 0, 0), padded(codes.tobytes() + scales.tobytes())
     magnitudes, signs = form.numbers(codes)
     if not has_symbols(form, magnitudes, signs, scales):
         return plain
-    filled = filled_blocks(form, scales, magnitudes.size // BLOCK_SIZE)
+    blocks = magnitudes.size // BLOCK_SIZE
+    filled = filled_blocks(form, scales, blocks)
     period = best_period(magnitudes, signs, periods)
-    runs = runs_of(filled, period)
-    planes = [
-        pack_plane(sent, ones, chosen_kinds(form, plane, sent, ones, periods))
-        for plane, (sent, ones) in enumerate(planes_of(form, magnitudes[runs], signs[runs]))
-    ]
+    paired = int(is_paired(blocks, period))
+    runs = runs_of(filled, period, paired)
+    planes = []
+    for plane, (sent, ones) in enumerate(planes_of(form, magnitudes[runs], signs[runs])):
+        kinds = chosen_kinds(plane, sent, ones, paired, len(periods) == 0)
+        planes.append(pack_plane(sent, ones, kinds, plane == 0))
     coded = [(scale_table, scales[1::2].tobytes())] if form.scaled else []
     words = code(coded + [part for plane in planes for part in plane[1]])
     mixed = b"".join(plane[2] for plane in planes)
@@ -194,7 +193,7 @@ def pack_segment(
     body = b"".join(map(padded, [np.array(words, "<u2").tobytes(), low, counts, mixed]))
     if len(body) >= len(plain[1]):
         return plain
-    return SEGMENT.pack(len(words), len(mixed) // 8, filled.sum(), period), body
+    return SEGMENT.pack(len(words), len(mixed) // 8, filled.sum(), period, paired), body
 
 
 def pack(codec: int, message: Array, periods: Sequence[int] = ()) -> Array:
@@ -238,9 +237,9 @@ def unpack_segment(
         at += round_up(size, 8)
         return part
 
-    words, of_mixed, of_filled, period = header
+    words, of_mixed, of_filled, period, paired = header
     if words == 0:
-        if of_mixed or of_filled or period:
+        if of_mixed or of_filled or period or paired:
             raise BrokenError("a segment that is not coded has no parts")
         plain = np.frombuffer(take(form.plain_bytes(blocks)), np.uint8)
         end = form.code_bytes(blocks)
@@ -249,9 +248,13 @@ def unpack_segment(
         raise BrokenError("there are not so many blocks")
     if period > SEGMENT_BLOCKS:
         raise BrokenError("the period is too long")
+    if paired > (1 if period > 0 else 0):
+        raise BrokenError("runs are paired or not, and only columns are")
+    if of_mixed > form.planes * SEGMENT_RUNS + SEGMENT_RUNS * 16 // 64:
+        raise BrokenError("there are more mixed bits than a segment may have")
     coded = Decoder(np.frombuffer(take(2 * words), "<u2").tolist())
     low = take(of_filled if form.scaled else 0)
-    planes = PlaneReader(coded, take(form.planes * KINDS), take(8 * of_mixed))
+    planes = PlaneReader(coded, take(form.planes * KINDS), take(8 * of_mixed), paired)
     scales = np.zeros(form.scale_bytes(blocks), np.uint8)
     if form.scaled:
         scales[1::2] = np.frombuffer(coded.decode(scale_table, blocks), np.uint8)
@@ -261,8 +264,8 @@ def unpack_segment(
     if form.scaled:
         scales[::2][filled] = np.frombuffer(low, np.uint8)
 
-    runs = runs_of(filled, period)
-    nonzero = planes.read(np.ones(runs.shape, bool))
+    runs = runs_of(filled, period, paired)
+    nonzero = planes.read_map(len(runs))
     of_signs = planes.read(nonzero)
     of_runs = nonzero.astype(np.uint8)  # if a magnitude has one bit
     if form.has_rare_bits:

@@ -14,9 +14,13 @@ from tests.oracle import BLOCK_SIZE, Array
 from tests.oracle_rans import KINDS, BrokenError, Decoder, byte_frequencies, frequencies, round_up
 
 RUN = 64
+GROUP = 4  # bits
+RUN_GROUPS = 16
 SAMPLED_TILES = 4
+SAMPLED_RUNS = 32
 
 EQUAL, FEW, SOME, MIXED = range(4)
+GROUPED = 7  # an only kind of the map
 BIT_TABLES = {FEW: byte_frequencies(16), SOME: byte_frequencies(60)}
 
 
@@ -44,19 +48,20 @@ def order_of(blocks: int, period: int) -> Array:
 
 
 def columns_of(tiles: Array) -> Array:
-    """The runs of tiles: [tiles, RUN, BLOCK_SIZE] to [runs, RUN]."""
+    """The runs of tiles: [tiles, RUN or 2 * RUN, BLOCK_SIZE] to [runs, RUN]."""
     columns: Array = tiles.transpose(0, 2, 1).reshape(-1, RUN)
     return columns
 
 
-def runs_of(filled: Array, period: int) -> Array:
+def runs_of(filled: Array, period: int, paired: int) -> Array:
     """[runs, RUN]: the numbers of the codes that the runs of a segment have."""
     numbers = np.arange(filled.size * BLOCK_SIZE).reshape(-1, BLOCK_SIZE)
     if period == 0:
         return numbers[filled].reshape(-1, RUN)
     in_order = numbers[order_of(filled.size, period)]
-    end = filled.size // RUN * RUN
-    tiles = in_order[:end].reshape(-1, RUN, BLOCK_SIZE)
+    size = RUN * (1 + paired)  # of a tile
+    end = filled.size // size * size
+    tiles = in_order[:end].reshape(-1, size, BLOCK_SIZE)
     return np.concatenate([columns_of(tiles), in_order[end:].reshape(-1, RUN)])
 
 
@@ -81,6 +86,11 @@ def best_period(magnitudes: Array, signs: Array, periods: Sequence[int]) -> int:
     return best
 
 
+def is_paired(blocks: int, period: int) -> bool:
+    """Whether the packer pairs the runs of a segment of so many blocks."""
+    return period > 0 and blocks // period >= 2 * RUN
+
+
 # ---- Planes ------------------------------------------------------------------------
 
 
@@ -90,6 +100,11 @@ class Plane:
 
     kinds: Array
     sent: Array
+
+    @staticmethod
+    def of(kinds: Array, sent: Array) -> Plane:
+        """With a kind for each run, or for each pair of runs."""
+        return Plane(kinds if len(kinds) == len(sent) else kinds.repeat(2), sent)
 
     def of_class(self, number: int) -> Array:
         """Which bits are of runs of a class."""
@@ -115,9 +130,11 @@ def kind_of(ones: int, bits: int) -> int:
     return 2 * number + (ones > rest)
 
 
-def kinds_of(sent: Array, ones: Array) -> Array:
-    """The kinds that the packer finds for the runs of a plane."""
-    numbers = [np.count_nonzero(bits, axis=1).tolist() for bits in (sent & ones, sent)]
+def kinds_of(sent: Array, ones: Array, paired: int) -> Array:
+    """The kinds that the packer finds for the runs of a plane, or for its pairs of runs."""
+    size = RUN * (1 + paired)
+    both = (bits.reshape(-1, size) for bits in (sent & ones, sent))
+    numbers = [np.count_nonzero(bits, axis=1).tolist() for bits in both]
     return np.array([kind_of(*pair) for pair in zip(*numbers, strict=True)], np.uint8)
 
 
@@ -135,11 +152,27 @@ def only_kind(counts: bytes) -> int | None:
     return counted[0] if len(counted) == 1 else None
 
 
+def groups_of(ones: Array) -> Array:
+    """[runs, RUN_GROUPS, GROUP]: the bits of a map."""
+    return ones.reshape(-1, RUN_GROUPS, GROUP)
+
+
+def is_grouped(ones: Array) -> bool:
+    """Whether a packer that is quick groups such a map, [runs, RUN]."""
+    sampled = groups_of(ones[::SAMPLED_RUNS])
+    bits = GROUP * np.count_nonzero(sampled.any(axis=2))
+    return bool(bits < (RUN - RUN_GROUPS) * len(sampled))
+
+
 def pack_plane(
-    sent: Array, ones: Array, kinds: Array
+    sent: Array, ones: Array, kinds: Array, is_map: bool
 ) -> tuple[bytes, list[tuple[list[int], bytes]], bytes]:
-    """The counts of a plane's kinds, what is coded of it, and its mixed bits."""
-    plane, counts = Plane(kinds, sent), counts_of(kinds)
+    """The counts of a plane's kinds, what is coded of it, and its mixed bits or its groups."""
+    plane, counts = Plane.of(kinds, sent), counts_of(kinds)
+    if is_map and only_kind(counts) == GROUPED:
+        groups = groups_of(ones)
+        flags = groups.any(axis=2)
+        return counts, [], bytes_of_bits(flags) + bytes_of_bits(groups[flags])
     bits = plane.inverted(ones)
     coded = []
     if only_kind(counts) is None:
@@ -151,31 +184,46 @@ def pack_plane(
 class PlaneReader:
     """Reads the planes of a segment, one after the other."""
 
-    def __init__(self, coded: Decoder, counts: bytes, mixed: bytes) -> None:
-        self._coded, self._counts, self._mixed = coded, counts, mixed
+    def __init__(self, coded: Decoder, counts: bytes, mixed: bytes, paired: int) -> None:
+        self._coded, self._counts, self._mixed, self._paired = coded, counts, mixed, paired
+
+    def read_map(self, runs: int) -> Array:
+        """The bits of the first plane, [runs, RUN]."""
+        if only_kind(self._counts[:KINDS]) != GROUPED:
+            return self.read(np.ones((runs, RUN), bool))
+        self._counts = self._counts[KINDS:]
+        flags = self._take_mixed(RUN_GROUPS * runs).reshape(runs, RUN_GROUPS) == 1
+        groups = np.zeros((runs, RUN_GROUPS, GROUP), bool)
+        of_groups = self._take_mixed(GROUP * int(np.count_nonzero(flags)))
+        groups[flags] = of_groups.reshape(-1, GROUP)
+        return groups.reshape(runs, RUN)
 
     def read(self, sent: Array) -> Array:
         """The bits of the next plane, 0 where none is sent."""
         counts, self._counts = self._counts[:KINDS], self._counts[KINDS:]
-        only = only_kind(counts)
+        only, number_of_kinds = only_kind(counts), len(sent) // (1 + self._paired)
         if only is None:
-            coded = self._coded.decode(frequencies(list(counts)), len(sent))
+            coded = self._coded.decode(frequencies(list(counts)), number_of_kinds)
             kinds = np.frombuffer(coded, np.uint8)
         else:
-            kinds = np.full(len(sent), only, np.uint8)
-        plane, bits = Plane(kinds, sent), np.zeros(sent.shape, bool)
+            kinds = np.full(number_of_kinds, only, np.uint8)
+        plane, bits = Plane.of(kinds, sent), np.zeros(sent.shape, bool)
         for number, table in BIT_TABLES.items():
             these = plane.of_class(number)
             count = int(np.count_nonzero(these))
             bits[these] = bits_of_bytes(self._coded.decode(table, -(-count // 8)), count)
         these = plane.of_class(MIXED)
-        count = int(np.count_nonzero(these))
+        bits[these] = self._take_mixed(int(np.count_nonzero(these)))
+        return plane.inverted(bits)
+
+    def _take_mixed(self, count: int) -> Array:
+        """So many bits that are sent as they are, and the zeros that follow them."""
         size = round_up(count, 64) // 8
         if size > len(self._mixed):
             raise BrokenError("there are more mixed bits than the header says")
-        bits[these] = bits_of_bytes(self._mixed[:size], count)
+        bits = bits_of_bytes(self._mixed[:size], count)
         self._mixed = self._mixed[size:]
-        return plane.inverted(bits)
+        return bits
 
     def end(self) -> None:
         """Raises BrokenError if this is not the end of all planes."""

@@ -20,13 +20,17 @@ from tests.custom_ops.native import (
     Library,
     RunTasks,
 )
-from tests.oracle_rans import KINDS, round_up
+from tests.oracle_rans import KINDS, BrokenError, round_up
 
 Rng = np.random.Generator
 Targets = Callable[[], Iterator[Library]]
 
 SEGMENTS_OFFSET = 272  # of the headers of the segments
-WORDS, MIXED, FILLED, PERIOD = range(4)  # the fields of one
+# The fields of one.
+WORDS, MIXED, FILLED, PERIOD, PAIRED = "words", "mixed", "filled", "period", "paired"
+SEGMENT_HEADER = np.dtype(
+    [(WORDS, "<u4"), (MIXED, "<u4"), (FILLED, "<u4"), (PERIOD, "<u2"), (PAIRED, "<u2")]
+)
 # Of a bit to be 1, so that runs are of each kind.
 CHANCES = [0, 0.01, 0.08, 0.25, 0.5, 0.75, 0.92, 0.99, 1]
 
@@ -34,6 +38,9 @@ CHANCES = [0, 0.01, 0.08, 0.25, 0.5, 0.75, 0.92, 0.99, 1]
 either_periods = pytest.mark.parametrize("periods", [[], [3]], ids=["quick", "periods"])
 each_codec = pytest.mark.parametrize(
     "codec", COMPACTIBLE, ids=["fixed", "auto", "three_bit", "four_bit"]
+)
+with_scales = pytest.mark.parametrize(
+    "codec", [codec for codec in COMPACTIBLE if native.has_scales(codec)]
 )
 searched = settings(
     deadline=None,
@@ -165,27 +172,53 @@ def assert_unpacked(
         assert_same_bits(unpacked, message)
 
 
+def unpack_on_each(
+    on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array
+) -> Array | None:
+    """What all targets make of these bytes."""
+    first, *others = [unpack(library, codec, blocks, compact) for library in on_each_target()]
+    for other in others:
+        if first is None or other is None:
+            assert first is other
+        else:
+            assert_same_bits(other, first)
+    return first
+
+
+def assert_refused(on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array) -> None:
+    """Asserts that the oracle and all targets refuse these bytes."""
+    with pytest.raises(BrokenError):
+        oracle_compact.unpack(int(codec), blocks, compact)
+    assert unpack_on_each(on_each_target, codec, blocks, compact) is None
+
+
 def segment_headers(compact: Array, segments: int) -> Array:
-    """[segments, 4]: what each segment has of words, mixed bits, filled blocks, and its period."""
-    end = SEGMENTS_OFFSET + 16 * segments
-    headers: Array = compact[SEGMENTS_OFFSET:end].view(np.uint32).reshape(-1, 4)
+    """[segments]: the header of each segment, of type SEGMENT_HEADER."""
+    end = SEGMENTS_OFFSET + SEGMENT_HEADER.itemsize * segments
+    headers: Array = compact[SEGMENTS_OFFSET:end].view(SEGMENT_HEADER)
     return headers
+
+
+def field_of(compact: Array, field: str) -> list[int]:
+    """This field of the header of each segment."""
+    segments = len(oracle_compact.segments_of(blocks_of(compact)))
+    values: list[int] = segment_headers(compact, segments)[field].tolist()
+    return values
 
 
 def periods_of(compact: Array) -> list[int]:
     """The period of each segment."""
-    segments = len(oracle_compact.segments_of(blocks_of(compact)))
-    periods: list[int] = segment_headers(compact, segments)[:, PERIOD].tolist()
-    return periods
+    return field_of(compact, PERIOD)
 
 
 def counts_of_kinds(codec: AnyCodec, compact: Array) -> slice:
     """Where the first segment, which is coded, has the counts of kinds."""
     form = oracle_compact.Format.of(codec)
     segments = len(oracle_compact.segments_of(blocks_of(compact)))
-    header = segment_headers(compact, segments)[0].tolist()
-    start = SEGMENTS_OFFSET + 16 * segments + round_up(2 * header[WORDS], 8)
-    start += round_up(header[FILLED], 8) if form.scaled else 0
+    header = segment_headers(compact, segments)[0]
+    words, filled = int(header[WORDS]), int(header[FILLED])
+    start = SEGMENTS_OFFSET + 16 * segments + round_up(2 * words, 8)
+    start += round_up(filled, 8) if form.scaled else 0
     return slice(start, start + KINDS * form.planes)
 
 
@@ -193,6 +226,11 @@ def kind_counts(codec: AnyCodec, compact: Array) -> Array:
     """[planes, KINDS]: the counts of kinds of the first segment, which is coded."""
     counts: Array = compact[counts_of_kinds(codec, compact)].reshape(-1, KINDS)
     return counts
+
+
+def only(kind: int, count: int = 255) -> list[int]:
+    """The counts of a plane that has only this kind."""
+    return [count if i == kind else 0 for i in range(KINDS)]
 
 
 def is_packed(compact: Array) -> bool:

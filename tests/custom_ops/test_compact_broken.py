@@ -13,10 +13,12 @@ from tests.custom_ops.cases import Array, assert_same_bits
 from tests.custom_ops.compact_cases import (
     FILLED,
     MIXED,
+    PAIRED,
     PERIOD,
     SEGMENTS_OFFSET,
     WORDS,
     Targets,
+    assert_refused,
     codes_by_column,
     codes_by_half,
     codes_of,
@@ -34,31 +36,12 @@ from tests.custom_ops.compact_cases import (
     searched,
     segment_headers,
     unpack,
+    unpack_on_each,
 )
 from tests.custom_ops.native import BLOCK_SIZE, COMPACTIBLE, AnyCodec, Library
 from tests.oracle_rans import KINDS
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
-
-
-def unpack_on_each(
-    on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array
-) -> Array | None:
-    """What all targets make of these bytes."""
-    first, *others = [unpack(library, codec, blocks, compact) for library in on_each_target()]
-    for other in others:
-        if first is None or other is None:
-            assert first is other
-        else:
-            assert_same_bits(other, first)
-    return first
-
-
-def assert_refused(on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array) -> None:
-    """Asserts that the oracle and all targets refuse these bytes."""
-    with pytest.raises(oracle_compact.BrokenError):
-        oracle_compact.unpack(int(codec), blocks, compact)
-    assert unpack_on_each(on_each_target, codec, blocks, compact) is None
 
 
 @each_codec
@@ -116,39 +99,60 @@ def test_a_packed_message_that_is_not_shorter_is_refused(library: Library, codec
         assert unpack(library, codec, blocks, compact) is None
 
 
-def packed_columns(codec: AnyCodec, blocks: int = 150) -> tuple[Array, Array]:
-    """A message of one segment with a period, and its packed form."""
+def packed_columns(codec: AnyCodec, period: int = 2) -> tuple[Array, Array]:
+    """A message of one segment with a period, and its packed form. With period 1 it is paired."""
     rng = np.random.default_rng(17)
-    codes = codes_by_column(rng, codec, blocks, 2)
+    codes = codes_by_column(rng, codec, 150, period)
     message = message_of(codec, codes, scales_of(rng, codec, codes))
-    compact = oracle_compact.pack(int(codec), message, [2])
-    assert periods_of(compact) == [2]
+    compact = oracle_compact.pack(int(codec), message, [period])
+    assert periods_of(compact) == [period]
     return message, compact.copy()
 
 
 @each_codec
+@pytest.mark.parametrize("runs", ["quick", "halves", "columns", "pairs"])
 def test_other_numbers_in_the_header_of_a_segment_are_refused(
-    on_each_target: Targets, codec: AnyCodec
+    on_each_target: Targets, codec: AnyCodec, runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for period in (0, 2):
-        message, compact = packed_columns(codec)
-        compact = oracle_compact.pack(int(codec), message, [2] if period else []).copy()
-        header = segment_headers(compact, 1)[0]
-        words, mixed, filled, _ = header.tolist()
-        assert words > 64
-        assert mixed > 1
-        assert filled == 150
-        changes = {
-            WORDS: [0, 1, 63, 64, words - 1, words + 1, words + 4, 1 << 31, (1 << 32) - 1],
-            MIXED: [0, mixed - 1, mixed + 1, mixed + 2, 10241, 1 << 29, 1 << 31, (1 << 32) - 1],
-            FILLED: [0, 149, 151, 1024, 1 << 31, (1 << 32) - 1],
-            PERIOD: [1025, 1 << 16, 1 << 31, (1 << 32) - 1],
-        }
-        for field, values in changes.items():
-            for value in values:
-                changed = np.pad(compact, (0, 64))  # so that nothing is missing
-                segment_headers(changed, 1)[0, field] = value
-                assert_refused(on_each_target, codec, 150, changed)
+    message, compact = packed_columns(codec, 1 if runs == "pairs" else 2)
+    if runs in ("quick", "halves"):
+        monkeypatch.setattr(oracle_compact, "best_period", lambda *_: 0)
+        compact = oracle_compact.pack(int(codec), message, [] if runs == "quick" else [2])
+    words, mixed, filled, period, paired = segment_headers(compact, 1)[0].item()
+    assert words > 64 or (runs == "quick" and words == 64)
+    assert mixed > 1
+    assert filled == 150
+    assert (period, paired) == {"columns": (2, 0), "pairs": (1, 1)}.get(runs, (0, 0))
+    longest = (1 << 32) - 1
+    changes = {
+        WORDS: [0, 1, 63, 64, words - 1, words + 1, words + 4, 1 << 31, longest],
+        MIXED: [0, mixed - 1, mixed + 1, mixed + 2, 20481, 1 << 29, 1 << 31, longest],
+        FILLED: [0, 149, 151, 2048, 1 << 31, longest],
+        PERIOD: [2049, 1 << 15, (1 << 16) - 1],
+        PAIRED: [*([] if period else [1]), 2, 256, (1 << 16) - 1],
+    }
+    for field, values in changes.items():
+        for value in values:
+            changed = np.pad(compact, (0, 64))  # so that nothing is missing
+            header = segment_headers(changed, 1)
+            if header[field][0] == value:
+                continue  # the words of nothing that is coded
+            header[field] = value
+            assert_refused(on_each_target, codec, 150, changed)
+
+
+@each_codec
+def test_without_a_period_nothing_is_paired(on_each_target: Targets, codec: AnyCodec) -> None:
+    """Even if all bits are mixed, so that nothing else speaks against it."""
+    rng = np.random.default_rng(24)
+    message = random_message(rng, codec, 150, 0.1)
+    compact = oracle_compact.pack(int(codec), message).copy()
+    segment_headers(compact, 1)[PAIRED] = 1
+    assert_refused(on_each_target, codec, 150, compact)
+    segment_headers(compact, 1)[PERIOD] = 1
+    result = unpack_on_each(on_each_target, codec, 150, compact)
+    assert result is not None
+    assert_same_bits(result, oracle_compact.unpack(int(codec), 150, compact))
 
 
 @each_codec
@@ -160,12 +164,12 @@ def test_a_segment_that_is_not_coded_has_no_other_numbers(
     codes[-native.code_bytes(codec) * 20 :] = rng.integers(0, 256, native.code_bytes(codec) * 20)
     message = message_of(codec, codes, scales_of(rng, codec, codes))
     compact = oracle_compact.pack(int(codec), message)
-    assert segment_headers(compact, 2)[1].tolist() == [0, 0, 0, 0]
+    assert segment_headers(compact, 2)[1].item() == (0, 0, 0, 0, 0)
     assert unpack_on_each(on_each_target, codec, SEGMENT + 20, compact) is not None
-    for field in (MIXED, FILLED, PERIOD):
+    for field in (MIXED, FILLED, PERIOD, PAIRED):
         for value in (1, 20):
             changed = compact.copy()
-            segment_headers(changed, 2)[1, field] = value
+            segment_headers(changed, 2)[field][1] = value
             assert_refused(on_each_target, codec, SEGMENT + 20, changed)
 
 
@@ -174,8 +178,8 @@ def test_with_another_period_the_blocks_are_others(
     on_each_target: Targets, codec: AnyCodec
 ) -> None:
     message, compact = packed_columns(codec)
-    for period in (1, 3, 149, 1024):
-        segment_headers(compact, 1)[0, PERIOD] = period
+    for period in (1, 3, 149, 2048):
+        segment_headers(compact, 1)[PERIOD] = period
         other = oracle_compact.unpack(int(codec), 150, compact)
         assert (other != message).any()
         result = unpack_on_each(on_each_target, codec, 150, compact)
@@ -273,7 +277,7 @@ def test_changed_messages_are_refused_or_are_what_the_oracle_says(
 ) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     kind = data.draw(st.sampled_from(["sparse", "dense", "columns"]))
-    blocks = 100 if kind == "columns" else 40
+    blocks = 140 if kind == "columns" else 40  # 140 are paired
     if kind == "columns":
         codes = codes_by_column(rng, codec, blocks, 1)
     else:
@@ -284,10 +288,11 @@ def test_changed_messages_are_refused_or_are_what_the_oracle_says(
     assert is_packed(compact)
     what = data.draw(st.sampled_from(["header", "counts", "bits"]))
     if what == "header":  # a field of the segment's header
-        header = segment_headers(compact, 1)[0]
-        field = data.draw(st.integers(0, 3))
-        near = (int(header[field]) + data.draw(st.integers(-2, 2))) % (1 << 32)
-        header[field] = data.draw(st.sampled_from([near, *HOSTILE]))
+        fields = [WORDS, MIXED, FILLED, PERIOD, PAIRED]
+        values = segment_headers(compact, 1)[data.draw(st.sampled_from(fields))]
+        near = int(values[0]) + data.draw(st.integers(-2, 2))
+        value = data.draw(st.sampled_from([near, *HOSTILE]))
+        values[0] = value % (1 << 8 * values.itemsize)
     elif what == "counts":
         counts = kind_counts(codec, compact)
         of_plane = counts[data.draw(st.integers(0, len(counts) - 1))]

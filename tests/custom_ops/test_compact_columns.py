@@ -10,6 +10,7 @@ from tests.custom_ops import native
 from tests.custom_ops.cases import Array, assert_same_bits
 from tests.custom_ops.compact_cases import (
     FILLED,
+    PAIRED,
     PERIOD,
     Rng,
     Targets,
@@ -18,15 +19,19 @@ from tests.custom_ops.compact_cases import (
     codes_by_column,
     codes_by_half,
     codes_of,
+    codes_of_planes,
     each_codec,
+    field_of,
     is_packed,
+    kind_counts,
     message_of,
     periods_of,
     random_message,
     scales_of,
     segment_headers,
+    with_scales,
 )
-from tests.custom_ops.native import COMPACTIBLE, AnyCodec, Library
+from tests.custom_ops.native import BLOCK_SIZE, AnyCodec, Library
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
 
@@ -51,7 +56,7 @@ def test_a_segment_has_the_period_of_its_rows(
         patched.setattr(oracle_compact, "best_period", lambda *_: 0)
         halves = oracle_compact.pack(int(codec), message, [period])
     # With rows of one block, columns are alike whatever the period.
-    others = [[1024, period, 7], [7, 2, 1000, period]] if period > 1 else []
+    others = [[SEGMENT, period, 7], [7, 2, 1000, period]] if period > 1 else []
     for candidates in ([period], *others):
         compact = check_message(on_each_target, codec, message, candidates)
         assert periods_of(compact) == [period, period]
@@ -80,7 +85,7 @@ def test_no_period_is_chosen_where_columns_are_not_alike(
     rng = np.random.default_rng(2)
     codes = codes_by_half(rng, codec, SEGMENT + 200)
     message = message_of(codec, codes, scales_of(rng, codec, codes))
-    compact = check_message(on_each_target, codec, message, [1, 3, 16, 1024])
+    compact = check_message(on_each_target, codec, message, [1, 3, 16, SEGMENT])
     assert is_packed(compact)
     assert periods_of(compact) == [0, 0]
     assert_same_bits(compact, check_message(on_each_target, codec, message, [7]))
@@ -92,7 +97,7 @@ def test_of_equal_periods_the_first_one_is_chosen(on_each_target: Targets, codec
     rng = np.random.default_rng(3)
     # The blocks are in their order with each of these.
     message = message_by_column(rng, codec, 130, 1)
-    for candidates in ([1, 1024, 130], [1024, 1, 130], [130, 1]):
+    for candidates in ([1, SEGMENT, 130], [SEGMENT, 1, 130], [130, 1]):
         compact = check_message(on_each_target, codec, message, candidates)
         assert periods_of(compact) == candidates[:1]
 
@@ -114,7 +119,9 @@ def test_the_tiles_that_are_sampled_decide(on_each_target: Targets, codec: AnyCo
 
 
 @each_codec
-@pytest.mark.parametrize("blocks", [20, 63, 64, 65, 127, 128, 129, SEGMENT - 1, SEGMENT + 20])
+@pytest.mark.parametrize(
+    "blocks", [20, 63, 64, 65, 127, 128, 129, 191, 192, 255, 257, SEGMENT - 1, SEGMENT + 20]
+)
 def test_tiles_that_are_not_full(on_each_target: Targets, codec: AnyCodec, blocks: int) -> None:
     rng = np.random.default_rng(blocks)
     message = message_by_column(rng, codec, blocks, 1)
@@ -122,6 +129,8 @@ def test_tiles_that_are_not_full(on_each_target: Targets, codec: AnyCodec, block
     # Without a tile nothing speaks for a period.
     expected = [int(count >= 64) for count in oracle_compact.segments_of(blocks)]
     assert not is_packed(compact) or periods_of(compact) == expected
+    paired = [int(count >= 128) for count in oracle_compact.segments_of(blocks)]
+    assert not is_packed(compact) or field_of(compact, PAIRED) == paired
     assert is_packed(compact) or blocks < 64
 
 
@@ -129,18 +138,70 @@ def test_tiles_that_are_not_full(on_each_target: Targets, codec: AnyCodec, block
 def test_periods_that_no_segment_has_are_refused(library: Library, codec: AnyCodec) -> None:
     message = random_message(np.random.default_rng(5), codec, 100, 0.1)
     out = np.zeros(library.pack_capacity(codec, 100), np.uint8)
-    for periods in ([0], [-1], [1025], [3, 4, 5, 1 << 30], [3, -(1 << 31)], [1, 2, 3, 4, 5]):
+    for periods in ([0], [-1], [2049], [3, 4, 5, 1 << 30], [3, -(1 << 31)], [1, 2, 3, 4, 5]):
         assert library.pack(codec, 100, message, out, None, periods) == 0
         assert not out.any()
-    for periods in ([1024], [1, 1, 1, 1], [1, 2, 1024, 3]):
+    for periods in ([2048], [1, 1, 1, 1], [1, 2, 2048, 3]):
         assert library.pack(codec, 100, message, out, None, periods) > 0
 
 
-# ---- Empty blocks ------------------------------------------------------------------
+# ---- Pairs -------------------------------------------------------------------------
 
-with_scales = pytest.mark.parametrize(
-    "codec", [codec for codec in COMPACTIBLE if native.has_scales(codec)]
-)
+
+@each_codec
+@pytest.mark.parametrize("period", [1, 2, 3, 15, 16])
+def test_runs_are_paired_if_pairs_are_of_one_column(
+    on_each_target: Targets, codec: AnyCodec, period: int
+) -> None:
+    rng = np.random.default_rng(period)
+    for blocks in (128 * period - 1, 128 * period, min(SEGMENT, 128 * period + 70)):
+        message = message_by_column(rng, codec, blocks, period)
+        compact = check_message(on_each_target, codec, message, [period])
+        assert periods_of(compact) == [period]
+        assert field_of(compact, PAIRED) == [int(blocks >= 128 * period)]
+
+
+@each_codec
+def test_each_segment_has_its_own_pairs(
+    on_each_target: Targets, codec: AnyCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(9)
+    periods = [16, 17, 3]
+    parts = [codes_by_column(rng, codec, SEGMENT, period) for period in periods]
+    codes = np.concatenate([*parts, codes_by_half(rng, codec, SEGMENT)])
+    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    compact = check_message(on_each_target, codec, message, periods)
+    assert periods_of(compact) == [*periods, 0]
+    assert field_of(compact, PAIRED) == [1, 0, 1, 0]
+    monkeypatch.setattr(oracle_compact, "is_paired", lambda *_: False)
+    assert compact.size < oracle_compact.pack(int(codec), message, periods).size
+
+
+@each_codec
+def test_a_pair_has_one_kind(on_each_target: Targets, codec: AnyCodec) -> None:
+    rng = np.random.default_rng(10)
+    bits = np.ones((oracle_compact.Format.of(codec).planes, 128, BLOCK_SIZE))
+    # In every other column all codes are zero. In the others so many signs are 1 of the first 64.
+    bits[0, :, ::2] = 0
+    for ones, counts in (
+        (0, [255, 0, 0, 0, 0, 0, 0, 0]),
+        (17, [255, 0, 255, 0, 0, 0, 0, 0]),  # few of 128, and some of 64
+        (46, [255, 0, 0, 0, 255, 0, 0, 0]),  # some of 128
+        (47, [255, 0, 0, 0, 0, 0, 255, 0]),
+        (64, [255, 0, 0, 0, 0, 0, 255, 0]),  # half of 128, and all of 64
+    ):
+        bits[1] = 0
+        bits[1, :64] = rng.permuted(np.arange(64)[:, None].repeat(BLOCK_SIZE, 1), axis=0) < ones
+        codes = codes_of_planes(rng, codec, bits.reshape(len(bits), -1))
+        message = message_of(codec, codes, scales_of(rng, codec, codes))
+        compact = check_message(on_each_target, codec, message, [1])
+        assert field_of(compact, PAIRED) == [1]
+        of_map, of_signs, *_ = kind_counts(codec, compact).tolist()
+        assert of_map == [255, 255, 0, 0, 0, 0, 0, 0]
+        assert of_signs == counts
+
+
+# ---- Empty blocks ------------------------------------------------------------------
 
 
 def with_empty(rng: Rng, codec: AnyCodec, codes: Array, share: float) -> tuple[Array, Array]:
@@ -162,8 +223,8 @@ def test_empty_blocks_are_in_runs_if_there_is_a_period(
     compact = check_message(on_each_target, codec, message, [5])
     headers = segment_headers(compact, 2)
     parts = np.split(filled, [SEGMENT])
-    assert headers[:, FILLED].tolist() == [np.count_nonzero(part) for part in parts]
-    assert headers[:, PERIOD].tolist() == ([5, 5] if share < 1 else [0, 0])
+    assert headers[FILLED].tolist() == [np.count_nonzero(part) for part in parts]
+    assert headers[PERIOD].tolist() == ([5, 5] if share < 1 else [0, 0])
 
 
 @with_scales
@@ -199,15 +260,22 @@ def test_the_codes_of_an_empty_block_of_a_segment_with_a_period_may_be_any(
 
 
 @each_codec
-@pytest.mark.parametrize("period", [1, 2, 63, 64, 65, 500, 1023, 1024])
+@pytest.mark.parametrize("period", [1, 2, 63, 64, 65, 500, 2047, 2048])
+@pytest.mark.parametrize("paired", [0, 1])
 def test_other_packers_may_choose_any_period(
-    on_each_target: Targets, codec: AnyCodec, period: int, monkeypatch: pytest.MonkeyPatch
+    on_each_target: Targets,
+    codec: AnyCodec,
+    period: int,
+    paired: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(period)
     monkeypatch.setattr(oracle_compact, "best_period", lambda *_: period)
-    for blocks in (20, 63, 64, 65, 200, SEGMENT, SEGMENT + 20):
+    monkeypatch.setattr(oracle_compact, "is_paired", lambda *_: paired)
+    for blocks in (20, 63, 64, 65, 127, 128, 200, SEGMENT + 20):
         message = random_message(rng, codec, blocks, 0.02)
         for periods in ([], [period]):
             compact = oracle_compact.pack(int(codec), message, periods)
             assert set(periods_of(compact)) == {period}
+            assert set(field_of(compact, PAIRED)) == {paired}
             assert_unpacked(on_each_target, codec, compact, message)

@@ -12,6 +12,8 @@ from tests.custom_ops import native
 from tests.custom_ops.cases import Array
 from tests.custom_ops.compact_cases import (
     CHANCES,
+    PAIRED,
+    WORDS,
     Rng,
     Targets,
     assert_unpacked,
@@ -21,10 +23,11 @@ from tests.custom_ops.compact_cases import (
     codes_of,
     codes_of_planes,
     each_codec,
-    either_periods,
+    field_of,
     is_packed,
     kind_counts,
     message_of,
+    only,
     periods_of,
     random_message,
     scales_of,
@@ -34,14 +37,9 @@ from tests.oracle_compact import Format
 from tests.oracle_rans import KINDS
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
-SOME, MIXED = 4, 6  # kinds that are not inverted
+MIXED, GROUPED = 6, 7
 # For each kind that the packer chooses: after how many bits one differs from the others.
 STEPS = {0: 0, 1: 0, 2: 16, 3: 16, 4: 4, 5: 4, 6: 2}
-
-
-def only(kind: int, count: int = 255) -> list[int]:
-    """The counts of a plane that has only this kind."""
-    return [count if i == kind else 0 for i in range(KINDS)]
 
 
 def bits_of_kind(kind: int, blocks: int) -> Array:
@@ -56,13 +54,6 @@ def bits_of_kind(kind: int, blocks: int) -> Array:
 def message_of_planes(rng: Rng, codec: AnyCodec, chances: Array) -> Array:
     codes = codes_of_planes(rng, codec, chances)
     return message_of(codec, codes, scales_of(rng, codec, codes))
-
-
-def kind_of_all(codec: AnyCodec, plane: int) -> int:
-    """The kind of all runs of a plane other than the map, if there are no periods."""
-    form = Format.of(codec)
-    is_common = plane <= 1 + len(form.common)  # or signs
-    return MIXED if is_common else SOME
 
 
 def planes_of(codec: AnyCodec) -> range:
@@ -88,25 +79,23 @@ def test_runs_are_of_each_kind(on_each_target: Targets, codec: AnyCodec, period:
 
 
 @each_codec
-def test_without_periods_only_the_map_has_kinds(on_each_target: Targets, codec: AnyCodec) -> None:
+@pytest.mark.parametrize("density", [0.1, 0.5])
+def test_without_periods_all_bits_are_mixed(
+    on_each_target: Targets, codec: AnyCodec, density: float
+) -> None:
     rng = np.random.default_rng(11)
-    codes = codes_by_half(rng, codec, SEGMENT + 40)
-    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    message = random_message(rng, codec, SEGMENT + 40, density)
     compact = check_message(on_each_target, codec, message)
     assert is_packed(compact)
-    for plane, counts in enumerate(kind_counts(codec, compact)):
-        if plane > 0:
-            assert counts.tolist() == only(kind_of_all(codec, plane))
-        else:
-            assert (counts[:-1] > 0).all()
-            assert counts[-1] == 0
+    of_map, *others = kind_counts(codec, compact).tolist()
+    assert of_map == only(MIXED if density == 0.5 else GROUPED)
+    assert others == [only(MIXED)] * len(others)
+    if not native.has_scales(codec):  # Nothing is coded, and the states are those of the start.
+        assert field_of(compact, WORDS) == [64, 64]
 
 
 @each_codec
-@either_periods
-def test_all_runs_of_a_plane_are_of_one_kind(
-    on_each_target: Targets, codec: AnyCodec, periods: list[int]
-) -> None:
+def test_all_runs_of_a_plane_are_of_one_kind(on_each_target: Targets, codec: AnyCodec) -> None:
     rng = np.random.default_rng(12)
     blocks = 100
     for plane in planes_of(codec):
@@ -116,18 +105,19 @@ def test_all_runs_of_a_plane_are_of_one_kind(
             if native.has_scales(codec):
                 bits[0, ::2] = 0  # Blocks that are empty, so that it gets smaller.
             message = message_of_planes(rng, codec, bits.reshape(len(bits), -1))
-            compact = check_message(on_each_target, codec, message, periods)
+            compact = check_message(on_each_target, codec, message, [3])
             assert is_packed(compact)
             assert periods_of(compact) == [0]
             if native.has_scales(codec) and plane == kind == 0:
                 continue  # No block is left.
             counts = kind_counts(codec, compact)[plane].tolist()
-            assert counts == only(kind if periods or plane == 0 else kind_of_all(codec, plane))
+            assert counts == only(kind)
 
 
 @each_codec
+@pytest.mark.parametrize("tile", [64, 128])
 def test_planes_of_one_kind_where_a_period_is_chosen(
-    on_each_target: Targets, codec: AnyCodec
+    on_each_target: Targets, codec: AnyCodec, tile: int
 ) -> None:
     rng = np.random.default_rng(13)
     planes = len(planes_of(codec))
@@ -138,10 +128,11 @@ def test_planes_of_one_kind_where_a_period_is_chosen(
             columns[1] = False
         else:
             columns[0], columns[2 : equal + 1] = True, True
-        bits = columns.repeat(64, axis=1).reshape(planes, -1)
+        bits = columns[:, np.arange(3 * tile) % 3].reshape(planes, -1)
         message = message_of_planes(rng, codec, bits)
-        compact = check_message(on_each_target, codec, message, [1])
-        assert periods_of(compact) == [1]
+        compact = check_message(on_each_target, codec, message, [3])
+        assert periods_of(compact) == [3]
+        assert field_of(compact, PAIRED) == [int(tile == 128)]
         counts = kind_counts(codec, compact)
         assert not counts[:, 2:].any()
         assert counts[equal].tolist() == only(0 if equal == 1 else 1)
@@ -164,7 +155,7 @@ def test_other_packers_may_choose_other_kinds_and_counts(
         return int(rng.choice([*equal, *range(2, KINDS)]))
 
     monkeypatch.setattr(oracle_runs, "kind_of", any_kind)
-    for blocks, period in ((70, 0), (SEGMENT, 0), (300, 4), (300, 1024)):
+    for blocks, period in ((70, 0), (SEGMENT, 0), (300, 4), (300, 2), (300, SEGMENT)):
         monkeypatch.setattr(oracle_compact, "best_period", lambda *_, chosen=period: chosen)
         for of_counts in (oracle_runs.counts_of, lambda kinds: rng.bytes(KINDS)):
             with monkeypatch.context() as patched:
@@ -177,34 +168,33 @@ def test_other_packers_may_choose_other_kinds_and_counts(
 
 @each_codec
 @pytest.mark.parametrize("kind", range(KINDS))
-@pytest.mark.parametrize("period", [0, 3])
+@pytest.mark.parametrize(("period", "paired"), [(0, 0), (3, 0), (3, 1)])
 def test_other_packers_may_choose_any_only_kind(
     on_each_target: Targets,
     codec: AnyCodec,
     kind: int,
     period: int,
+    paired: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(kind)
     planes = planes_of(codec)
     find = oracle_compact.chosen_kinds
     monkeypatch.setattr(oracle_compact, "best_period", lambda *_: period)
+    monkeypatch.setattr(oracle_compact, "is_paired", lambda *_: paired)
     for plane in planes:
-        chances = rng.choice(CHANCES, (len(planes), 200))
+        chances = rng.choice(CHANCES, (len(planes), 300))
         # So few that a message gets smaller whatever its kinds are.
-        chances[0] = rng.choice([0.01, 0.03, 0.08], 200)
+        chances[0] = rng.choice([0.01, 0.03, 0.08], 300)
         if plane == 0 and kind in (3, 5):
             chances[0], chances[1:] = 0.95, 0.02
         if kind < 2:
             chances[plane] = kind
         message = message_of_planes(rng, codec, chances.repeat(BLOCK_SIZE // 2, axis=1))
 
-        def choose(
-            form: Format, number: int, sent: Array, *rest: Any, chosen: int = plane
-        ) -> Array:
-            if number == chosen:
-                return np.full(len(sent), kind, np.uint8)
-            return find(form, number, sent, *rest)
+        def choose(number: int, *rest: Any, chosen: int = plane) -> Array:
+            kinds = find(number, *rest)
+            return np.full_like(kinds, kind) if number == chosen else kinds
 
         with monkeypatch.context() as patched:
             patched.setattr(oracle_compact, "chosen_kinds", choose)
@@ -242,8 +232,7 @@ def test_another_count_of_an_only_kind_changes_nothing(
     message = message_of(codec, codes, scales_of(rng, codec, codes))
     compact = oracle_compact.pack(int(codec), message).copy()
     for plane, counts in enumerate(kind_counts(codec, compact)):
-        if plane > 0:
-            of_all = kind_of_all(codec, plane)
-            assert counts.tolist() == only(of_all)
-            counts[of_all] = 1 + plane
+        of_all = MIXED if plane > 0 else GROUPED
+        assert counts.tolist() == only(of_all)
+        counts[of_all] = 1 + plane
     assert_unpacked(on_each_target, codec, compact, message)

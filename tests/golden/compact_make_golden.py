@@ -18,18 +18,25 @@ from tests.oracle_compact import SEGMENT_BLOCKS
 SIZES = {
     "one_segment": 70 * 128 - 51,
     "two_segments": (SEGMENT_BLOCKS + 20) * 128 - 51,
+    "dense": 60 * 128 - 51,
     "columns": 150 * 128 - 51,
+    "pairs": 150 * 128 - 51,
 }
-PERIODS = {"one_segment": [], "two_segments": [], "columns": [2, 3]}
+PERIODS = {"one_segment": [], "two_segments": [], "dense": [], "columns": [2, 3], "pairs": [1]}
 THRESHOLD = 0.25
 
 
 def gradient_of(rng: np.random.Generator, name: str, size: int) -> Array:
     """Small gradients and some large ones. The last one of a second segment is NaN."""
-    if name == "columns":  # of a matrix whose rows have 3 blocks
-        of_row = rng.laplace(size=384) * rng.laplace(size=384) ** 2
+    if PERIODS[name]:  # of a matrix whose rows have so many blocks
+        row = 128 * PERIODS[name][-1]
+        of_row = rng.laplace(size=row) * rng.laplace(size=row) ** 2
         noise = 1 + 0.03 * rng.normal(size=size)
         return (0.1 * np.resize(of_row, size) * noise).astype(np.float32)
+    if name == "dense":  # where runs are sampled, so that there are no groups
+        dense = rng.uniform(-0.5, 0.5, size)
+        dense[17 * 128 : 32 * 128] = dense[49 * 128 :] = 0
+        return dense.astype(np.float32)
     gradient = (0.1 * rng.laplace(size=size) * rng.laplace(size=size)).astype(np.float32)
     gradient[: -40 * 128] = 0  # for the size of the file
     if size > SEGMENT_BLOCKS * 128:

@@ -1,21 +1,17 @@
-// The GPU packs messages to the bytes of the CPU, and unpacks them. What the
-// CPU calls broken the GPU does, too.
+// The GPU packs messages to the bytes of the CPU, and unpacks them.
 
 #include "custom_ops/lib/cuda/compact.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
-#include "custom_ops/lib/cuda/codec.h"
+#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/compact_cases.h"
-#include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"
 
 namespace tf_gc {
@@ -25,7 +21,8 @@ namespace {
 void TestPack(bool large) {
   Random random(11);
   std::vector<int64_t> sizes = {0, 1, 6, 7, 8, 31, 64, 127, 128};
-  std::vector<int64_t> many = {1023, 1024, 1025, 2 * 1024 + 77};
+  std::vector<int64_t> many = {kSegmentBlocks - 1, kSegmentBlocks,
+                               kSegmentBlocks + 1, 2 * kSegmentBlocks + 77};
   if (large) many.insert(many.end(), {20'000, 100'003});
   for (Codec codec : kCodecs) {
     const Format format = FormatOf(codec);
@@ -45,30 +42,15 @@ void TestPack(bool large) {
   }
 }
 
-// The period of a packed message's first segment.
-uint32_t PeriodOf(const Bytes& compact) {
-  return reinterpret_cast<const SegmentHeader*>(&compact[kSegmentsOffset])
-      ->period;
-}
-
-// The only kind of a plane's runs in a packed message of one segment.
-int OnlyKindOf(const Case& which, const Bytes& compact, int plane) {
-  const auto* header =
-      reinterpret_cast<const SegmentHeader*>(&compact[kSegmentsOffset]);
-  const SegmentLayout layout =
-      LayoutOf(which.format.codec, which.blocks, *header);
-  return OnlyKind(&compact[SegmentsStart(which.blocks) + layout.counts_offset +
-                           plane * kKinds]);
-}
-
 // The only kind of a plane where so many codes of each run are not zero, and
 // all bits of these are 1.
 int ExpectedKind(const Case& which, int nonzeros, int plane) {
   const int run = static_cast<int>(kRun);
-  if (plane == 0) return KindOf(nonzeros, run);
-  const int of_all = KindOfAll(which.format.codec, plane, which.periods);
-  if (of_all < kKinds) return of_all;
-  return KindOf(nonzeros, nonzeros);
+  if (which.periods.count > 0) {
+    return KindOf(nonzeros, plane == 0 ? run : nonzeros);
+  }
+  const bool grouped = plane == 0 && IsGrouped(nonzeros / kGroup, 1);
+  return grouped ? kGrouped : 2 * kMixed;
 }
 
 // Planes whose runs are all of one kind.
@@ -95,12 +77,9 @@ void TestOneKind() {
         const Bytes compact = pack(ones, [=](int block, int i) {
           return (block + i) % run < nonzeros;
         });
-        // Without periods, rare bits that are all 1 take more bits than they
-        // are.
-        const auto* header =
-            reinterpret_cast<const MessageHeader*>(compact.data());
-        if (header->magic != kCompactMagic) {
-          if (periods.count != 0 || !HasRareBits(codec)) Fail(which, "longer");
+        // Without periods, codes that are seldom zero may not get shorter.
+        if (!IsCompact(compact)) {
+          if (periods.count != 0 || nonzeros < 48) Fail(which, "longer");
           continue;
         }
         for (int plane = 0; plane < NumPlanes(codec); ++plane) {
@@ -115,7 +94,7 @@ void TestOneKind() {
           InPlanes(CodeBits(codec)) ? 1 << MagnitudeBits(codec) : 1;
       const Bytes compact =
           pack(ones - sign, [](int, int i) { return i % 3 == 0; });
-      const bool chosen = PeriodOf(compact) != 0;
+      const bool chosen = SegmentHeaderOf(compact).period != 0;
       if (chosen != (periods.count != 0)) Fail(which, "another period");
       if (chosen && (OnlyKindOf(which, compact, 0) != kKinds ||
                      OnlyKindOf(which, compact, 1) != 2 * kEqual)) {
@@ -144,17 +123,107 @@ void TestColumns(bool large) {
     // Several segments, the last one without tiles. Of equals the first period
     // is taken, and none is if there are no columns.
     const int64_t many = 2 * kSegmentBlocks + 50;
-    const Case which = {format, many, 0.9, 3, {4, {5, 3, 7, 1024}}};
+    const Case which = {format, many, 0.9, 3, {4, {5, 3, 7, kSegmentBlocks}}};
     const Bytes compact =
         ExpectPacked(which, MessageOf(random, which), "columns");
-    if (PeriodOf(compact) != 3) Fail(which, "another period");
+    if (SegmentHeaderOf(compact).period != 3) Fail(which, "another period");
     Case other = {format, 500, 0.9, 1, {4, {512, 1000, 1024, 500}}};
-    const Bytes message = MessageOf(random, other);
-    if (PeriodOf(ExpectPacked(other, message, "columns")) != 512) {
+    const Bytes packed =
+        ExpectPacked(other, MessageOf(random, other), "columns");
+    if (SegmentHeaderOf(packed).period != 512) {
       Fail(other, "another period");
     }
     other = {format, 500, 0.1, 0, {1, {128}}};
     ExpectPacked(other, MessageOf(random, other), "no columns");
+  }
+}
+
+// Tiles of pairs, blocks after them, and columns that are too short for pairs.
+void TestPairs() {
+  Random random(15);
+  const int64_t pair = 2 * kRun;
+  for (Codec codec : kCodecs) {
+    for (int period : {1, 3, 16}) {
+      for (int64_t blocks : {pair * period - 1, pair * period,
+                             pair * period + 77, kSegmentBlocks + 300}) {
+        const Case which = {
+            FormatOf(codec), blocks, 0.9, period, {1, {period}}};
+        const Bytes compact =
+            ExpectPacked(which, MessageOf(random, which), "pairs");
+        const SegmentHeader& header = SegmentHeaderOf(compact);
+        const bool paired = blocks >= pair * period;
+        if (header.period != period) Fail(which, "another period");
+        if (header.paired != (paired ? 1 : 0)) Fail(which, "not paired");
+      }
+    }
+  }
+}
+
+// A message whose sampled runs, those that a quick packer looks at, have a code
+// at each of `sampled` positions of 64, and the other runs at each of `others`.
+Bytes SampledMessage(const Case& which, int sampled, int others) {
+  const Codec codec = which.format.codec;
+  const int code = InPlanes(CodeBits(codec)) ? 1 : int{kCodePlus};
+  const MessageLayout layout = which.Layout();
+  Bytes message = Frames(which.format, which.blocks, 1);
+  for (int64_t block = 0; block < which.blocks; ++block) {
+    if (HasScales(codec)) {
+      *layout.Scales(message.data(), block) = 0x3c00;
+    }
+    for (int64_t i = 0; i < kBlockSize; ++i) {
+      const bool is_sampled = (block * kHalves + i / kRun) % kSampledRuns == 0;
+      // Each group has one before any has another.
+      const int64_t in_run = i % kRun;
+      const int64_t rank =
+          in_run % kGroup * kRunGroups + (in_run / kGroup + block) % kRunGroups;
+      if (rank >= (is_sampled ? sampled : others)) continue;
+      SetCode(codec, i, code, layout.Codes(message.data(), block));
+    }
+  }
+  return message;
+}
+
+// Maps that are grouped, or not, without periods.
+void TestGroups() {
+  constexpr int64_t kMany = kSegmentBlocks + 3;
+  for (Codec codec : kCodecs) {
+    for (int64_t blocks : {int64_t{61}, kMany}) {
+      const Case which = {FormatOf(codec), blocks, 1};
+      const auto expect = [&](int sampled, int others, bool grouped) {
+        const Bytes compact = ExpectPacked(
+            which, SampledMessage(which, sampled, others), "groups");
+        if (!IsCompact(compact) || SegmentHeaderOf(compact).words == 0) {
+          if (blocks == kMany) Fail(which, "not packed");
+          return;
+        }
+        if (OnlyKindOf(which, compact, 0) !=
+            (grouped ? kGrouped : 2 * kMixed)) {
+          Fail(which, "another kind");
+        }
+      };
+      expect(0, 0, true);
+      expect(1, 3, true);
+      expect(11, 11, true);
+      expect(12, 12, false);
+      // The sample misleads.
+      expect(30, 1, false);
+      expect(0, 40, true);
+      // With as many codes as there may be at most.
+      if (codec == Codec::kTwoBitAuto) expect(0, 53, true);
+      // Groups of columns, which no packer of this library makes.
+      const Bytes groups = PackOnCpu(which, SampledMessage(which, 1, 3));
+      if (!IsCompact(groups) || SegmentHeaderOf(groups).words == 0) continue;
+      for (uint16_t paired : {0, 1}) {
+        Bytes columns = groups;
+        auto* header =
+            reinterpret_cast<SegmentHeader*>(&columns[kSegmentsOffset]);
+        header->period = 5;
+        header->paired = paired;
+        if (!ExpectAsOnCpu(which, columns, "groups of columns")) {
+          Fail(which, "broken");
+        }
+      }
+    }
   }
 }
 
@@ -201,9 +270,11 @@ void TestPlainSegments() {
     if (compact.size() >= message.size()) {
       Fail(which, "not packed");
     }
-    for (size_t field = 1; field < 4; ++field) {
+    for (size_t field :
+         {offsetof(SegmentHeader, mixed), offsetof(SegmentHeader, filled),
+          offsetof(SegmentHeader, period), offsetof(SegmentHeader, paired)}) {
       Bytes bytes = compact;
-      bytes[kSegmentsOffset + sizeof(SegmentHeader) + 4 * field] = 1;
+      bytes[kSegmentsOffset + sizeof(SegmentHeader) + field] = 1;
       if (ExpectAsOnCpu(which, bytes, "a field of a plain segment"))
         Fail(which, "whole");
     }
@@ -231,137 +302,16 @@ void TestFullWords() {
   }
 }
 
-void TestBroken(bool large) {
-  Random random(13);
-  for (Codec codec : kCodecs) {
-    const Format format = FormatOf(codec);
-    const Case cases[] = {{format, 60, 0.1},
-                          {format, 130, 0.8, 3, {1, {3}}},
-                          {format, kSegmentBlocks + 5, 0.1}};
-    for (const Case& which : cases) {
-      const int64_t blocks = which.blocks;
-      const bool small = blocks < kSegmentBlocks;
-      const Bytes message = MessageOf(random, which);
-      const Bytes compact = PackOnCpu(which, message);
-      const auto changed = [&](int64_t byte, uint8_t bits) {
-        Bytes bytes = compact;
-        bytes[byte] ^= bits;
-        return ExpectAsOnCpu(which, bytes,
-                             "byte " + std::to_string(byte) + " changed");
-      };
-      const int64_t segments = SegmentsStart(blocks);
-      if (small) {
-        for (int64_t i = 0; i < kScaleTableOffset; ++i) changed(i, 1);
-        for (int64_t i = kSegmentsOffset; i < segments; ++i) {
-          changed(i, 1);
-          changed(i, 0x80);
-        }
-        // Still the sum of frequencies, but one of them is 0.
-        Bytes bytes = compact;
-        uint16_t two[2];
-        std::memcpy(two, &bytes[kScaleTableOffset], sizeof(two));
-        two[0] = static_cast<uint16_t>(two[0] + two[1]);
-        two[1] = 0;
-        std::memcpy(&bytes[kScaleTableOffset], two, sizeof(two));
-        ExpectAsOnCpu(which, bytes, "a frequency of 0");
-        changed(kScaleTableOffset, 1);
-        changed(kScaleTableOffset + 7, 1);
-        const auto* header =
-            reinterpret_cast<const SegmentHeader*>(&compact[kSegmentsOffset]);
-        const SegmentLayout layout = LayoutOf(codec, blocks, *header);
-        for (int64_t i = layout.counts_offset; i < layout.mixed_offset; ++i) {
-          changed(segments + i, 1);
-          // A kind that there is not, and none instead of one that there is.
-          changed(segments + i, std::max<uint8_t>(compact[segments + i], 2));
-        }
-        // Words that are left over, and mixed bits.
-        const int64_t end = segments + SegmentBytes(codec, blocks, *header);
-        for (const bool words : {true, false}) {
-          bytes = compact;
-          bytes.insert(bytes.begin() + (words ? segments : end), 16, 0);
-          auto* longer =
-              reinterpret_cast<SegmentHeader*>(&bytes[kSegmentsOffset]);
-          (words ? longer->words : longer->mixed) += words ? 8 : 2;
-          if (ExpectAsOnCpu(which, bytes, "some are left over")) {
-            Fail(which, "whole");
-          }
-        }
-      }
-      int broken = 0;
-      const int64_t size = static_cast<int64_t>(compact.size());
-      for (int i = 0; i < (large ? 300 : small ? 20 : 5); ++i) {
-        const int64_t byte = segments + Below(random, size - segments);
-        if (!changed(byte, static_cast<uint8_t>(1 + Below(random, 255)))) {
-          ++broken;
-        }
-      }
-      if (broken == 0) {
-        Fail(which, "nothing is broken");
-      }
-      for (int64_t end : {int64_t{0}, int64_t{8}, int64_t{16}, kSegmentsOffset,
-                          segments, size - 32, size - 16}) {
-        Bytes bytes(compact.begin(), compact.begin() + end);
-        if (ExpectAsOnCpu(which, bytes, "truncated")) {
-          Fail(which, "whole");
-        }
-        if (end == size - 16) ExpectNotFinite(which, UnpackOnGpu(which, bytes));
-      }
-      // A message that was copied, and is too short.
-      ExpectAsOnCpu(which, message, "copied");
-      ExpectAsOnCpu(which, Bytes(message.begin(), message.end() - 16),
-                    "copied, truncated");
-    }
-  }
-}
-
-void TestRefused() {
-  const Array<uint8_t> memory(4096);
-  uint8_t* const at = memory.data();
-  const Array<int64_t> bytes(1);
-  const Periods none = {};
-  const auto expect = [](int error, int expected, const char* what) {
-    if (error == expected) return;
-    std::fprintf(stderr, "%s: error %d\n", what, error);
-    std::exit(1);
-  };
-  for (int number : {0, 3, 6, 7, 10, 255}) {
-    const auto codec = static_cast<Codec>(number);
-    expect(Pack(codec, 1, none, at, at, bytes.data(), at, nullptr),
-           cudaErrorInvalidValue, "Pack of another codec");
-    expect(Unpack(codec, 1, at, 64, at, at, nullptr), cudaErrorInvalidValue,
-           "Unpack of another codec");
-  }
-  constexpr Codec kCodec = Codec::kTwoBitAuto;
-  for (int64_t blocks : {int64_t{-1}, int64_t{1} << 30}) {
-    expect(Pack(kCodec, blocks, none, at, at, bytes.data(), at, nullptr),
-           cudaErrorInvalidValue, "Pack of too many blocks");
-    expect(Unpack(kCodec, blocks, at, 64, at, at, nullptr),
-           cudaErrorInvalidValue, "Unpack of too many blocks");
-  }
-  for (const Periods& periods :
-       {Periods{-1, {}}, Periods{5, {1, 1, 1, 1}}, Periods{1, {0}},
-        Periods{2, {1, 1025}}, Periods{1, {-3}}}) {
-    expect(Pack(kCodec, 1, periods, at, at, bytes.data(), at, nullptr),
-           cudaErrorInvalidValue, "Pack with periods that there are not");
-  }
-  expect(Unpack(kCodec, 1, at, -16, at, at, nullptr), cudaErrorInvalidValue,
-         "Unpack of a negative size");
-  expect(Pack(kCodec, 1, none, at + 8, at, bytes.data(), at, nullptr),
-         cudaErrorMisalignedAddress, "Pack of a misaligned message");
-  expect(Unpack(kCodec, 1, at + 8, 64, at, at, nullptr),
-         cudaErrorMisalignedAddress, "Unpack of misaligned bytes");
-}
-
 }  // namespace
 
 void TestCompact(bool large) {
-  TestRefused();
   TestPack(large);
   TestOneKind();
   TestColumns(large);
+  TestPairs();
+  TestGroups();
   TestPlainSegments();
   TestFullWords();
-  TestBroken(large);
 }
 
 }  // namespace gpu

@@ -173,6 +173,25 @@ inline Bytes ExpectPacked(const Case& which, const Bytes& message,
   return expected;
 }
 
+inline bool IsCompact(const Bytes& message) {
+  return reinterpret_cast<const MessageHeader*>(message.data())->magic ==
+         kCompactMagic;
+}
+
+// That of the first segment of a packed message.
+inline const SegmentHeader& SegmentHeaderOf(const Bytes& compact) {
+  return *reinterpret_cast<const SegmentHeader*>(&compact[kSegmentsOffset]);
+}
+
+// The only kind of a plane's runs in that segment.
+inline int OnlyKindOf(const Case& which, const Bytes& compact, int plane) {
+  const SegmentLayout layout =
+      LayoutOf(which.format.codec, BlocksInSegment(which.blocks, 0),
+               SegmentHeaderOf(compact));
+  return OnlyKind(&compact[SegmentsStart(which.blocks) + layout.counts_offset +
+                           plane * kKinds]);
+}
+
 // What decoding gives after a message was unpacked whose bytes are broken.
 inline void ExpectNotFinite(const Case& which, const Bytes& message) {
   const Tensors<float> not_numbers = {

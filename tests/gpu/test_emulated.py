@@ -22,7 +22,8 @@ def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
     tests = ROOT / "tests" / "gpu"
     library = sorted([*(LIB / "cpu").glob("*.cc"), *(LIB / "compact").glob("*.cc")])
     kernels = sorted((LIB / "cuda").glob("*.cu"))
-    kernels += [tests / f"{name}.cc" for name in ("parity", "compact", "errors", "emulation/main")]
+    names = ("parity", "compact", "compact_broken", "errors", "emulation/main")
+    kernels += [tests / f"{name}.cc" for name in names]
     of_kernels = [*WARNINGS, *SANITIZE, f"-I{tests / 'emulation'}", "-x", "c++"]
 
     def run(*command: str) -> None:

@@ -72,11 +72,13 @@ TF_GC_HOST_DEVICE constexpr bool IsGrouped(int64_t groups, int64_t sampled) {
 constexpr int kMostOfFew = 34;
 constexpr int kMostOfSome = 92;
 TF_GC_HOST_DEVICE constexpr int KindOf(int ones, int bits) {
+  // In this way there are no branches, which no processor could predict.
   const int inverted = 2 * ones > bits ? 1 : 0;
   const int rest = inverted != 0 ? bits - ones : ones;
-  if (256 * rest > kMostOfSome * bits) return 2 * kMixed;
-  const int coded = 256 * rest > kMostOfFew * bits ? kSome : kFew;
-  return 2 * (rest == 0 ? kEqual : coded) + inverted;
+  const int of_class = (rest > 0 ? 1 : 0) +
+                       (256 * rest > kMostOfFew * bits ? 1 : 0) +
+                       (256 * rest > kMostOfSome * bits ? 1 : 0);
+  return 2 * of_class + (of_class == kMixed ? 0 : inverted);
 }
 
 // What stands for `count` on the wire, where `most` is the largest count of a

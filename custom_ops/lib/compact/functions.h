@@ -12,9 +12,9 @@
 
 namespace tf_gc {
 
-// Bits for each code of a segment, and what a writer of 64 bits may write
-// beyond them.
-constexpr int64_t kStreamBytes = kSegmentRuns * kRun / 8 + 32;
+// A bit for each code of a segment, the flags of its groups, and what a writer
+// of 64 bits may write beyond them.
+constexpr int64_t kStreamBytes = kSegmentRuns * (kRun + kRunGroups) / 8 + 32;
 
 // A plane of a segment before words are made of it, as in compact_wire.h.
 struct PlaneParts {
@@ -29,11 +29,20 @@ struct SegmentParts {
   PlaneParts planes[kMostPlanes];
 };
 
+// The blocks of a segment that are not empty, and those that are.
+struct FilledBlocks {
+  uint16_t filled[kSegmentBlocks];
+  uint16_t empty[kSegmentBlocks];
+  int64_t count;  // of those that are not empty
+};
+
 // The blocks of a segment in the order of its runs.
 struct RunOrder {
-  uint16_t blocks[kSegmentBlocks];
+  uint16_t sorted[kSegmentBlocks];  // what `blocks` may point to
+  const uint16_t* blocks;
   int64_t count;
-  bool tiled;  // as far as they fill tiles
+  bool tiled;     // as far as they fill tiles
+  int tile_rows;  // kRun blocks each: 2 if runs are paired
 };
 
 // Words that a row may add, and that may be written beyond its last one.
@@ -59,11 +68,12 @@ struct CompactFunctions {
   // What RunCost() of the runs of a tile adds up to, less that of the halves of
   // its blocks. `codes` are those of the segment, `blocks` the kRun blocks.
   int64_t (*cost)(Codec codec, const uint8_t* codes, const uint16_t* blocks);
-  // Takes the codes of a segment apart. If `quick`, the kinds of planes other
-  // than the map are those of KindOfAll(), and are not written. False if a code
-  // says "not finite".
+  // Takes the codes of a segment apart. False if a code says "not finite".
   bool (*split)(Codec codec, const uint8_t* codes, const RunOrder& order,
-                bool quick, SegmentParts* parts);
+                SegmentParts* parts);
+  // The same for quick packing: no kinds are written.
+  bool (*split_mixed)(Codec codec, const uint8_t* codes, const RunOrder& order,
+                      SegmentParts* parts);
   // Counts the bits of each class of a plane, kClasses numbers, given how many
   // bits each run has in it.
   void (*count)(const uint8_t* kinds, const uint8_t* sizes, int64_t runs,
@@ -77,14 +87,24 @@ struct CompactFunctions {
   void (*read)(const uint8_t* kinds, const uint64_t* masks,
                const uint8_t* sizes, const uint8_t* const* classes,
                int64_t runs, uint64_t* words);
-  // The same for a plane whose bits are all of one class, and none inverted.
-  void (*read_alike)(const uint64_t* masks, const uint8_t* sizes,
-                     const uint8_t* bits, int64_t runs, uint64_t* words);
+  // Reads a map in groups, given its flags and bits. Up to 8 bytes after the
+  // bits are read.
+  void (*read_groups)(const uint8_t* flags, const uint8_t* bits, int64_t runs,
+                      uint64_t* words);
+  // Counts the ones of `first` or `second` in the first so many bits of both.
+  int64_t (*count_first)(const uint8_t* first, const uint8_t* second,
+                         int64_t bits);
   // Counts the ones of each word.
   void (*count_ones)(const uint64_t* words, int64_t runs, uint8_t* sizes);
   // Puts the codes of a segment together, of the blocks that are in `order`.
   void (*join)(Codec codec, const uint64_t (*planes)[kSegmentRuns],
                const RunOrder& order, uint8_t* codes);
+  // The same for what `split_mixed` took apart, given where the bits of each
+  // plane are, and the flags of the map's groups or null. Up to 8 bytes after
+  // the bits are read.
+  void (*join_mixed)(Codec codec, const uint8_t* flags,
+                     const uint8_t* const* planes, const RunOrder& order,
+                     uint8_t* codes);
   // Codes rows of bytes, from the last to the first. Returns where the next
   // word goes; there is room for kRowWords more than that.
   uint16_t* (*code)(const CodingTable& table, const uint8_t* bytes,

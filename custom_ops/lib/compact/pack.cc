@@ -1,6 +1,7 @@
 // Packs segments, and what a message has around them.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -24,11 +25,19 @@ constexpr int64_t kMostRows = kScaleRows + kMostPlanes * (kKindRows + kBitRows);
 // What packing a segment takes besides its input and output.
 struct Workspace {
   SegmentParts parts;
+  FilledBlocks list;
   RunOrder order;
   uint8_t high[kSegmentBlocks];  // bytes of the scales
   uint8_t low[kSegmentBlocks];
   uint16_t words[(kMostRows + 1) * kRowWords + kStateWords];
 };
+
+// New memory for each segment would take as long as all the rest. If this were
+// inlined, compilers would look up the address at every use.
+__attribute__((noinline)) Workspace* ThreadWorkspace() {
+  static thread_local Workspace space;
+  return &space;
+}
 
 // Puts zeros after `bytes` bytes up to a multiple of 8. Returns its end.
 uint8_t* Pad(uint8_t* start, int64_t bytes) {
@@ -109,47 +118,52 @@ SegmentHeader CopySegment(const Blocks& blocks, const uint8_t* codes,
   return {};
 }
 
-// Takes scales apart. False if one is below zero, or is not zero though its
-// high byte is.
-bool SplitScales(const uint8_t* scales, int64_t count, uint8_t* low,
-                 uint8_t* high) {
+// Takes scales apart, and lists the blocks that are filled. False if a scale is
+// below zero, or is not zero though its high byte is.
+bool SplitScales(const uint8_t* scales, int64_t count, Workspace* space) {
+  uint8_t* const low = space->low;
+  uint8_t* const high = space->high;
   uint8_t all = 0;
   for (int64_t i = 0; i < count; ++i) {
     low[i] = scales[2 * i];
     high[i] = scales[2 * i + 1];
     all |= high[i];
   }
+  ListBlocks(high, count, &space->list);
   if (all >= kScaleSymbols) return false;
-  if (CountFilled(high, count) == count) return true;
-  int64_t filled = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    if (!IsFilled(high[i])) {
-      if (low[i] != 0) return false;
-      continue;
-    }
-    low[filled++] = low[i];
+  const int64_t filled = space->list.count;
+  uint8_t rest = 0;
+  for (int64_t i = 0; i < count - filled; ++i) {
+    rest |= low[space->list.empty[i]];
   }
-  return true;
+  for (int64_t i = 0; i < filled && filled < count; ++i) {
+    low[i] = low[space->list.filled[i]];
+  }
+  return rest == 0;
 }
 
-// False if a block that is empty has a code that is not kCodeZero.
-bool AreEmpty(const Blocks& blocks, const uint8_t* codes, const uint8_t* high) {
-  const int64_t bytes = CodeBytes(blocks.codec);
-  return std::all_of(high, high + blocks.count, [&](const uint8_t& byte) {
-    const uint8_t* const block = codes + (&byte - high) * bytes;
-    return IsFilled(byte) || std::all_of(block, block + bytes,
-                                         [](uint8_t of) { return of == 0; });
+// False if one of these blocks has a code that is not kCodeZero.
+bool AreEmpty(Codec codec, const uint8_t* codes, const uint16_t* blocks,
+              int64_t count) {
+  const int64_t words =
+      CodeBytes(codec) / static_cast<int64_t>(sizeof(WireWord));
+  return std::all_of(blocks, blocks + count, [&](uint16_t block) {
+    const WireWord* const of_block =
+        reinterpret_cast<const WireWord*>(codes) + block * words;
+    WireWord any = 0;
+    for (int64_t i = 0; i < words; ++i) any |= of_block[i];
+    return any == 0;
   });
 }
 
 // Chooses a period as frequencies.h says. `order` is overwritten.
 int64_t ChoosePeriod(const Blocks& blocks, const uint8_t* codes,
-                     const uint8_t* high, const Periods& periods,
+                     const FilledBlocks& list, const Periods& periods,
                      RunOrder* order) {
   int64_t chosen = 0;
   int64_t least = 0;
   for (int i = 0; i < periods.count; ++i) {
-    SetOrder(high, blocks.count, periods.values[i], order);
+    SetOrder(list, blocks.count, periods.values[i], false, order);
     int64_t sum = 0;
     for (int64_t tile = 0; (tile + 1) * kRun <= order->count;
          tile += kSampledTiles) {
@@ -180,28 +194,33 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   uint8_t* const high = space->high;
   const bool scaled = blocks.scale_bytes > 0;
   const auto& functions = ActiveCompactFunctions();
-  if (!scaled) std::fill_n(high, blocks.count, kHighByteOfNone);
-  if (scaled && !SplitScales(scales, blocks.count, space->low, high)) {
+  if (!scaled) {
+    std::fill_n(high, blocks.count, kHighByteOfNone);
+    ListBlocks(high, blocks.count, &space->list);
+  } else if (!SplitScales(scales, blocks.count, space)) {
     return CopySegment(blocks, codes, scales, to);
   }
   SegmentHeader header = {};
-  const int64_t filled = CountFilled(high, blocks.count);
+  const int64_t filled = space->list.count;
   header.filled = static_cast<uint32_t>(filled);
-  if (filled < blocks.count && !AreEmpty(blocks, codes, high)) {
+  if (!AreEmpty(blocks.codec, codes, space->list.empty,
+                blocks.count - filled)) {
     return CopySegment(blocks, codes, scales, to);
   }
-  const int64_t period = ChoosePeriod(blocks, codes, high, periods, &order);
-  header.period = static_cast<uint32_t>(period);
-  if (periods.count != 1 || period == 0) {
-    SetOrder(high, blocks.count, period, &order);
-  }
+  const int64_t period =
+      ChoosePeriod(blocks, codes, space->list, periods, &order);
+  const bool paired = IsPaired(blocks.count, period);
+  header.period = static_cast<uint16_t>(period);
+  header.paired = paired ? 1 : 0;
+  SetOrder(space->list, blocks.count, period, paired, &order);
   const bool quick = periods.count == 0;
-  if (!functions.split(blocks.codec, codes, order, quick, &parts)) {
+  const auto split = quick ? functions.split_mixed : functions.split;
+  if (!split(blocks.codec, codes, order, &parts)) {
     return CopySegment(blocks, codes, scales, to);
   }
 
   const int planes = NumPlanes(blocks.codec);
-  const int64_t runs = order.count * kHalves;
+  const int64_t kinds = order.count * kHalves / order.tile_rows;
   uint8_t counts[kMostPlanes * kKinds];
   int64_t mixed = 0;
   WordWriter words(space->words);
@@ -213,7 +232,7 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
     WriteCounts(plane.counts, mine);
     if (OnlyKind(mine) == kKinds) {
       words.Code(CodingTable(KindTable(mine).frequencies, kKinds), plane.kinds,
-                 runs);
+                 kinds);
     }
     mixed += BytesOfBits(plane.bits[kMixed]);
   }
@@ -234,6 +253,13 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   }
   return header;
 }
+
+// A segment of the message that is being packed.
+struct PlacedSegment {
+  SegmentHeader header = {};
+  int64_t start = 0;
+  std::atomic<int64_t> end = 0;  // 0 as long as it is not known
+};
 
 int64_t CopyMessage(const MessageLayout& layout, const uint8_t* message,
                     uint8_t* compact) {
@@ -260,24 +286,31 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
   }
   const ScaleTable table = CountScales(codec, layout, message);
   const Coder coder(table);
-  // Each segment goes where it would be if none got smaller.
+  // Each segment goes behind the one before if that is there, or where it would
+  // be if none got smaller: never further back, so that it is in no other's
+  // way.
   const int64_t stride = PlainBytes(codec, kSegmentBlocks);
-  std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
+  std::vector<PlacedSegment> placed(static_cast<size_t>(segments));
   run(segments, [&](int64_t i) {
     const SegmentOf segment(codec, layout, i);
-    // New memory for each segment would take as long as all the rest.
-    static thread_local Workspace space;
-    headers[static_cast<size_t>(i)] = PackSegment(
-        coder, segment.blocks, periods, message + segment.codes_offset,
-        message + segment.scales_offset, &space, compact + start + i * stride);
+    PlacedSegment& mine = placed[static_cast<size_t>(i)];
+    const int64_t before = i == 0 ? 0 : (&mine)[-1].end.load();
+    mine.start = before == 0 ? start + i * stride : before;
+    mine.header = PackSegment(coder, segment.blocks, periods,
+                              message + segment.codes_offset,
+                              message + segment.scales_offset,
+                              ThreadWorkspace(), compact + mine.start);
+    mine.end.store(mine.start +
+                   SegmentBytes(codec, segment.blocks.count, mine.header));
   });
 
   int64_t end = start;
-  for (int64_t i = 0; i < segments; ++i) {
-    const int64_t size = SegmentBytes(codec, BlocksInSegment(layout.blocks, i),
-                                      headers[static_cast<size_t>(i)]);
-    std::memmove(compact + end, compact + start + i * stride,
-                 static_cast<size_t>(size));
+  for (const PlacedSegment& segment : placed) {
+    const int64_t size = segment.end - segment.start;
+    if (segment.start != end) {
+      std::memmove(compact + end, compact + segment.start,
+                   static_cast<size_t>(size));
+    }
     end += size;
   }
   const int64_t bytes = CompactBytes(end);
@@ -289,8 +322,11 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
   header.magic = kCompactMagic;
   std::memcpy(compact, &header, sizeof header);
   std::memcpy(compact + kScaleTableOffset, &table, sizeof table);
-  std::memcpy(compact + kSegmentsOffset, headers.data(),
-              headers.size() * sizeof(SegmentHeader));
+  uint8_t* to = compact + kSegmentsOffset;
+  for (const PlacedSegment& segment : placed) {
+    std::memcpy(to, &segment.header, sizeof segment.header);
+    to += sizeof segment.header;
+  }
   return bytes;
 }
 

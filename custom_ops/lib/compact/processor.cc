@@ -28,7 +28,9 @@ CompactFunctions ForThisProcessor(const CompactFunctions& simd) {
     functions.cost = ScalarCompactFunctions().cost;
     functions.split = ScalarCompactFunctions().split;
     functions.read = ScalarCompactFunctions().read;
-    functions.read_alike = ScalarCompactFunctions().read_alike;
+    functions.split_mixed = ScalarCompactFunctions().split_mixed;
+    functions.read_groups = ScalarCompactFunctions().read_groups;
+    functions.join_mixed = ScalarCompactFunctions().join_mixed;
     functions.join = ScalarCompactFunctions().join;
   }
   return functions;

@@ -88,12 +88,17 @@ __device__ SegmentHeader PackSegment(const PackParams& params, int segment,
   const bool symbols = HasSymbols<kCodec>(codes, blocks, shared->filled);
   if (__syncthreads_or(!scales || !symbols)) return {};
   const int period = ChoosePeriod(params.periods, codes, blocks, shared);
-  header.period = static_cast<uint32_t>(period);
-  const Runs runs = RunsOf(period, blocks, static_cast<int>(header.filled),
-                           shared->filled, shared->order);
-  ChooseKinds(params.periods, runs, codes, shared, packed);
-  header.mixed = PlaceStreams(shared, packed);
-  PutRuns(params.periods, runs, codes, shared, packed);
+  const bool paired = IsPaired(blocks, period);
+  header.period = static_cast<uint16_t>(period);
+  header.paired = paired ? 1 : 0;
+  const Runs runs =
+      RunsOf(period, paired, blocks, static_cast<int>(header.filled),
+             shared->filled, shared->order);
+  const Way way = ChooseWay<kCodec>(params.periods, runs, codes);
+  ChooseKinds(way, runs, codes, shared, packed);
+  const int flag_words = way == Way::kGroupedMap ? FlagWords(runs.count) : 0;
+  header.mixed = PlaceStreams(flag_words, shared, packed);
+  PutRuns(way, runs, codes, shared, packed);
   __syncthreads();
   if (threadIdx.x >= kWarp) return {};
   header.words = CodeSegment(*shared, LayoutOf(kCodec, blocks, header), packed);

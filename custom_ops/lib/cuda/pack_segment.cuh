@@ -28,8 +28,9 @@ struct PackedSegment {
   uint8_t scales[kSegmentBlocks];  // and zeros up to a multiple of 8 bytes
   uint8_t counts[kPlanes][kKinds];
   uint8_t kinds[kPlanes][kSegmentRuns];  // and zeros that fill a row
-  // The mixed bits of all planes, then rows of the other classes' bits.
-  uint64_t streams[kPlanes * kPlaneWords];
+  // The flags of groups, the mixed bits of all planes, then rows of the other
+  // classes' bits.
+  uint64_t streams[FlagWords(kSegmentRuns) + kPlanes * kPlaneWords];
 
   __device__ uint8_t* Bytes(int word) {
     return reinterpret_cast<uint8_t*>(streams + word);
@@ -118,7 +119,6 @@ __device__ int CostOf(const Codes<kCodec>& codes) {
 template <Codec kCodec>
 __device__ int PeriodCost(const Runs& runs, const uint8_t* codes,
                           Exchange<kCodec>* exchange) {
-  constexpr int kTileRuns = static_cast<int>(tf_gc::kTileRuns);
   constexpr int kTiles = kThreads / kTileRuns;  // at once
   const int thread = threadIdx.x;
   int cost = 0;
@@ -131,7 +131,7 @@ __device__ int PeriodCost(const Runs& runs, const uint8_t* codes,
       of_run = LoadHalf<kCodec>(codes, runs.Block(run), runs.Half(run));
     }
     cost -= CostOf<kCodec>(of_run);
-    Transpose<kCodec>(runs.IsInTile(run), &of_run, exchange);
+    Transpose<kCodec>(runs.IsInTile(run), thread, thread, &of_run, exchange);
     cost += CostOf<kCodec>(of_run);
   }
   return SumOfBlock(cost).all;
@@ -144,8 +144,8 @@ __device__ int ChoosePeriod(const Periods& periods, const uint8_t* codes,
   int best = 0;
   int best_cost = 0;
   for (int i = 0; i < periods.count; ++i) {
-    const Runs runs = RunsOf(periods.values[i], blocks, blocks, shared->filled,
-                             shared->order);
+    const Runs runs = RunsOf(periods.values[i], /*paired=*/false, blocks,
+                             blocks, shared->filled, shared->order);
     const int cost = PeriodCost<kCodec>(runs, codes, &shared->exchange);
     if (cost < best_cost) {
       best = periods.values[i];
@@ -155,20 +155,46 @@ __device__ int ChoosePeriod(const Periods& periods, const uint8_t* codes,
   return best;
 }
 
-// The kind of a run's bits in a plane.
+// How the kinds of runs are chosen.
+enum class Way { kByRun, kMixed, kGroupedMap };
+
+// The same to all threads of a block.
 template <Codec kCodec>
-__device__ int ChooseKind(const PlaneBits<kCodec>& planes, int plane,
-                          const Periods& periods) {
-  const int of_all = KindOfAll(kCodec, plane, periods);
-  return of_all < kKinds
-             ? of_all
-             : KindOf(__popcll(planes.bits[plane]), planes.sizes[plane]);
+__device__ Way ChooseWay(const Periods& periods, const Runs& runs,
+                         const uint8_t* codes) {
+  if (periods.count > 0) return Way::kByRun;
+  constexpr int kStep = static_cast<int>(kSampledRuns);
+  int groups = 0;
+  for (int run = threadIdx.x * kStep; run < runs.count;
+       run += kThreads * kStep) {
+    const auto of_run =
+        LoadHalf<kCodec>(codes, runs.Block(run), runs.Half(run));
+    groups += __popc(FlagsOf(NonzeroOf<kCodec>(of_run)));
+  }
+  const int sampled = (runs.count + kStep - 1) / kStep;
+  return IsGrouped(SumOfBlock(groups).all, sampled) ? Way::kGroupedMap
+                                                    : Way::kMixed;
+}
+
+// The kind of a run's bits in a plane. All lanes of a warp call it together.
+template <Codec kCodec>
+__device__ int ChooseKind(const PlaneBits<kCodec>& planes, int plane, Way way,
+                          bool paired) {
+  if (way == Way::kGroupedMap && plane == 0) return kGrouped;
+  if (way != Way::kByRun) return 2 * kMixed;
+  int ones = __popcll(planes.bits[plane]);
+  int bits = planes.sizes[plane];
+  if (paired) {
+    ones += __shfl_xor_sync(kAllLanes, ones, 1);
+    bits += __shfl_xor_sync(kAllLanes, bits, 1);
+  }
+  return KindOf(ones, bits);
 }
 
 // Chooses the kinds of all runs, and counts them and the bits of each class.
 template <Codec kCodec>
-__device__ void ChooseKinds(const Periods& periods, const Runs& runs,
-                            const uint8_t* codes, PackShared<kCodec>* shared,
+__device__ void ChooseKinds(Way way, const Runs& runs, const uint8_t* codes,
+                            PackShared<kCodec>* shared,
                             PackedSegment<kCodec>* packed) {
   constexpr int kPlanes = NumPlanes(kCodec);
   const int thread = threadIdx.x;
@@ -178,19 +204,21 @@ __device__ void ChooseKinds(const Periods& periods, const Runs& runs,
   if (thread < kPlanes * kClasses) {
     shared->bits[thread / kClasses][thread % kClasses] = 0;
   }
-  const int row_end = static_cast<int>(RoundUp(runs.count, kCoderLanes));
-  if (thread < row_end - runs.count) {
+  const int kinds = runs.KindIndex(runs.count);
+  const int row_end = static_cast<int>(RoundUp(kinds, kCoderLanes));
+  if (thread < row_end - kinds) {
     for (int plane = 0; plane < kPlanes; ++plane) {
-      packed->kinds[plane][runs.count + thread] = 0;
+      packed->kinds[plane][kinds + thread] = 0;
     }
   }
   __syncthreads();
   const auto choose = [&](int run, const Codes<kCodec>& of_run) {
-    if (run >= runs.count) return;
-    const PlaneBits<kCodec> planes(of_run);
+    const PlaneBits<kCodec> planes(of_run, way == Way::kGroupedMap);
     for (int plane = 0; plane < kPlanes; ++plane) {
-      const int kind = ChooseKind(planes, plane, periods);
-      packed->kinds[plane][run] = static_cast<uint8_t>(kind);
+      const int kind = ChooseKind(planes, plane, way, runs.paired);
+      if (run >= runs.count) continue;
+      // Both runs of a pair write the same, and both are counted.
+      packed->kinds[plane][runs.KindIndex(run)] = static_cast<uint8_t>(kind);
       atomicAdd(&shared->kinds[plane][kind], 1u);
       atomicAdd(&shared->bits[plane][kind / 2],
                 static_cast<uint32_t>(planes.sizes[plane]));
@@ -201,9 +229,9 @@ __device__ void ChooseKinds(const Periods& periods, const Runs& runs,
 }
 
 // Fills what follows from the numbers of kinds and bits, and puts zeros where
-// the bits go. Returns the words of mixed bits.
+// the bits go. Returns the words of mixed bits, `flag_words` included.
 template <Codec kCodec>
-__device__ uint32_t PlaceStreams(PackShared<kCodec>* shared,
+__device__ uint32_t PlaceStreams(int flag_words, PackShared<kCodec>* shared,
                                  PackedSegment<kCodec>* packed) {
   constexpr int kPlanes = NumPlanes(kCodec);
   const int thread = threadIdx.x;
@@ -220,7 +248,7 @@ __device__ uint32_t PlaceStreams(PackShared<kCodec>* shared,
     KindEntries(bytes, shared->kind_entries[thread]);
   }
   if (thread == 0) {
-    int end = 0;
+    int end = flag_words;
     for (int plane = 0; plane < kPlanes; ++plane) {
       shared->starts[plane][kMixed] = end;
       end += static_cast<int>(BytesOfBits(shared->bits[plane][kMixed]) / 8);
@@ -256,21 +284,26 @@ __device__ inline void PutBits(uint64_t bits, int position, uint64_t* stream) {
 
 // Puts the bits of all runs where they belong.
 template <Codec kCodec>
-__device__ void PutRuns(const Periods& periods, const Runs& runs,
-                        const uint8_t* codes, PackShared<kCodec>* shared,
+__device__ void PutRuns(Way way, const Runs& runs, const uint8_t* codes,
+                        PackShared<kCodec>* shared,
                         PackedSegment<kCodec>* packed) {
   constexpr int kPlanes = NumPlanes(kCodec);
+  const bool grouped = way == Way::kGroupedMap;
+  uint16_t* const flags = reinterpret_cast<uint16_t*>(packed->streams);
   uint64_t before[kPlanes] = {};  // ClassBits of the runs before these
   const auto put = [&](int run, const Codes<kCodec>& of_run) {
-    const PlaneBits<kCodec> planes(of_run);
+    const PlaneBits<kCodec> planes(of_run, grouped);
+    if (grouped && run < runs.count) {
+      flags[run] = FlagsOf(NonzeroOf<kCodec>(of_run));
+    }
     for (int plane = 0; plane < kPlanes; ++plane) {
       const int size = run < runs.count ? planes.sizes[plane] : 0;
-      const int kind = ChooseKind(planes, plane, periods);
+      const int kind = ChooseKind(planes, plane, way, runs.paired);
       const int of_class = kind / 2;
       const auto sums = SumOfBlock(ClassBits(of_class, size).packed());
       if (of_class != kEqual && size != 0) {
         const uint64_t ones = ~uint64_t{0} >> (64 - size);
-        const uint64_t inverted = kind % 2 != 0 ? ones : 0;
+        const uint64_t inverted = kind % 2 != 0 && kind != kGrouped ? ones : 0;
         PutBits(planes.bits[plane] ^ inverted,
                 ClassBits(before[plane] + sums.before).Of(of_class),
                 packed->streams + shared->starts[plane][of_class]);

@@ -13,7 +13,9 @@
 namespace tf_gc {
 namespace gpu {
 
-static_assert(kThreads % kBlockSize == 0, "a thread block has whole tiles");
+// The runs of a tile whose runs are not paired.
+constexpr int kTileRuns = static_cast<int>(kRun * kHalves);
+static_assert(kThreads == 2 * kTileRuns, "a thread block has a tile of pairs");
 
 template <Codec kCodec>
 using Codes = HalfBlock<MagnitudeBits(kCodec)>;
@@ -34,29 +36,42 @@ __device__ inline int SortedBlock(int position, int period, int blocks) {
   return position % least * period + longer + position / least;
 }
 
-// A thread loads and stores half a block for each run, whose bits are those of
-// the run after Transpose(): in a tile, run `64 * half + i` gets half `half` of
-// block i.
+// A thread loads and stores half a block for each run. In tiles, numbers
+// `kTileRuns * t + kRun * half + i` load and store half `half` of block
+// `kRun * t + i`, and Transpose() makes columns of these halves.
 struct Runs {
   int count;
-  int in_tiles;            // the first of them
+  int in_tiles;  // the first of them
+  bool paired;
   const uint16_t* blocks;  // in their new order, or those that are not empty
 
   __device__ bool IsInTile(int run) const { return run < in_tiles; }
   __device__ int Block(int run) const {
-    return blocks[IsInTile(run) ? run / kBlockSize * kRun + run % kRun
+    return blocks[IsInTile(run) ? run / kTileRuns * kRun + run % kRun
                                 : run / kHalves];
   }
   __device__ int Half(int run) const {
-    return static_cast<int>(IsInTile(run) ? run % kBlockSize / kRun
+    return static_cast<int>(IsInTile(run) ? run % kTileRuns / kRun
                                           : run % kHalves);
   }
+
+  // The column of a thread's run among those that its thread block loads: of a
+  // pair, both parts of the tile have one.
+  __device__ int Column(int run) const {
+    const int thread = run % kThreads;
+    return paired && IsInTile(run) ? thread % 2 * kTileRuns + thread / 2
+                                   : thread;
+  }
+
+  // Which of the kinds is that of a run.
+  __device__ int KindIndex(int run) const { return paired ? run / 2 : run; }
 };
 
 // The runs of a segment. Fills `order`, which they point at. All threads of a
 // block call it together.
-__device__ inline Runs RunsOf(int period, int blocks, int filled_blocks,
-                              const FilledBlocks& filled, uint16_t* order) {
+__device__ inline Runs RunsOf(int period, bool paired, int blocks,
+                              int filled_blocks, const FilledBlocks& filled,
+                              uint16_t* order) {
   __syncthreads();  // The last order has been used.
   for (int i = threadIdx.x; i < blocks; i += kThreads) {
     if (period != 0) {
@@ -66,12 +81,11 @@ __device__ inline Runs RunsOf(int period, int blocks, int filled_blocks,
     }
   }
   __syncthreads();
-  constexpr int kTileRuns = static_cast<int>(tf_gc::kTileRuns);
-  if (period == 0) {
-    return {filled_blocks * static_cast<int>(kHalves), 0, order};
-  }
-  return {blocks * static_cast<int>(kHalves),
-          blocks / static_cast<int>(kRun) * kTileRuns, order};
+  constexpr int kOfBlock = static_cast<int>(kHalves);
+  if (period == 0) return {filled_blocks * kOfBlock, 0, false, order};
+  const int count = blocks * kOfBlock;
+  const int of_tile = paired ? 2 * kTileRuns : kTileRuns;
+  return {count, count / of_tile * of_tile, paired, order};
 }
 
 // ---- Rows and columns of tiles ----------------------------------------------
@@ -82,26 +96,28 @@ struct Exchange {
   Codes<kCodec> of_threads[kThreads];
 };
 
-// Of the codes of each kRun threads, swaps rows and columns if they are in a
-// tile. All threads of a block call it together.
+// Of the codes of each kRun rows, swaps rows and columns if they are in a tile.
+// A thread gives row `row` and gets column `column`, both numbered in the
+// thread block. All of its threads call this together.
 template <Codec kCodec>
-__device__ void Transpose(bool in_tile, Codes<kCodec>* codes,
-                          Exchange<kCodec>* exchange) {
-  const int thread = threadIdx.x;
+__device__ void Transpose(bool in_tile, int row, int column,
+                          Codes<kCodec>* codes, Exchange<kCodec>* exchange) {
   __syncthreads();  // The codes of the last call have been read.
-  exchange->of_threads[thread] = *codes;
+  exchange->of_threads[row] = *codes;
   __syncthreads();
   if (!in_tile) return;
   constexpr int kSize = static_cast<int>(kRun);
-  const int column = thread % kSize;
-  const Codes<kCodec>* const rows = exchange->of_threads + thread - column;
+  const int bit_of_row = column % kSize;
+  const Codes<kCodec>* const rows = exchange->of_threads + column - bit_of_row;
   *codes = {};
-  for (int row = 0; row < kSize; ++row) {
-    const auto bit = [=](uint64_t bits) { return (bits >> column & 1) << row; };
+  for (int j = 0; j < kSize; ++j) {
+    const auto bit = [=](uint64_t bits) {
+      return (bits >> bit_of_row & 1) << j;
+    };
     for (int i = 0; i < MagnitudeBits(kCodec); ++i) {
-      codes->magnitudes[i] |= bit(rows[row].magnitudes[i]);
+      codes->magnitudes[i] |= bit(rows[j].magnitudes[i]);
     }
-    codes->sign |= bit(rows[row].sign);
+    codes->sign |= bit(rows[j].sign);
   }
 }
 
@@ -116,36 +132,60 @@ __device__ Codes<kCodec> LoadHalf(const uint8_t* codes, int block, int half) {
 template <Codec kCodec, typename Use>
 __device__ void ForRuns(const Runs& runs, const uint8_t* codes,
                         Exchange<kCodec>* exchange, Use use) {
+  const int thread = threadIdx.x;
   for (int first = 0; first < runs.count; first += kThreads) {
-    const int run = first + static_cast<int>(threadIdx.x);
+    const int run = first + thread;
     Codes<kCodec> of_run = {};
     if (run < runs.count) {
       of_run = LoadHalf<kCodec>(codes, runs.Block(run), runs.Half(run));
     }
-    Transpose<kCodec>(runs.IsInTile(run), &of_run, exchange);
+    Transpose<kCodec>(runs.IsInTile(run), thread, runs.Column(run), &of_run,
+                      exchange);
     use(run, of_run);
   }
 }
 
 // ---- Planes -----------------------------------------------------------------
 
+constexpr uint64_t kFirstOfGroups = 0x1111111111111111;
+static_assert(kGroup == 4 && kRun == 64);
+
 template <Codec kCodec>
 __device__ uint64_t NonzeroOf(const Codes<kCodec>& codes) {
   return codes.magnitudes[0] | codes.Common();
 }
 
-// The bits of a run in each plane.
+// Which groups of a map have a 1: a bit for each.
+__device__ inline uint16_t FlagsOf(uint64_t map) {
+  constexpr BitMoves firsts(kFirstOfGroups);
+  const uint64_t pairs = map | map >> 1;
+  return static_cast<uint16_t>(firsts.PickOut(pairs | pairs >> 2));
+}
+
+// All bits of these groups.
+__device__ inline uint64_t GroupsOf(uint16_t flags) {
+  constexpr BitMoves firsts(kFirstOfGroups);
+  return firsts.PutBack(flags) * ((1 << kGroup) - 1);
+}
+
+// The bits of a run in each plane; of a map that is grouped, those of groups
+// with a 1.
 template <Codec kCodec>
 struct PlaneBits {
   static constexpr int kPlanes = NumPlanes(kCodec);
   uint64_t bits[kPlanes];
   int sizes[kPlanes];
 
-  __device__ explicit PlaneBits(const Codes<kCodec>& codes) {
+  __device__ PlaneBits(const Codes<kCodec>& codes, bool grouped) {
     constexpr int kBits = MagnitudeBits(kCodec);
     const Mask nonzero(NonzeroOf<kCodec>(codes));
     const int nonzeros = __popcll(nonzero.mask);
-    Set(0, nonzero.mask, static_cast<int>(kRun));
+    if (grouped) {
+      const Mask groups(GroupsOf(FlagsOf(nonzero.mask)));
+      Set(0, groups.PickOut(nonzero.mask), __popcll(groups.mask));
+    } else {
+      Set(0, nonzero.mask, static_cast<int>(kRun));
+    }
     Set(1, nonzero.PickOut(codes.sign), nonzeros);
     for (int i = 1; i < kBits; ++i) {
       Set(1 + i, nonzero.PickOut(codes.magnitudes[i]), nonzeros);
@@ -200,6 +240,11 @@ constexpr int kRowWords = kCoderLanes / 8;  // of 64 bits
 // The words of 64 bits that the streams of a plane's classes take at most, the
 // last rows of two of them included.
 constexpr int64_t kPlaneWords = kSegmentRuns + 2 * kRowWords + 1;
+
+// The words of 64 bits with the flags of the groups of so many runs.
+TF_GC_HOST_DEVICE constexpr int FlagWords(int64_t runs) {
+  return static_cast<int>(FlagBytes(runs) / 8);
+}
 
 }  // namespace gpu
 }  // namespace tf_gc

@@ -190,7 +190,7 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
     return false;
   }
   const Runs runs =
-      RunsOf(static_cast<int>(header.period), blocks,
+      RunsOf(header.period, header.paired != 0, blocks,
              static_cast<int>(header.filled), shared->filled, shared->order);
   if (!DecodePlanes(*params.tables, from, header, layout, runs, &decoder,
                     shared, planes)) {

@@ -59,6 +59,7 @@ template <Codec kCodec>
 struct RunPlanes {
   static constexpr int kPlanes = NumPlanes(kCodec);
   uint64_t bits[kPlanes][kSegmentRuns];
+  uint64_t streams[kPlaneWords];  // of a plane: bits of few ones and of some
 
   __device__ uint64_t Common(int run) const {
     uint64_t common = 0;
@@ -90,9 +91,7 @@ struct UnpackShared {
   FilledBlocks filled;
   uint16_t order[kSegmentBlocks];
   KindStarts kind_starts;
-  // Of a plane: the kinds of its runs, and its bits of few ones and of some.
-  uint8_t kinds[kSegmentRuns];
-  uint64_t streams[kPlaneWords];
+  uint8_t kinds[kSegmentRuns];  // of a plane
   Exchange<kCodec> exchange;
 };
 
@@ -183,9 +182,9 @@ __device__ inline uint64_t BitsAt(const uint64_t* stream, int position,
 }
 
 // Decodes a plane of a segment, given those before it and its mixed bits, of
-// which there may be no more than `most_mixed` words. Returns how many there
-// are, or -1 if there are more or if decoding was not possible; to all threads
-// of a block.
+// which there may be no more than `most_mixed` words, flags of groups included.
+// Returns how many there are, or -1 if there are more or if decoding was not
+// possible; to all threads of a block.
 template <Codec kCodec>
 __device__ int DecodePlane(const DecodingTables& tables, int plane,
                            const uint8_t* counts, const uint64_t* mixed,
@@ -195,20 +194,30 @@ __device__ int DecodePlane(const DecodingTables& tables, int plane,
                            RunPlanes<kCodec>* planes) {
   const int thread = threadIdx.x;
   const int only_kind = OnlyKind(counts);
+  const bool grouped = plane == 0 && only_kind == kGrouped;
+  const int flag_words = grouped ? FlagWords(runs.count) : 0;
+  if (flag_words > most_mixed) return -1;
   if (only_kind == kKinds) {
     if (thread == 0) shared->kind_starts.Fill(counts);
     __syncthreads();
     decoder->Rows(shared->kind_starts, layout.kind_rows, shared->kinds);
   } else {
+    const int kind = grouped ? 2 * kMixed : only_kind;  // not inverted
     for (int run = thread; run < runs.count; run += kThreads) {
-      shared->kinds[run] = static_cast<uint8_t>(only_kind);
+      shared->kinds[run] = static_cast<uint8_t>(kind);
     }
   }
   if (!decoder->Fits()) return -1;
 
+  const auto kind_of = [=](int run) {
+    return shared->kinds[runs.KindIndex(run)];
+  };
+  const auto sent_of = [=](int run) {
+    return grouped ? GroupsOf(reinterpret_cast<const uint16_t*>(mixed)[run])
+                   : planes->SentOf(plane, run);
+  };
   const auto bits_of = [=](int run) {
-    return ClassBits(shared->kinds[run] / 2,
-                     __popcll(planes->SentOf(plane, run)));
+    return ClassBits(kind_of(run) / 2, __popcll(sent_of(run)));
   };
   uint64_t own = 0;
   for (int run = thread; run < runs.count; run += kThreads) {
@@ -217,11 +226,13 @@ __device__ int DecodePlane(const DecodingTables& tables, int plane,
   const ClassBits all(SumOfBlock(own).all);
   const int few_rows = RowsOfBits(all.Of(kFew));
   const int some_rows = RowsOfBits(all.Of(kSome));
-  const int mixed_words = static_cast<int>(BytesOfBits(all.Of(kMixed)) / 8);
+  const int mixed_words =
+      flag_words + static_cast<int>(BytesOfBits(all.Of(kMixed)) / 8);
   if (mixed_words > most_mixed) return -1;
   const uint64_t* const streams[kClasses] = {
-      nullptr, shared->streams, shared->streams + few_rows * kRowWords, mixed};
-  uint8_t* const rows = reinterpret_cast<uint8_t*>(shared->streams);
+      nullptr, planes->streams, planes->streams + few_rows * kRowWords,
+      mixed + flag_words};
+  uint8_t* const rows = reinterpret_cast<uint8_t*>(planes->streams);
   decoder->Rows(tables.few, few_rows, rows);
   decoder->Rows(tables.some, some_rows, rows + few_rows * kCoderLanes);
   if (!decoder->Fits()) return -1;
@@ -233,7 +244,7 @@ __device__ int DecodePlane(const DecodingTables& tables, int plane,
     const ClassBits bits = inside ? bits_of(run) : ClassBits();
     const Sums<uint64_t> sums = SumOfBlock(bits.packed());
     if (inside) {
-      const int kind = shared->kinds[run];
+      const int kind = kind_of(run);
       const int of_class = kind / 2;
       uint64_t of_run = 0;
       if (of_class != kEqual) {
@@ -242,8 +253,7 @@ __device__ int DecodePlane(const DecodingTables& tables, int plane,
                         bits.Of(of_class));
       }
       if (kind % 2 != 0) of_run = ~of_run;
-      planes->bits[plane][run] =
-          Mask(planes->SentOf(plane, run)).PutBack(of_run);
+      planes->bits[plane][run] = Mask(sent_of(run)).PutBack(of_run);
     }
     before += sums.all;
   }
@@ -291,11 +301,13 @@ __device__ void Join(const RunPlanes<kCodec>& planes, const Runs& runs,
   const auto store = [=](const Codes<kCodec>& half, int block, int number) {
     half.Store(codes + block * CodeBytes(kCodec), number);
   };
+  const int thread = threadIdx.x;
   for (int first = 0; first < runs.count; first += kThreads) {
-    const int run = first + static_cast<int>(threadIdx.x);
+    const int run = first + thread;
     Codes<kCodec> of_run = {};
     if (run < runs.count) of_run = planes.CodesOf(run);
-    Transpose<kCodec>(runs.IsInTile(run), &of_run, &shared->exchange);
+    Transpose<kCodec>(runs.IsInTile(run), runs.Column(run), thread, &of_run,
+                      &shared->exchange);
     if (run < runs.count) store(of_run, runs.Block(run), runs.Half(run));
   }
   // The blocks that no run is of.

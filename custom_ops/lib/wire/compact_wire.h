@@ -268,7 +268,8 @@ TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
   return segment.words >= kStateWords &&
          (HasScales(codec) ? segment.filled <= blocks
                            : segment.filled == blocks) &&
-         segment.mixed <= NumPlanes(codec) * kSegmentRuns &&
+         segment.mixed <=
+             NumPlanes(codec) * kSegmentRuns + FlagBytes(kSegmentRuns) / 8 &&
          segment.period <= kSegmentBlocks &&
          segment.paired <= (segment.period == 0 ? 0 : 1);
 }

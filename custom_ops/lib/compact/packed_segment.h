@@ -1,0 +1,313 @@
+// A segment that is being unpacked, in steps: those that decode rows are taken
+// for several segments together. Internal to the library.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_PACKED_SEGMENT_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_PACKED_SEGMENT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <optional>
+
+#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/compact/functions.h"
+#include "custom_ops/lib/compact/processor.h"
+#include "custom_ops/lib/compact/segments.h"
+#include "custom_ops/lib/wire/compact_wire.h"
+
+namespace tf_gc {
+
+// What unpacking a segment takes besides its input and output.
+struct UnpackWorkspace {
+  CodedRows rows;
+  FilledBlocks list;
+  RunOrder order;
+  uint8_t high[kSegmentBlocks];
+  uint8_t kinds[kSegmentRuns];
+  uint8_t few[kStreamBytes];
+  uint8_t some[kStreamBytes];
+  uint64_t planes[kMostPlanes][kSegmentRuns];
+  uint64_t common[kSegmentRuns];  // of several planes
+  uint8_t sizes[kSegmentRuns];    // of the runs in the next plane
+  std::optional<DecodingTable> kind_table;
+};
+
+class PackedSegment {
+ public:
+  // `from` has the bytes that the header says, and up to 8 bytes more are read.
+  PackedSegment(const SegmentOf& segment, const SegmentHeader& header,
+                const uint8_t* from, uint8_t* message, UnpackWorkspace* space)
+      : blocks_(segment.blocks),
+        header_(header),
+        layout_(LayoutOf(blocks_.codec, blocks_.count, header)),
+        from_(from),
+        codes_(message + segment.codes_offset),
+        scales_(message + segment.scales_offset),
+        mixed_(from + layout_.mixed_offset),
+        space_(space) {}
+
+  bool coded() const { return header_.words != 0; }
+
+  // Of a segment that is not coded.
+  void Copy() const {
+    std::memcpy(codes_, from_, static_cast<size_t>(blocks_.code_bytes));
+    if (scaled()) {
+      std::memcpy(scales_, from_ + blocks_.code_bytes,
+                  static_cast<size_t>(blocks_.scale_bytes));
+    }
+  }
+
+  // Returns the rows of the high bytes of scales.
+  CodedRows* HighBytes(const DecodingTable& table) {
+    CodedRows& rows = space_->rows;
+    rows.first = reinterpret_cast<const uint16_t*>(from_);
+    rows.end = rows.first + header_.words - kStateWords;
+    std::memcpy(rows.states, rows.end, sizeof rows.states);
+    return Rows(&table, layout_.scale_rows, space_->high);
+  }
+
+  // Puts the blocks in order, once the high bytes are decoded. False if they do
+  // not fit the header.
+  bool Order() {
+    uint8_t* const high = space_->high;
+    if (!scaled()) std::fill_n(high, blocks_.count, kHighByteOfNone);
+    ListBlocks(high, blocks_.count, &space_->list);
+    if (space_->list.count != header_.filled) return false;
+    SetOrder(space_->list, blocks_.count, header_.period, header_.paired != 0,
+             &space_->order);
+    return true;
+  }
+
+  // Whether nothing more is coded: the bits of all planes follow each other as
+  // they are, those of the map perhaps in groups.
+  bool IsMixed() const {
+    const int map = OnlyKind(CountsOf(0));
+    bool mixed = header_.period == 0 && (map == 2 * kMixed || map == kGrouped);
+    for (int plane = 1; plane < NumPlanes(blocks_.codec); ++plane) {
+      mixed = mixed && OnlyKind(CountsOf(plane)) == 2 * kMixed;
+    }
+    return mixed;
+  }
+
+  // Puts such a segment together. False if it is broken.
+  bool JoinMixed() {
+    const auto& functions = ActiveCompactFunctions();
+    const uint8_t* planes[kMostPlanes];
+    const uint8_t* flags = nullptr;
+    int64_t bits_of_map = kRun * layout_.runs;
+    if (OnlyKind(CountsOf(0)) == kGrouped && !TakeFlags(&flags, &bits_of_map)) {
+      return false;
+    }
+    if (!Take(bits_of_map, &planes[0])) return false;
+    const int64_t nonzeros =
+        functions.count_first(planes[0], planes[0], bits_of_map);
+    for (int i = 1; i < NumPlanes(blocks_.codec); ++i) {
+      const int64_t bits =
+          IsRare(i) ? functions.count_first(planes[2], planes[i - 1], nonzeros)
+                    : nonzeros;
+      if (!Take(bits, &planes[i])) return false;
+    }
+    if (!IsAllRead()) return false;
+    functions.join_mixed(blocks_.codec, flags, planes, space_->order, codes_);
+    JoinRest();
+    return true;
+  }
+
+  // Returns the rows of a plane's kinds.
+  CodedRows* Kinds(int plane) {
+    const uint8_t* const counts = CountsOf(plane);
+    only_kind_ = OnlyKind(counts);
+    if (only_kind_ < kKinds) {
+      std::fill_n(space_->kinds, layout_.runs, only_kind_);
+      return Rows(nullptr, 0, space_->kinds);
+    }
+    space_->kind_table.emplace(KindTable(counts).frequencies, kKinds);
+    return Rows(&*space_->kind_table, layout_.kind_rows, space_->kinds);
+  }
+
+  // Counts the bits of a plane, once its kinds are decoded. False if there are
+  // too few that are mixed.
+  bool Count(int plane) {
+    const auto& functions = ActiveCompactFunctions();
+    const auto count_ones = [&](const uint64_t* words) {
+      functions.count_ones(words, layout_.runs, space_->sizes);
+    };
+    if (IsGrouped(plane)) {
+      std::fill_n(bits_, kClasses, 0);
+      return true;
+    }
+    if (plane == 0) std::fill_n(space_->sizes, layout_.runs, kRun);
+    if (plane == 1) count_ones(space_->planes[0]);
+    if (IsRare(plane)) count_ones(common_);
+    if (only_kind_ < kKinds) {
+      std::fill_n(bits_, kClasses, 0);
+      const uint8_t* const sizes = space_->sizes;
+      bits_[only_kind_ / 2] =
+          std::accumulate(sizes, sizes + layout_.runs, int64_t{0});
+      bits_[kEqual] = 0;
+    } else {
+      if (header_.paired != 0) {
+        uint8_t* const kinds = space_->kinds;
+        for (int64_t i = layout_.kinds; i-- > 0;) {
+          kinds[2 * i] = kinds[2 * i + 1] = kinds[i];
+        }
+      }
+      functions.count(space_->kinds, space_->sizes, layout_.runs, bits_);
+    }
+    return BytesOfBits(bits_[kMixed]) <= from_ + layout_.size - mixed_;
+  }
+
+  // Return the rows of the bits of a class.
+  CodedRows* Few(const DecodingTable& table) {
+    return Rows(&table, RowsOfBits(bits_[kFew]), space_->few);
+  }
+  CodedRows* Some(const DecodingTable& table) {
+    return Rows(&table, RowsOfBits(bits_[kSome]), space_->some);
+  }
+
+  // Reads a plane, once its bits are decoded. False if they do not fit.
+  bool Read(int plane) {
+    if (IsGrouped(plane)) return ReadGroups();
+    const uint8_t* const classes[kClasses] = {nullptr, space_->few,
+                                              space_->some, mixed_};
+    const auto& functions = ActiveCompactFunctions();
+    uint64_t* const words = space_->planes[plane];
+    const uint64_t* const masks = IsRare(plane) ? common_ : space_->planes[0];
+    if (plane == 0) {
+      functions.read_map(space_->kinds, classes, layout_.runs, words);
+    } else {
+      functions.read(space_->kinds, masks, space_->sizes, classes, layout_.runs,
+                     words);
+    }
+    mixed_ += BytesOfBits(bits_[kMixed]);
+    if (plane == 2) common_ = words;
+    if (plane > 2 && !IsRare(plane)) {
+      for (int64_t i = 0; i < layout_.runs; ++i) {
+        space_->common[i] = words[i] | common_[i];
+      }
+      common_ = space_->common;
+    }
+    return true;
+  }
+
+  // Puts together what was decoded. False if it is broken.
+  bool Join() {
+    if (!IsAllRead()) return false;
+    ActiveCompactFunctions().join(blocks_.codec, space_->planes, space_->order,
+                                  codes_);
+    JoinRest();
+    return true;
+  }
+
+ private:
+  bool scaled() const { return blocks_.scale_bytes > 0; }
+
+  static int64_t RowsOfBits(int64_t bits) {
+    return RoundUp(BytesOf(bits), kCoderLanes) / kCoderLanes;
+  }
+
+  CodedRows* Rows(const DecodingTable* table, int64_t count, uint8_t* bytes) {
+    space_->rows.table = table;
+    space_->rows.rows = count;
+    space_->rows.bytes = bytes;
+    return &space_->rows;
+  }
+
+  const uint8_t* CountsOf(int plane) const {
+    return from_ + layout_.counts_offset + plane * kKinds;
+  }
+
+  // Whether the next plane is a map in groups.
+  bool IsGrouped(int plane) const {
+    return plane == 0 && only_kind_ == kGrouped;
+  }
+
+  // Returns where the next mixed bits are, so many. False if there are fewer.
+  bool Take(int64_t bits, const uint8_t** start) {
+    if (BytesOfBits(bits) > from_ + layout_.size - mixed_) return false;
+    *start = mixed_;
+    mixed_ += BytesOfBits(bits);
+    return true;
+  }
+
+  // Returns the flags of a map's groups, and how many bits these have. False if
+  // there are too few flags.
+  bool TakeFlags(const uint8_t** flags, int64_t* bits) {
+    const int64_t groups = kRunGroups * layout_.runs;
+    if (!Take(groups, flags)) return false;
+    *bits =
+        kGroup * ActiveCompactFunctions().count_first(*flags, *flags, groups);
+    return true;
+  }
+
+  bool ReadGroups() {
+    const uint8_t* flags;
+    const uint8_t* bits;
+    int64_t count;
+    if (!TakeFlags(&flags, &count) || !Take(count, &bits)) return false;
+    ActiveCompactFunctions().read_groups(flags, bits, layout_.runs,
+                                         space_->planes[0]);
+    return true;
+  }
+
+  bool IsRare(int plane) const {
+    return HasRareBits(blocks_.codec) && plane == NumPlanes(blocks_.codec) - 1;
+  }
+
+  bool IsAllRead() const {
+    const CodedRows& rows = space_->rows;
+    return mixed_ == from_ + layout_.size && rows.end == rows.first &&
+           std::all_of(rows.states, rows.states + kCoderLanes,
+                       [](uint32_t state) { return state == kLowestState; });
+  }
+
+  // What is left to do once the codes are put together: blocks that are empty,
+  // and scales.
+  void JoinRest() const {
+    if (header_.period == 0) {
+      const int64_t bytes = CodeBytes(blocks_.codec);
+      const uint16_t* const empty = space_->list.empty;
+      for (int64_t i = 0; i < blocks_.count - header_.filled; ++i) {
+        std::memset(codes_ + empty[i] * bytes, 0, static_cast<size_t>(bytes));
+      }
+    }
+    if (scaled()) JoinScales();
+  }
+
+  void JoinScales() const {
+    const uint8_t* const low = from_ + layout_.scales_offset;
+    const uint8_t* const high = space_->high;
+    if (header_.filled == blocks_.count) {
+      for (int64_t i = 0; i < blocks_.count; ++i) {
+        scales_[2 * i] = low[i];
+        scales_[2 * i + 1] = high[i];
+      }
+      return;
+    }
+    std::memset(scales_, 0, static_cast<size_t>(blocks_.scale_bytes));
+    for (int64_t i = 0; i < header_.filled; ++i) {
+      const int64_t block = space_->list.filled[i];
+      const uint8_t scale[kScaleBytes] = {low[i], high[block]};
+      std::memcpy(scales_ + kScaleBytes * block, scale, sizeof scale);
+    }
+  }
+
+  const Blocks blocks_;
+  const SegmentHeader header_;
+  const SegmentLayout layout_;
+  const uint8_t* const from_;
+  uint8_t* const codes_;
+  uint8_t* const scales_;
+  const uint8_t* mixed_;         // those of the next plane
+  int only_kind_ = 0;            // of the next plane
+  int64_t bits_[kClasses] = {};  // of the next plane
+  // Which magnitudes have a common bit that is 1, of the planes so far: those
+  // with a rare bit.
+  const uint64_t* common_ = nullptr;
+  UnpackWorkspace* const space_;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_PACKED_SEGMENT_H_
