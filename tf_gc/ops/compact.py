@@ -8,12 +8,7 @@ import tensorflow as tf
 
 from tf_gc.ops import _library
 from tf_gc.ops._arguments import attributes
-from tf_gc.ops.library import block_size
-
-# What the op accepts: how many periods, and how large they may be.
-_MOST_PERIODS, _LARGEST_PERIOD = 4, 1024
-# The blocks of a tile: with fewer of them nothing is packed by columns.
-_TILE = 64
+from tf_gc.ops.library import block_size, period_limits
 
 
 def periods(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
@@ -27,15 +22,16 @@ def periods(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
       The periods of the tensors with most elements, for `pack`: none of vectors, of tensors with
       few blocks, or of rows that are too long.
     """
+    limits = period_limits()
     elements: collections.Counter[int] = collections.Counter()
     for shape in shapes:
         size = math.prod(shape)
-        if len(shape) < 2 or size < _TILE * block_size():
+        if len(shape) < 2 or size < limits.tile * block_size():
             continue
         period = shape[-1] // math.gcd(shape[-1], block_size())
-        if period <= _LARGEST_PERIOD:
+        if period <= limits.largest:
             elements[period] += size
-    return tuple(period for period, _ in elements.most_common(_MOST_PERIODS))
+    return tuple(period for period, _ in elements.most_common(limits.count))
 
 
 def pack(
@@ -51,7 +47,7 @@ def pack(
       codec: the codec that the messages were encoded with, other than `"one_bit"`: codes of one
         bit do not get smaller.
       threshold: the threshold that the messages were encoded with.
-      periods: at most 4 numbers from 1 to 1024, those of `tf_gc.ops.periods` for the tensors in the
+      periods: at most 4 numbers from 1 to 2048, those of `tf_gc.ops.periods` for the tensors in the
         messages. The codes of a column are then packed together where that takes fewer bits.
         Without any, packing takes less time.
 

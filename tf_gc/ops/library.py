@@ -1,6 +1,7 @@
 """What the native library says of itself: its wire format, and what it was built for."""
 
 import ctypes
+import dataclasses
 import functools
 
 from tf_gc import _compat
@@ -30,6 +31,31 @@ def compact_version() -> int:
 def block_size() -> int:
     """Returns how many elements a block has."""
     return int(_functions().tf_gc_block_size())
+
+
+@dataclasses.dataclass(frozen=True)
+class PeriodLimits:
+    """Which periods `pack` accepts.
+
+    Attributes:
+      count: how many periods at most.
+      largest: the largest one, in blocks.
+      tile: the blocks of a tile: fewer are not packed by columns.
+    """
+
+    count: int
+    largest: int
+    tile: int
+
+
+def period_limits() -> PeriodLimits:
+    """Returns which periods `pack` accepts."""
+    functions = _functions()
+    return PeriodLimits(
+        functions.tf_gc_most_periods(),
+        functions.tf_gc_largest_period(),
+        functions.tf_gc_tile_blocks(),
+    )
 
 
 def codec_names() -> list[str]:

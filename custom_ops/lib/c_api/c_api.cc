@@ -163,6 +163,14 @@ int tf_gc_compact_version(void) { return tf_gc::kCompactVersion; }
 
 int tf_gc_block_size(void) { return static_cast<int>(tf_gc::kBlockSize); }
 
+int tf_gc_most_periods(void) { return tf_gc::kMostPeriods; }
+
+int tf_gc_largest_period(void) {
+  return static_cast<int>(tf_gc::kSegmentBlocks);
+}
+
+int tf_gc_tile_blocks(void) { return static_cast<int>(tf_gc::kRun); }
+
 const char* tf_gc_codec_name(int index) {
   if (index < 0 || index >= static_cast<int>(std::size(tf_gc::kCodecNames))) {
     return nullptr;

@@ -57,6 +57,12 @@ TF_GC_EXPORT int tf_gc_compact_version(void);
 // kBlockSize.
 TF_GC_EXPORT int tf_gc_block_size(void);
 
+// kMostPeriods, kSegmentBlocks as the largest period, and kRun as the least
+// number of blocks that may be packed by columns.
+TF_GC_EXPORT int tf_gc_most_periods(void);
+TF_GC_EXPORT int tf_gc_largest_period(void);
+TF_GC_EXPORT int tf_gc_tile_blocks(void);
+
 // The name of a codec, for `index` from 0 on; null after the last one.
 TF_GC_EXPORT const char* tf_gc_codec_name(int index);
 
