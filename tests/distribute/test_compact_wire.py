@@ -230,7 +230,7 @@ def test_messages_may_have_a_length_that_only_the_step_knows() -> None:
         sent = (channel.sent_bytes, channel.most_bytes)
         return tf.concat(received, axis=0), tf.concat(messages, axis=0), *sent
 
-    values = np.random.default_rng(0).normal(size=(2, 40_000)).astype("f")
+    values = (np.random.default_rng(0).normal(size=(2, 40_000)) ** 3).astype("f")
     received, messages, sent, most = gathered(values)
     assert_same_bits(received, messages)
     assert sent < most == 8 + 8 * messages.shape[1]
@@ -274,7 +274,7 @@ def test_traffic_is_what_the_latest_step_sent(caplog: pytest.LogCaptureFixture) 
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(n)) for n in (50_000, 99)]
     run = reducer(strategy, variables)
-    some = np.random.default_rng(0).normal(size=(2, 50_000)).astype("f")
+    some = (np.random.default_rng(0).normal(size=(2, 50_000)) ** 3).astype("f")
     none, few = np.zeros((2, 50_000), "f"), np.ones((2, 99), "f")
     with caplog.at_level("INFO", logger="absl"):
         run([some, few])  # a step of the warm-up
@@ -291,7 +291,7 @@ def test_traffic_is_what_the_latest_step_sent(caplog: pytest.LogCaptureFixture) 
     assert 99 * 4 + 8 < strategy.traffic.sent_bytes < 2000
     run([some, few])
     measured = strategy.traffic
-    assert 15_000 < measured.sent_bytes < 99 * 4 + 8 + packed
+    assert packed / 3 < measured.sent_bytes < 99 * 4 + 8 + packed
     assert f"compact wire; a replica sends {measured.sent_bytes:,} bytes" in str(measured)
     # Another model, and then the first one again.
     other = reducer(strategy, variables_of(strategy, (40_000,)))

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "custom_ops/lib/codec/frequencies.h"
@@ -188,11 +189,23 @@ SegmentHeader* HeadersOf(Bytes* compact) {
 
 void ChangeField(int64_t segments, Input* input, Bytes* compact) {
   SegmentHeader& header = HeadersOf(compact)[input->Below(segments)];
-  uint32_t* const fields[] = {&header.words, &header.mixed, &header.filled,
-                              &header.period};
-  uint32_t& field = *input->OneOf(fields);
-  field = input->Coin() ? field + static_cast<uint32_t>(input->Below(9)) - 4
-                        : static_cast<uint32_t>(input->Hostile());
+  const auto change = [&](auto* field) {
+    using Field = std::remove_pointer_t<decltype(field)>;
+    *field = static_cast<Field>(input->Coin() ? *field + input->Below(9) - 4
+                                              : input->Hostile());
+  };
+  switch (input->Below(5)) {
+    case 0:
+      return change(&header.words);
+    case 1:
+      return change(&header.mixed);
+    case 2:
+      return change(&header.filled);
+    case 3:
+      return change(&header.period);
+    default:
+      header.paired = static_cast<uint16_t>(header.paired ^ 1);
+  }
 }
 
 // Puts other frequencies into the table, with the right sum at times.

@@ -41,6 +41,8 @@ class NativeCodec(Codec):
 
     def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
         periods = ops.periods(tensor.shape for tensor in like)
+        if like and not periods:
+            periods = (1,)  # Any period makes packing thorough.
         return ops.pack(messages, self.kind, self.threshold, periods)
 
     def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:
