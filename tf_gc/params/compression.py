@@ -45,7 +45,7 @@ class Treatment:
     Attributes:
       codec: makes the messages.
       plan: the name of a plan, or "auto" for the one that sends least.
-      wire: how codes travel: "packed", each in as many bits, "compact", frequent ones in fewer, or
+      wire: how codes travel: "packed", each in as many bits, "compact", zeros in fewer, or
         "columns", in fewest; `None` for the one with which a step takes less time.
       warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
     """

@@ -38,10 +38,10 @@ class TwoBit(ThresholdParams):
         norm of the gradients has stopped growing (`tf_gc.warm_up`). In these steps Adam learns how
         large gradients are. `None` means yes with `"auto"`; a fixed threshold has no warm-up, as
         in MXNet.
-      wire: how codes travel, which changes no result: "packed", two bits for each; "compact",
-        fewer bits for frequent codes than for rare ones; or "columns", the same for each column of
-        a matrix by itself, which takes fewest bits. The latter two take some time on the CPU; there
-        are no kernels for GPUs yet. `None` (the default) means "columns" between hosts that reach
+      wire: how codes travel, which changes no result: "packed", two bits for each; "compact", of
+        a zero only that it is one; or "columns", fewer bits for frequent codes than for rare ones,
+        in each column of a matrix by itself, which takes fewest bits. The latter two take some time
+        on the CPU; there are no kernels for GPUs yet. `None` (the default) means "columns" between hosts that reach
         each other at a very low rate, measured when the strategy is made, "compact" at a low one,
         and else "packed".
       exclude: variables whose gradients are reduced in full precision, by the stock ops: patterns,

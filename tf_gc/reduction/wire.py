@@ -7,9 +7,9 @@ from tf_gc.reduction.group import Network, is_cpu
 
 # Each code takes the same number of bits.
 PACKED = "packed"
-# Frequent codes take fewer bits than rare ones; packing and unpacking take time.
+# Of a zero only that it is one; packing and unpacking take time.
 COMPACT = "compact"
-# The same, and codes of one column of a matrix together: fewer bits, and more time.
+# Frequent codes take fewer bits, in each column of a matrix by itself: fewer bits, and more time.
 COLUMNS = "columns"
 
 WIRES = (PACKED, COMPACT, COLUMNS)

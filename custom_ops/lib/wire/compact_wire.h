@@ -1,5 +1,5 @@
 // The compact wire: the one definition of what a packed message looks like
-// after its codes and scales were coded by their frequency.
+// after its codes and scales were made shorter.
 //
 //   offset 0                 MessageHeader, magic kCompactMagic        16 bytes
 //   kScaleTableOffset        frequencies of the high bytes of scales   128 * 2
