@@ -18,10 +18,11 @@ namespace tf_gc {
 constexpr int64_t kSampledBlocks = 7;
 
 // Which period a segment has is decided by every kSampledTiles-th of the tiles
-// that each of some periods would give it, not paired, from the first on: by
-// what RunCost() of all runs in these tiles adds up to, less that of the halves
-// of the same blocks. The period with the least sum is chosen, or the first one
-// of several, if the sum is below 0, and otherwise period 0.
+// that each of some periods would give it, not paired and not sorted by scale,
+// from the first on: by what RunCost() of all runs in these tiles adds up to,
+// less that of the halves of the same blocks. The period with the least sum is
+// chosen, or the first one of several, if the sum is below 0, and otherwise
+// period 0.
 constexpr int64_t kSampledTiles = 4;
 constexpr int kMostPeriods = 4;
 

@@ -37,14 +37,16 @@
 // SegmentHeader::period is 0, a run is half a block of those that are not
 // empty, in their order. Otherwise the blocks of the segment, empty ones too,
 // are sorted by their number in the segment modulo the period; those with the
-// same remainder stay in their order. Each kRun blocks in this new order, or
-// each 2 * kRun if SegmentHeader::paired is 1, from the first on, are a tile.
-// Its runs are the codes at position 0 of its first kRun blocks, in their
-// order, then those of the other kRun blocks, if there are any, then those at
-// position 1, and so on. After the tiles come the halves of the blocks that are
-// left, in the new order. So if the period is that of the rows of a matrix, a
-// run has codes of one column, which often have the same sign and are zero
-// together.
+// same remainder by their scale as a number of 16 bits, if HasScales(codec);
+// and those with the same scale stay in their order. Each kRun blocks in this
+// new order, or each 2 * kRun if SegmentHeader::paired is 1, from the first on,
+// are a tile. Its runs are the codes at position 0 of its first kRun blocks, in
+// their order, then those of the other kRun blocks, if there are any, then
+// those at position 1, and so on. After the tiles come the halves of the blocks
+// that are left, in the new order. So if the period is that of the rows of a
+// matrix, a run has codes of one column, which often have the same sign and are
+// zero together, and rows with similar scales are often as sparse as each
+// other.
 //
 // Where codes are in bit planes, a position is that of the element. Two-bit
 // codes are taken from the lowest bits of a byte up, so that the positions are
@@ -145,7 +147,7 @@ constexpr int kByteSymbols = 256;
 constexpr int64_t kScaleTableOffset = sizeof(MessageHeader);
 constexpr int64_t kSegmentsOffset = kScaleTableOffset + 2 * kScaleSymbols;
 
-constexpr int64_t kSegmentBlocks = 2048;
+constexpr int64_t kSegmentBlocks = 4096;
 constexpr int64_t kRun = 64;
 constexpr int64_t kHalves = kBlockSize / kRun;  // of a block
 constexpr int64_t kSegmentRuns = kSegmentBlocks * kHalves;
