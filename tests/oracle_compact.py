@@ -42,7 +42,7 @@ HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
 SEGMENT = struct.Struct("<IIIHH")  # words, mixed, filled, period, paired
 MAGIC, COMPACT_MAGIC = 0x4347, 0x3647
 
-SEGMENT_BLOCKS = 2048
+SEGMENT_BLOCKS = 4096
 SEGMENT_RUNS = SEGMENT_BLOCKS * BLOCK_SIZE // RUN
 SAMPLED_BLOCKS = 7
 
@@ -180,7 +180,7 @@ def pack_segment(
     filled = filled_blocks(form, scales, blocks)
     period = best_period(magnitudes, signs, periods)
     paired = int(is_paired(blocks, period))
-    runs = runs_of(filled, period, paired)
+    runs = runs_of(filled, scales, period, paired)
     planes = []
     for plane, (sent, ones) in enumerate(planes_of(form, magnitudes[runs], signs[runs])):
         kinds = chosen_kinds(plane, sent, ones, paired, len(periods) == 0)
@@ -264,7 +264,7 @@ def unpack_segment(
     if form.scaled:
         scales[::2][filled] = np.frombuffer(low, np.uint8)
 
-    runs = runs_of(filled, period, paired)
+    runs = runs_of(filled, scales, period, paired)
     nonzero = planes.read_map(len(runs))
     of_signs = planes.read(nonzero)
     of_runs = nonzero.astype(np.uint8)  # if a magnitude has one bit

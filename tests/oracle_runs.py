@@ -53,12 +53,16 @@ def columns_of(tiles: Array) -> Array:
     return columns
 
 
-def runs_of(filled: Array, period: int, paired: int) -> Array:
-    """[runs, RUN]: the numbers of the codes that the runs of a segment have."""
+def runs_of(filled: Array, scales: Array, period: int, paired: int) -> Array:
+    """[runs, RUN]: the numbers of the codes that the runs of a segment have.
+
+    `scales` has the bytes of the scales, if there are any.
+    """
     numbers = np.arange(filled.size * BLOCK_SIZE).reshape(-1, BLOCK_SIZE)
     if period == 0:
         return numbers[filled].reshape(-1, RUN)
-    in_order = numbers[order_of(filled.size, period)]
+    keys = scales.copy().view("<u2") if scales.size else np.zeros(filled.size)
+    in_order = numbers[np.lexsort((keys, np.arange(filled.size) % period))]
     size = RUN * (1 + paired)  # of a tile
     end = filled.size // size * size
     tiles = in_order[:end].reshape(-1, size, BLOCK_SIZE)

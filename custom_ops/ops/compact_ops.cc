@@ -26,7 +26,7 @@ lengths: [rows], the number of words that the message of each row takes, at most
 codec: As it was encoded. Not one_bit, whose codes do not get smaller.
 automatic: As it was encoded.
 threshold: As it was encoded.
-periods: At most 4 numbers of blocks, each from 1 to 2048, after which the rows
+periods: At most 4 numbers of blocks, each from 1 to 4096, after which the rows
   of a matrix begin with the same element of a block again. Where codes of a
   column are alike, the messages get shorter. Without any, packing is quick, and
   messages may be longer. What Unpack makes is the same.

@@ -126,9 +126,9 @@ def test_other_numbers_in_the_header_of_a_segment_are_refused(
     longest = (1 << 32) - 1
     changes = {
         WORDS: [0, 1, 63, 64, words - 1, words + 1, words + 4, 1 << 31, longest],
-        MIXED: [0, mixed - 1, mixed + 1, mixed + 2, 20481, 1 << 29, 1 << 31, longest],
-        FILLED: [0, 149, 151, 2048, 1 << 31, longest],
-        PERIOD: [2049, 1 << 15, (1 << 16) - 1],
+        MIXED: [0, mixed - 1, mixed + 1, mixed + 2, 40961, 1 << 29, 1 << 31, longest],
+        FILLED: [0, 149, 151, 4096, 1 << 31, longest],
+        PERIOD: [4097, 1 << 15, (1 << 16) - 1],
         PAIRED: [*([] if period else [1]), 2, 256, (1 << 16) - 1],
     }
     for field, values in changes.items():
@@ -178,7 +178,7 @@ def test_with_another_period_the_blocks_are_others(
     on_each_target: Targets, codec: AnyCodec
 ) -> None:
     message, compact = packed_columns(codec)
-    for period in (1, 3, 149, 2048):
+    for period in (1, 3, 149, 4096):
         segment_headers(compact, 1)[PERIOD] = period
         other = oracle_compact.unpack(int(codec), 150, compact)
         assert (other != message).any()

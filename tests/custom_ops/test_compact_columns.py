@@ -138,10 +138,10 @@ def test_tiles_that_are_not_full(on_each_target: Targets, codec: AnyCodec, block
 def test_periods_that_no_segment_has_are_refused(library: Library, codec: AnyCodec) -> None:
     message = random_message(np.random.default_rng(5), codec, 100, 0.1)
     out = np.zeros(library.pack_capacity(codec, 100), np.uint8)
-    for periods in ([0], [-1], [2049], [3, 4, 5, 1 << 30], [3, -(1 << 31)], [1, 2, 3, 4, 5]):
+    for periods in ([0], [-1], [4097], [3, 4, 5, 1 << 30], [3, -(1 << 31)], [1, 2, 3, 4, 5]):
         assert library.pack(codec, 100, message, out, None, periods) == 0
         assert not out.any()
-    for periods in ([2048], [1, 1, 1, 1], [1, 2, 2048, 3]):
+    for periods in ([4096], [1, 1, 1, 1], [1, 2, 4096, 3]):
         assert library.pack(codec, 100, message, out, None, periods) > 0
 
 
@@ -166,7 +166,7 @@ def test_each_segment_has_its_own_pairs(
     on_each_target: Targets, codec: AnyCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(9)
-    periods = [16, 17, 3]
+    periods = [32, 33, 3]
     parts = [codes_by_column(rng, codec, SEGMENT, period) for period in periods]
     codes = np.concatenate([*parts, codes_by_half(rng, codec, SEGMENT)])
     message = message_of(codec, codes, scales_of(rng, codec, codes))
@@ -175,6 +175,24 @@ def test_each_segment_has_its_own_pairs(
     assert field_of(compact, PAIRED) == [1, 0, 1, 0]
     monkeypatch.setattr(oracle_compact, "is_paired", lambda *_: False)
     assert compact.size < oracle_compact.pack(int(codec), message, periods).size
+
+
+@with_scales
+def test_rows_are_sorted_by_their_scales(on_each_target: Targets, codec: AnyCodec) -> None:
+    rng = np.random.default_rng(12)
+    rows = SEGMENT // 2
+    of_rows = rng.choice([0.1, 1], rows)[:, None, None]
+    of_columns = rng.choice([0.05, 0.9], (2, BLOCK_SIZE))
+    planes = np.zeros((oracle_compact.Format.of(codec).planes, SEGMENT * BLOCK_SIZE))
+    planes[0] = (rng.random((rows, 2, BLOCK_SIZE)) < of_rows * of_columns).reshape(-1)
+    codes = codes_of_planes(rng, codec, planes)
+    # Of 256 numbers each, so that some rows have the same scale.
+    scales = np.where(of_rows.reshape(-1) < 1, 0x3C00, 0x3B00) + rng.integers(0, 256, (2, rows))
+    of_blocks = scales.T.reshape(-1).astype(np.uint16)
+    compact = check_message(on_each_target, codec, message_of(codec, codes, of_blocks), [2])
+    assert periods_of(compact) == [2]
+    mixed_up = message_of(codec, codes, rng.permutation(of_blocks))
+    assert compact.size < 0.9 * check_message(on_each_target, codec, mixed_up, [2]).size
 
 
 @each_codec
@@ -260,7 +278,7 @@ def test_the_codes_of_an_empty_block_of_a_segment_with_a_period_may_be_any(
 
 
 @each_codec
-@pytest.mark.parametrize("period", [1, 2, 63, 64, 65, 500, 2047, 2048])
+@pytest.mark.parametrize("period", [1, 2, 63, 64, 65, 500, 4095, 4096])
 @pytest.mark.parametrize("paired", [0, 1])
 def test_other_packers_may_choose_any_period(
     on_each_target: Targets,

@@ -42,7 +42,7 @@ def hostile(attributes: dict[str, Any], rng: Rng) -> tuple[dict[str, Any], list[
         "replicas": [0, -1, -(2**63)],
         "shard": [-1, attributes.get("shards", 0), 2**62],
         "layers": [0, -1, 3, 2**62],
-        "periods": [[0], [3, -1], [2049], [2**62], [1, 2, 3, 4, 5]],
+        "periods": [[0], [3, -1], [4097], [2**62], [1, 2, 3, 4, 5]],
         "skip": [-2, attributes.get("shards", 0), 2**62],
     }[name]
     return {**attributes, name: bad[rng.integers(len(bad))]}, [name]

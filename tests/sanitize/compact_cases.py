@@ -49,7 +49,7 @@ def pack_case(family: Family, rng: Rng) -> Case:
             codes, _ = message.parts(row, blocks)
             codes[:] = np.resize(codes[: 16 * message.bits * row_blocks], codes.size)
     messages = change_messages([np.stack(rows)], rng)[0]
-    periods = [row_blocks, *rng.integers(1, 2049, 3).tolist()][: rng.integers(5)]
+    periods = [row_blocks, *rng.integers(1, 4097, 3).tolist()][: rng.integers(5)]
     attributes, wrong = hostile({**family.attributes(), "periods": periods}, rng)
     if family.name == "one_bit":
         wrong.append("no compact form")

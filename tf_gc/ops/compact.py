@@ -47,7 +47,7 @@ def pack(
       codec: the codec that the messages were encoded with, other than `"one_bit"`: codes of one
         bit do not get smaller.
       threshold: the threshold that the messages were encoded with.
-      periods: at most 4 numbers from 1 to 2048, those of `tf_gc.ops.periods` for the tensors in the
+      periods: at most 4 numbers from 1 to 4096, those of `tf_gc.ops.periods` for the tensors in the
         messages. Frequent codes then take fewer bits than rare ones, and the codes of a column
         are packed together where that takes fewer bits. Without any, packing takes less time.
 

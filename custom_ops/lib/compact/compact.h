@@ -1,6 +1,6 @@
-// The compact wire on the CPU: packs messages by how often codes are zero, or by
-// their frequency, and unpacks them. No loss: the unpacked message has the bytes of the first
-// one. No TensorFlow here.
+// The compact wire on the CPU: packs messages by how often codes are zero, or
+// by their frequency, and unpacks them. No loss: the unpacked message has the
+// bytes of the first one. No TensorFlow here.
 //
 // Results are the same bytes for every Target and number of threads.
 

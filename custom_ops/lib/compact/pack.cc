@@ -27,6 +27,7 @@ struct Workspace {
   SegmentParts parts;
   FilledBlocks list;
   RunOrder order;
+  uint16_t scales[kSegmentBlocks];
   uint8_t high[kSegmentBlocks];  // bytes of the scales
   uint8_t low[kSegmentBlocks];
   uint16_t words[(kMostRows + 1) * kRowWords + kStateWords];
@@ -123,6 +124,7 @@ SegmentHeader CopySegment(const Blocks& blocks, const uint8_t* codes,
 bool SplitScales(const uint8_t* scales, int64_t count, Workspace* space) {
   uint8_t* const low = space->low;
   uint8_t* const high = space->high;
+  std::memcpy(space->scales, scales, static_cast<size_t>(count * kScaleBytes));
   uint8_t all = 0;
   for (int64_t i = 0; i < count; ++i) {
     low[i] = scales[2 * i];
@@ -163,7 +165,7 @@ int64_t ChoosePeriod(const Blocks& blocks, const uint8_t* codes,
   int64_t chosen = 0;
   int64_t least = 0;
   for (int i = 0; i < periods.count; ++i) {
-    SetOrder(list, blocks.count, periods.values[i], false, order);
+    SetOrder(list, nullptr, blocks.count, periods.values[i], false, order);
     int64_t sum = 0;
     for (int64_t tile = 0; (tile + 1) * kRun <= order->count;
          tile += kSampledTiles) {
@@ -212,7 +214,8 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   const bool paired = IsPaired(blocks.count, period);
   header.period = static_cast<uint16_t>(period);
   header.paired = paired ? 1 : 0;
-  SetOrder(space->list, blocks.count, period, paired, &order);
+  SetOrder(space->list, scaled ? space->scales : nullptr, blocks.count, period,
+           paired, &order);
   const bool quick = periods.count == 0;
   const auto split = quick ? functions.split_mixed : functions.split;
   if (!split(blocks.codec, codes, order, &parts)) {

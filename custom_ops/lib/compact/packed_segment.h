@@ -23,6 +23,7 @@ struct UnpackWorkspace {
   CodedRows rows;
   FilledBlocks list;
   RunOrder order;
+  uint16_t scales[kSegmentBlocks];
   uint8_t high[kSegmentBlocks];
   uint8_t kinds[kSegmentRuns];
   uint8_t few[kStreamBytes];
@@ -74,8 +75,12 @@ class PackedSegment {
     if (!scaled()) std::fill_n(high, blocks_.count, kHighByteOfNone);
     ListBlocks(high, blocks_.count, &space_->list);
     if (space_->list.count != header_.filled) return false;
-    SetOrder(space_->list, blocks_.count, header_.period, header_.paired != 0,
-             &space_->order);
+    const bool sorted = scaled() && header_.period != 0;
+    if (sorted) {
+      JoinScales(reinterpret_cast<uint8_t*>(space_->scales));
+    }
+    SetOrder(space_->list, sorted ? space_->scales : nullptr, blocks_.count,
+             header_.period, header_.paired != 0, &space_->order);
     return true;
   }
 
@@ -272,24 +277,24 @@ class PackedSegment {
         std::memset(codes_ + empty[i] * bytes, 0, static_cast<size_t>(bytes));
       }
     }
-    if (scaled()) JoinScales();
+    if (scaled()) JoinScales(scales_);
   }
 
-  void JoinScales() const {
+  void JoinScales(uint8_t* scales) const {
     const uint8_t* const low = from_ + layout_.scales_offset;
     const uint8_t* const high = space_->high;
     if (header_.filled == blocks_.count) {
       for (int64_t i = 0; i < blocks_.count; ++i) {
-        scales_[2 * i] = low[i];
-        scales_[2 * i + 1] = high[i];
+        scales[2 * i] = low[i];
+        scales[2 * i + 1] = high[i];
       }
       return;
     }
-    std::memset(scales_, 0, static_cast<size_t>(blocks_.scale_bytes));
+    std::memset(scales, 0, static_cast<size_t>(blocks_.scale_bytes));
     for (int64_t i = 0; i < header_.filled; ++i) {
       const int64_t block = space_->list.filled[i];
       const uint8_t scale[kScaleBytes] = {low[i], high[block]};
-      std::memcpy(scales_ + kScaleBytes * block, scale, sizeof scale);
+      std::memcpy(scales + kScaleBytes * block, scale, sizeof scale);
     }
   }
 

@@ -4,6 +4,7 @@
 #define TF_GC_CUSTOM_OPS_LIB_COMPACT_SEGMENTS_H_
 
 #include <cstdint>
+#include <numeric>
 
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/wire/compact_wire.h"
@@ -58,18 +59,48 @@ struct ScaleTable {
 static_assert(sizeof(ScaleTable) == kSegmentsOffset - kScaleTableOffset,
               "the table is as on the wire");
 
+// Sorts blocks by a byte of their scales; those with the same one stay in their
+// order.
+inline void SortByByte(const uint16_t* from, int64_t blocks,
+                       const uint16_t* scales, int byte, uint16_t* to) {
+  const auto byte_of = [&](int64_t i) {
+    return scales[from[i]] >> 8 * byte & 0xff;
+  };
+  uint16_t ends[257] = {};
+  for (int64_t i = 0; i < blocks; ++i) ++ends[byte_of(i) + 1];
+  for (int i = 1; i < 257; ++i) {
+    ends[i] = static_cast<uint16_t>(ends[i] + ends[i - 1]);
+  }
+  for (int64_t i = 0; i < blocks; ++i) to[ends[byte_of(i)]++] = from[i];
+}
+
 // Puts `blocks` blocks of a segment into the order that a period gives them.
-inline void SetOrder(const FilledBlocks& list, int64_t blocks, int64_t period,
-                     bool paired, RunOrder* order) {
+// `scales` are theirs; null if they are not to be sorted by them.
+inline void SetOrder(const FilledBlocks& list, const uint16_t* scales,
+                     int64_t blocks, int64_t period, bool paired,
+                     RunOrder* order) {
   order->blocks = period == 0 ? list.filled : order->sorted;
   order->count = period == 0 ? list.count : blocks;
   order->tiled = period != 0;
   order->tile_rows = paired ? 2 : 1;
   int64_t count = 0;
-  for (int64_t rest = 0; rest < period; ++rest) {
+  if (period == 0) return;
+  uint16_t next[kSegmentBlocks];  // where the next block of a remainder goes
+  for (int64_t rest = 0; rest < period && rest < blocks; ++rest) {
+    next[rest] = static_cast<uint16_t>(count);
     for (int64_t i = rest; i < blocks; i += period) {
       order->sorted[count++] = static_cast<uint16_t>(i);
     }
+  }
+  if (scales == nullptr) return;
+  uint16_t by_low[kSegmentBlocks];
+  uint16_t by_scale[kSegmentBlocks];
+  std::iota(by_scale, by_scale + blocks, uint16_t{0});
+  SortByByte(by_scale, blocks, scales, 0, by_low);
+  SortByByte(by_low, blocks, scales, 1, by_scale);
+  for (int64_t i = 0; i < blocks; ++i) {
+    order->sorted[next[by_scale[i] % static_cast<uint32_t>(period)]++] =
+        by_scale[i];
   }
 }
 

@@ -83,17 +83,18 @@ __device__ SegmentHeader PackSegment(const PackParams& params, int segment,
   const uint8_t* const codes = params.layout.Codes(params.message, first);
   PackedSegment<kCodec>* const packed = params.Packed<kCodec>(segment);
   SegmentHeader header = {};
-  const bool scales = SplitScales(params.layout.Scales(params.message, first),
-                                  blocks, shared, packed->scales, &header);
+  const uint16_t* const scales = params.layout.Scales(params.message, first);
+  const bool split =
+      SplitScales(scales, blocks, shared, packed->scales, &header);
   const bool symbols = HasSymbols<kCodec>(codes, blocks, shared->filled);
-  if (__syncthreads_or(!scales || !symbols)) return {};
+  if (__syncthreads_or(!split || !symbols)) return {};
   const int period = ChoosePeriod(params.periods, codes, blocks, shared);
   const bool paired = IsPaired(blocks, period);
   header.period = static_cast<uint16_t>(period);
   header.paired = paired ? 1 : 0;
   const Runs runs =
       RunsOf(period, paired, blocks, static_cast<int>(header.filled),
-             shared->filled, shared->order);
+             HasScales(kCodec) ? scales : nullptr, shared);
   const Way way = ChooseWay<kCodec>(params.periods, runs, codes);
   ChooseKinds(way, runs, codes, shared, packed);
   const int flag_words = way == Way::kGroupedMap ? FlagWords(runs.count) : 0;

@@ -145,7 +145,7 @@ __device__ int ChoosePeriod(const Periods& periods, const uint8_t* codes,
   int best_cost = 0;
   for (int i = 0; i < periods.count; ++i) {
     const Runs runs = RunsOf(periods.values[i], /*paired=*/false, blocks,
-                             blocks, shared->filled, shared->order);
+                             blocks, /*scales=*/nullptr, shared);
     const int cost = PeriodCost<kCodec>(runs, codes, &shared->exchange);
     if (cost < best_cost) {
       best = periods.values[i];

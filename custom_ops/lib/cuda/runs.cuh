@@ -8,6 +8,7 @@
 
 #include "custom_ops/lib/cuda/compact.cuh"
 #include "custom_ops/lib/cuda/launch.h"
+#include "custom_ops/lib/cuda/order.cuh"
 #include "custom_ops/lib/wire/compact_wire.h"
 
 namespace tf_gc {
@@ -21,20 +22,6 @@ template <Codec kCodec>
 using Codes = HalfBlock<MagnitudeBits(kCodec)>;
 
 // ---- The order --------------------------------------------------------------
-
-// The number of the block at a position if `blocks` blocks are sorted by their
-// number modulo the period.
-__device__ inline int SortedBlock(int position, int period, int blocks) {
-  // The first `longer` remainders have one block more than the others.
-  const int least = blocks / period;
-  const int longer = blocks % period;
-  const int in_longer = longer * (least + 1);
-  if (position < in_longer) {
-    return position % (least + 1) * period + position / (least + 1);
-  }
-  position -= in_longer;
-  return position % least * period + longer + position / least;
-}
 
 // A thread loads and stores half a block for each run. In tiles, numbers
 // `kTileRuns * t + kRun * half + i` load and store half `half` of block
@@ -67,17 +54,20 @@ struct Runs {
   __device__ int KindIndex(int run) const { return paired ? run / 2 : run; }
 };
 
-// The runs of a segment. Fills `order`, which they point at. All threads of a
-// block call it together.
-__device__ inline Runs RunsOf(int period, bool paired, int blocks,
-                              int filled_blocks, const FilledBlocks& filled,
-                              uint16_t* order) {
-  __syncthreads();  // The last order has been used.
-  for (int i = threadIdx.x; i < blocks; i += kThreads) {
-    if (period != 0) {
-      order[i] = static_cast<uint16_t>(SortedBlock(i, period, blocks));
-    } else if (filled.Has(i)) {
-      order[filled.before[i]] = static_cast<uint16_t>(i);
+// The runs of a segment, whose blocks are not sorted by scale if `scales` is
+// null. Fills shared->order, which they point at, with the help of
+// shared->filled and shared->exchange. All threads of a block call it together.
+template <typename Shared>
+__device__ Runs RunsOf(int period, bool paired, int blocks, int filled_blocks,
+                       const uint16_t* scales, Shared* shared) {
+  const FilledBlocks& filled = shared->filled;
+  uint16_t* const order = shared->order;
+  __syncthreads();  // What is shared has been used.
+  if (period != 0) {
+    SortBlocks(period, blocks, scales, shared->exchange.scales, order);
+  } else {
+    for (int i = threadIdx.x; i < blocks; i += kThreads) {
+      if (filled.Has(i)) order[filled.before[i]] = static_cast<uint16_t>(i);
     }
   }
   __syncthreads();
@@ -90,10 +80,12 @@ __device__ inline Runs RunsOf(int period, bool paired, int blocks,
 
 // ---- Rows and columns of tiles ----------------------------------------------
 
-// The codes that the threads of a block show each other, in shared memory.
+// What the threads of a block show each other, in shared memory: codes, or all
+// scales of a segment while its blocks are sorted.
 template <Codec kCodec>
-struct Exchange {
+union Exchange {
   Codes<kCodec> of_threads[kThreads];
+  uint16_t scales[kSegmentBlocks];
 };
 
 // Of the codes of each kRun rows, swaps rows and columns if they are in a tile.

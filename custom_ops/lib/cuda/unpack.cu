@@ -189,17 +189,18 @@ __device__ bool UnpackSegment(const UnpackParams& params, int segment,
                     shared)) {
     return false;
   }
-  const Runs runs =
-      RunsOf(header.period, header.paired != 0, blocks,
-             static_cast<int>(header.filled), shared->filled, shared->order);
+  // Even if the segment turns out to be broken: the message is then, too.
+  if (HasScales(kCodec)) {
+    JoinScales(shared->filled, blocks, from + layout.scales_offset, scales);
+  }
+  const Runs runs = RunsOf(header.period, header.paired != 0, blocks,
+                           static_cast<int>(header.filled),
+                           HasScales(kCodec) ? scales : nullptr, shared);
   if (!DecodePlanes(*params.tables, from, header, layout, runs, &decoder,
                     shared, planes)) {
     return false;
   }
   Join(*planes, runs, blocks, shared, codes);
-  if (HasScales(kCodec)) {
-    JoinScales(shared->filled, blocks, from + layout.scales_offset, scales);
-  }
   return true;
 }
 
