@@ -159,6 +159,36 @@ void TestPairs() {
   }
 }
 
+// Rows whose scales are equal, of a few values, or descend, with empty blocks
+// among them, in several segments, the last of which has rows of two lengths.
+void TestSortedRows() {
+  Random random(16);
+  for (Codec codec : kCodecs) {
+    if (!HasScales(codec)) continue;
+    for (int period : {1, 16, 24}) {
+      for (int values : {1, 3, 0x7f00}) {
+        const Case which = {FormatOf(codec),
+                            kSegmentBlocks + 16 * kRun + 5,
+                            0.9,
+                            period,
+                            {1, {period}}};
+        const MessageLayout layout = which.Layout();
+        Bytes message = MessageOf(random, which);
+        for (int64_t block = 0; block < which.blocks; ++block) {
+          uint16_t* const scale = layout.Scales(message.data(), block);
+          if (*scale == 0) continue;
+          *scale = static_cast<uint16_t>(0x7fff - block * 5 % values);
+        }
+        const Bytes compact = ExpectPacked(which, message, "sorted rows");
+        for (int segment : {0, 1}) {
+          const auto* header = &SegmentHeaderOf(compact) + segment;
+          if (header->period != period) Fail(which, "another period");
+        }
+      }
+    }
+  }
+}
+
 // A message whose sampled runs, those that a quick packer looks at, have a code
 // at each of `sampled` positions of 64, and the other runs at each of `others`.
 Bytes SampledMessage(const Case& which, int sampled, int others) {
@@ -309,6 +339,7 @@ void TestCompact(bool large) {
   TestOneKind();
   TestColumns(large);
   TestPairs();
+  TestSortedRows();
   TestGroups();
   TestPlainSegments();
   TestFullWords();

@@ -26,9 +26,9 @@ struct Remainders {
   __device__ int Most() const { return First(1); }
 };
 
-// Where a block goes if among those with its remainder each two groups of
-// `width` are merged, in which the scales ascend. Given its place and all
-// scales in their places.
+// Where a block goes from its place if, of the blocks with its remainder, each
+// two groups of `width` are merged, in both of which scales ascend. All scales
+// are in their places.
 __device__ inline int MergedPlace(const Remainders& remainders, int block,
                                   int place, int width,
                                   const uint16_t* scales) {
@@ -56,8 +56,8 @@ __device__ inline int MergedPlace(const Remainders& remainders, int block,
 }
 
 // Fills `order` with the blocks of a segment as its period says. They are not
-// sorted by scale if `scales` is null. Both arrays are in shared memory and
-// have an element for each block. All threads of a block call it together,
+// sorted by scale if `scales` is null. `space` and `order`, in shared memory,
+// have an element for each block. All threads of a block call it together
 // and have a barrier after it.
 __device__ inline void SortBlocks(int period, int blocks,
                                   const uint16_t* scales, uint16_t* space,
@@ -65,7 +65,7 @@ __device__ inline void SortBlocks(int period, int blocks,
   const Remainders remainders = {period, blocks};
   // A thread has the same blocks throughout.
   const auto for_blocks = [=](auto use) {
-#pragma unroll 1  // This takes few registers.
+#pragma unroll 1  // Otherwise registers would be spilled.
     for (int i = threadIdx.x; i < blocks; i += kThreads) use(i);
   };
   uint16_t* const places = order;  // of the blocks, until these are sorted

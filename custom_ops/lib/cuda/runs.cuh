@@ -64,7 +64,7 @@ __device__ Runs RunsOf(int period, bool paired, int blocks, int filled_blocks,
   uint16_t* const order = shared->order;
   __syncthreads();  // What is shared has been used.
   if (period != 0) {
-    SortBlocks(period, blocks, scales, shared->exchange.scales, order);
+    SortBlocks(period, blocks, scales, shared->exchange.of_blocks, order);
   } else {
     for (int i = threadIdx.x; i < blocks; i += kThreads) {
       if (filled.Has(i)) order[filled.before[i]] = static_cast<uint16_t>(i);
@@ -80,12 +80,12 @@ __device__ Runs RunsOf(int period, bool paired, int blocks, int filled_blocks,
 
 // ---- Rows and columns of tiles ----------------------------------------------
 
-// What the threads of a block show each other, in shared memory: codes, or all
-// scales of a segment while its blocks are sorted.
+// What the threads of a block show each other, in shared memory: codes, or
+// something of each block while these are sorted.
 template <Codec kCodec>
 union Exchange {
   Codes<kCodec> of_threads[kThreads];
-  uint16_t scales[kSegmentBlocks];
+  uint16_t of_blocks[kSegmentBlocks];
 };
 
 // Of the codes of each kRun rows, swaps rows and columns if they are in a tile.
