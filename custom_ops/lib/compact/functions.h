@@ -30,7 +30,7 @@ struct SegmentParts {
 };
 
 // The blocks of a segment that are not empty, and those that are.
-struct FilledBlocks {
+struct BlockLists {
   uint16_t filled[kSegmentBlocks];
   uint16_t empty[kSegmentBlocks];
   int64_t count;  // of those that are not empty

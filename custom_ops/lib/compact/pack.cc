@@ -25,9 +25,8 @@ constexpr int64_t kMostRows = kScaleRows + kMostPlanes * (kKindRows + kBitRows);
 // What packing a segment takes besides its input and output.
 struct Workspace {
   SegmentParts parts;
-  FilledBlocks list;
+  BlockLists list;
   RunOrder order;
-  uint16_t scales[kSegmentBlocks];
   uint8_t high[kSegmentBlocks];  // bytes of the scales
   uint8_t low[kSegmentBlocks];
   uint16_t words[(kMostRows + 1) * kRowWords + kStateWords];
@@ -124,7 +123,6 @@ SegmentHeader CopySegment(const Blocks& blocks, const uint8_t* codes,
 bool SplitScales(const uint8_t* scales, int64_t count, Workspace* space) {
   uint8_t* const low = space->low;
   uint8_t* const high = space->high;
-  std::memcpy(space->scales, scales, static_cast<size_t>(count * kScaleBytes));
   uint8_t all = 0;
   for (int64_t i = 0; i < count; ++i) {
     low[i] = scales[2 * i];
@@ -160,7 +158,7 @@ bool AreEmpty(Codec codec, const uint8_t* codes, const uint16_t* blocks,
 
 // Chooses a period as frequencies.h says. `order` is overwritten.
 int64_t ChoosePeriod(const Blocks& blocks, const uint8_t* codes,
-                     const FilledBlocks& list, const Periods& periods,
+                     const BlockLists& list, const Periods& periods,
                      RunOrder* order) {
   int64_t chosen = 0;
   int64_t least = 0;
@@ -214,8 +212,9 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   const bool paired = IsPaired(blocks.count, period);
   header.period = static_cast<uint16_t>(period);
   header.paired = paired ? 1 : 0;
-  SetOrder(space->list, scaled ? space->scales : nullptr, blocks.count, period,
-           paired, &order);
+  SetOrder(space->list,
+           scaled ? reinterpret_cast<const uint16_t*>(scales) : nullptr,
+           blocks.count, period, paired, &order);
   const bool quick = periods.count == 0;
   const auto split = quick ? functions.split_mixed : functions.split;
   if (!split(blocks.codec, codes, order, &parts)) {

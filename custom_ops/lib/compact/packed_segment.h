@@ -21,9 +21,8 @@ namespace tf_gc {
 // What unpacking a segment takes besides its input and output.
 struct UnpackWorkspace {
   CodedRows rows;
-  FilledBlocks list;
+  BlockLists list;
   RunOrder order;
-  uint16_t scales[kSegmentBlocks];
   uint8_t high[kSegmentBlocks];
   uint8_t kinds[kSegmentRuns];
   uint8_t few[kStreamBytes];
@@ -68,19 +67,19 @@ class PackedSegment {
     return Rows(&table, layout_.scale_rows, space_->high);
   }
 
-  // Puts the blocks in order, once the high bytes are decoded. False if they do
+  // Writes the scales and puts the blocks in order, once the high bytes are
+  // decoded. False if they do
   // not fit the header.
   bool Order() {
     uint8_t* const high = space_->high;
     if (!scaled()) std::fill_n(high, blocks_.count, kHighByteOfNone);
     ListBlocks(high, blocks_.count, &space_->list);
     if (space_->list.count != header_.filled) return false;
-    const bool sorted = scaled() && header_.period != 0;
-    if (sorted) {
-      JoinScales(reinterpret_cast<uint8_t*>(space_->scales));
-    }
-    SetOrder(space_->list, sorted ? space_->scales : nullptr, blocks_.count,
-             header_.period, header_.paired != 0, &space_->order);
+    if (scaled()) JoinScales();
+    SetOrder(space_->list,
+             scaled() ? reinterpret_cast<const uint16_t*>(scales_) : nullptr,
+             blocks_.count, header_.period, header_.paired != 0,
+             &space_->order);
     return true;
   }
 
@@ -115,7 +114,7 @@ class PackedSegment {
     }
     if (!IsAllRead()) return false;
     functions.join_mixed(blocks_.codec, flags, planes, space_->order, codes_);
-    JoinRest();
+    ClearEmpty();
     return true;
   }
 
@@ -201,7 +200,7 @@ class PackedSegment {
     if (!IsAllRead()) return false;
     ActiveCompactFunctions().join(blocks_.codec, space_->planes, space_->order,
                                   codes_);
-    JoinRest();
+    ClearEmpty();
     return true;
   }
 
@@ -267,34 +266,31 @@ class PackedSegment {
                        [](uint32_t state) { return state == kLowestState; });
   }
 
-  // What is left to do once the codes are put together: blocks that are empty,
-  // and scales.
-  void JoinRest() const {
-    if (header_.period == 0) {
-      const int64_t bytes = CodeBytes(blocks_.codec);
-      const uint16_t* const empty = space_->list.empty;
-      for (int64_t i = 0; i < blocks_.count - header_.filled; ++i) {
-        std::memset(codes_ + empty[i] * bytes, 0, static_cast<size_t>(bytes));
-      }
+  // Writes the codes of the blocks of which no run has codes.
+  void ClearEmpty() const {
+    if (header_.period != 0) return;
+    const int64_t bytes = CodeBytes(blocks_.codec);
+    const uint16_t* const empty = space_->list.empty;
+    for (int64_t i = 0; i < blocks_.count - header_.filled; ++i) {
+      std::memset(codes_ + empty[i] * bytes, 0, static_cast<size_t>(bytes));
     }
-    if (scaled()) JoinScales(scales_);
   }
 
-  void JoinScales(uint8_t* scales) const {
+  void JoinScales() const {
     const uint8_t* const low = from_ + layout_.scales_offset;
     const uint8_t* const high = space_->high;
     if (header_.filled == blocks_.count) {
       for (int64_t i = 0; i < blocks_.count; ++i) {
-        scales[2 * i] = low[i];
-        scales[2 * i + 1] = high[i];
+        scales_[2 * i] = low[i];
+        scales_[2 * i + 1] = high[i];
       }
       return;
     }
-    std::memset(scales, 0, static_cast<size_t>(blocks_.scale_bytes));
+    std::memset(scales_, 0, static_cast<size_t>(blocks_.scale_bytes));
     for (int64_t i = 0; i < header_.filled; ++i) {
       const int64_t block = space_->list.filled[i];
       const uint8_t scale[kScaleBytes] = {low[i], high[block]};
-      std::memcpy(scales + kScaleBytes * block, scale, sizeof scale);
+      std::memcpy(scales_ + kScaleBytes * block, scale, sizeof scale);
     }
   }
 

@@ -41,8 +41,7 @@ struct SegmentOf {
 
 // Lists the blocks of a segment, by the high bytes of their scales. There are
 // no branches, which no processor could predict.
-inline void ListBlocks(const uint8_t* high, int64_t blocks,
-                       FilledBlocks* list) {
+inline void ListBlocks(const uint8_t* high, int64_t blocks, BlockLists* list) {
   int64_t count = 0;
   for (int64_t i = 0; i < blocks; ++i) {
     list->filled[count] = static_cast<uint16_t>(i);
@@ -76,7 +75,7 @@ inline void SortByByte(const uint16_t* from, int64_t blocks,
 
 // Puts `blocks` blocks of a segment into the order that a period gives them.
 // `scales` are theirs; null if they are not to be sorted by them.
-inline void SetOrder(const FilledBlocks& list, const uint16_t* scales,
+inline void SetOrder(const BlockLists& list, const uint16_t* scales,
                      int64_t blocks, int64_t period, bool paired,
                      RunOrder* order) {
   order->blocks = period == 0 ? list.filled : order->sorted;
