@@ -12,6 +12,18 @@ namespace tf_gc {
 
 constexpr uint64_t kEvenBits = 0x5555555555555555;
 
+// The first bits of groups of four.
+constexpr uint64_t kFirstOfGroups = 0x1111111111111111;
+
+// The first bits of bytes.
+constexpr uint64_t kFirstOfBytes = 0x0101010101010101;
+
+// A byte of ones for each byte that is not zero.
+TF_GC_HOST_DEVICE constexpr uint64_t NonzeroBytes(uint64_t bytes) {
+  constexpr uint64_t kLow = 0x7f * kFirstOfBytes;
+  return ((((bytes & kLow) + kLow) | bytes) >> 7 & kFirstOfBytes) * 0xff;
+}
+
 // Where the bits of a mask go if they are picked out, in six steps: step i
 // moves the bits of `moves[i]` down by 1 << i (Warren, Hacker's Delight,
 // "Compress").
@@ -58,6 +70,14 @@ struct BitMoves {
   static TF_GC_HOST_DEVICE uint64_t PutEven(uint64_t word) {
     constexpr BitMoves even(kEvenBits);
     return even.PutBack(word);
+  }
+
+  // The same for the mask kFirstOfGroups.
+  static TF_GC_HOST_DEVICE uint64_t PickFirstOfGroups(uint64_t word) {
+    return PickEven(PickEven(word));
+  }
+  static TF_GC_HOST_DEVICE uint64_t PutFirstOfGroups(uint64_t word) {
+    return PutEven(PutEven(word));
   }
 };
 

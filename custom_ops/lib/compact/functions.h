@@ -65,6 +65,15 @@ struct CodedRows {
 };
 
 struct CompactFunctions {
+  // Lists the blocks of a segment, by the high bytes of their scales, of which
+  // up to 8 more are read.
+  void (*list_blocks)(const uint8_t* high, int64_t blocks, BlockLists* list);
+  // Keeps the low bytes of blocks that are not empty, of which up to 8 more are
+  // read. False if another one is not zero.
+  bool (*pick_low)(const uint8_t* high, int64_t blocks, uint8_t* low);
+  // Writes scales, given such low bytes, of which up to 8 more are read.
+  void (*put_low)(const uint8_t* high, int64_t blocks, const uint8_t* low,
+                  uint8_t* scales);
   // What RunCost() of the runs of a tile adds up to, less that of the halves of
   // its blocks. `codes` are those of the segment, `blocks` the kRun blocks.
   int64_t (*cost)(Codec codec, const uint8_t* codes, const uint16_t* blocks);

@@ -129,17 +129,9 @@ bool SplitScales(const uint8_t* scales, int64_t count, Workspace* space) {
     high[i] = scales[2 * i + 1];
     all |= high[i];
   }
-  ListBlocks(high, count, &space->list);
-  if (all >= kScaleSymbols) return false;
-  const int64_t filled = space->list.count;
-  uint8_t rest = 0;
-  for (int64_t i = 0; i < count - filled; ++i) {
-    rest |= low[space->list.empty[i]];
-  }
-  for (int64_t i = 0; i < filled && filled < count; ++i) {
-    low[i] = low[space->list.filled[i]];
-  }
-  return rest == 0;
+  const auto& functions = ActiveCompactFunctions();
+  functions.list_blocks(high, count, &space->list);
+  return all < kScaleSymbols && functions.pick_low(high, count, low);
 }
 
 // False if one of these blocks has a code that is not kCodeZero.
@@ -196,7 +188,7 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   const auto& functions = ActiveCompactFunctions();
   if (!scaled) {
     std::fill_n(high, blocks.count, kHighByteOfNone);
-    ListBlocks(high, blocks.count, &space->list);
+    functions.list_blocks(high, blocks.count, &space->list);
   } else if (!SplitScales(scales, blocks.count, space)) {
     return CopySegment(blocks, codes, scales, to);
   }

@@ -68,14 +68,17 @@ class PackedSegment {
   }
 
   // Writes the scales and puts the blocks in order, once the high bytes are
-  // decoded. False if they do
-  // not fit the header.
+  // decoded. False if they do not fit the header.
   bool Order() {
     uint8_t* const high = space_->high;
     if (!scaled()) std::fill_n(high, blocks_.count, kHighByteOfNone);
-    ListBlocks(high, blocks_.count, &space_->list);
+    const auto& functions = ActiveCompactFunctions();
+    functions.list_blocks(high, blocks_.count, &space_->list);
     if (space_->list.count != header_.filled) return false;
-    if (scaled()) JoinScales();
+    if (scaled()) {
+      functions.put_low(high, blocks_.count, from_ + layout_.scales_offset,
+                        scales_);
+    }
     SetOrder(space_->list,
              scaled() ? reinterpret_cast<const uint16_t*>(scales_) : nullptr,
              blocks_.count, header_.period, header_.paired != 0,
@@ -273,24 +276,6 @@ class PackedSegment {
     const uint16_t* const empty = space_->list.empty;
     for (int64_t i = 0; i < blocks_.count - header_.filled; ++i) {
       std::memset(codes_ + empty[i] * bytes, 0, static_cast<size_t>(bytes));
-    }
-  }
-
-  void JoinScales() const {
-    const uint8_t* const low = from_ + layout_.scales_offset;
-    const uint8_t* const high = space_->high;
-    if (header_.filled == blocks_.count) {
-      for (int64_t i = 0; i < blocks_.count; ++i) {
-        scales_[2 * i] = low[i];
-        scales_[2 * i + 1] = high[i];
-      }
-      return;
-    }
-    std::memset(scales_, 0, static_cast<size_t>(blocks_.scale_bytes));
-    for (int64_t i = 0; i < header_.filled; ++i) {
-      const int64_t block = space_->list.filled[i];
-      const uint8_t scale[kScaleBytes] = {low[i], high[block]};
-      std::memcpy(scales_ + kScaleBytes * block, scale, sizeof scale);
     }
   }
 

@@ -10,6 +10,15 @@ namespace tf_gc {
 namespace {
 
 #if TF_GC_X86_64
+// Those for AVX-512, but where nothing is in vectors: there GCC would keep
+// words in mask registers, and moving them takes time.
+CompactFunctions WithWordsOfAvx2() {
+  CompactFunctions functions = Avx512CompactFunctions();
+  functions.split_mixed = Avx2CompactFunctions().split_mixed;
+  functions.join_mixed = Avx2CompactFunctions().join_mixed;
+  return functions;
+}
+
 // AMD's processors before Zen 3 have microcode for pext and pdep, which takes
 // a cycle or more for each bit (family 17h).
 bool PicksOutBitsSlowly() {
@@ -25,6 +34,9 @@ CompactFunctions ForThisProcessor(const CompactFunctions& simd) {
   CompactFunctions functions = simd;
   if (!__builtin_cpu_supports("bmi2")) return ScalarCompactFunctions();
   if (PicksOutBitsSlowly()) {
+    functions.list_blocks = ScalarCompactFunctions().list_blocks;
+    functions.pick_low = ScalarCompactFunctions().pick_low;
+    functions.put_low = ScalarCompactFunctions().put_low;
     functions.cost = ScalarCompactFunctions().cost;
     functions.split = ScalarCompactFunctions().split;
     functions.read = ScalarCompactFunctions().read;
@@ -43,7 +55,7 @@ const CompactFunctions& ActiveCompactFunctions() {
 #if TF_GC_X86_64
   switch (ActiveTarget()) {
     case Target::kAvx512: {
-      static const auto functions = ForThisProcessor(Avx512CompactFunctions());
+      static const auto functions = ForThisProcessor(WithWordsOfAvx2());
       return functions;
     }
     case Target::kAvx2: {

@@ -39,18 +39,6 @@ struct SegmentOf {
                       segment * kSegmentBlocks * kScaleBytes) {}
 };
 
-// Lists the blocks of a segment, by the high bytes of their scales. There are
-// no branches, which no processor could predict.
-inline void ListBlocks(const uint8_t* high, int64_t blocks, BlockLists* list) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < blocks; ++i) {
-    list->filled[count] = static_cast<uint16_t>(i);
-    list->empty[i - count] = static_cast<uint16_t>(i);
-    count += IsFilled(high[i]);
-  }
-  list->count = count;
-}
-
 // The frequencies of the high bytes of a message's scales, as on the wire.
 struct ScaleTable {
   uint16_t frequencies[kScaleSymbols];
