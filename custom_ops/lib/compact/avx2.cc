@@ -24,7 +24,8 @@ namespace tf_gc {
 namespace avx2 {
 namespace {
 #include "custom_ops/lib/compact/mask_bmi2.inc"
-// Uses what the two files above define.
+#include "custom_ops/lib/compact/planes_avx2.inc"
+// Uses what the files above define.
 #include "custom_ops/lib/compact/functions.inc"
 }  // namespace
 }  // namespace avx2

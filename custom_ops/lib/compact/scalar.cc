@@ -70,6 +70,18 @@ inline void Interleave(uint64_t first, uint64_t second, uint8_t* to) {
   }
 }
 
+inline int64_t CountEither(const uint8_t* first, const uint8_t* second,
+                           int64_t words) {
+  int64_t ones = 0;
+  for (int64_t i = 0; i < words; ++i) {
+    uint64_t a, b;
+    std::memcpy(&a, first + 8 * i, sizeof a);
+    std::memcpy(&b, second + 8 * i, sizeof b);
+    ones += CountBits(a | b);
+  }
+  return ones;
+}
+
 using States = uint32_t;
 using CodingEntries = const uint32_t*;
 constexpr int kWidth = 1;
@@ -92,7 +104,24 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
   if (take != 0) *x = *x << 16 | *words;
 }
 
+inline void TakePlanes(const uint8_t* codes, uint64_t* planes);
+inline void PutPlanes(const uint64_t* planes, uint8_t* codes);
+
 #include "custom_ops/lib/compact/functions.inc"
+
+inline void TakePlanes(const uint8_t* codes, uint64_t* planes) {
+  for (int half = 0; half < kHalves; ++half) {
+    HalfBlock<1>::Load(codes, half)
+        .ToPlanes(reinterpret_cast<uint8_t*>(planes), half);
+  }
+}
+
+inline void PutPlanes(const uint64_t* planes, uint8_t* codes) {
+  for (int half = 0; half < kHalves; ++half) {
+    HalfBlock<1>::FromPlanes(reinterpret_cast<const uint8_t*>(planes), half)
+        .Store(codes, half);
+  }
+}
 
 }  // namespace
 
