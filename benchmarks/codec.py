@@ -4,7 +4,8 @@ Besides encoding and decoding there is the second stage of the scatter-gather pl
 the messages of the other replicas to the own gradient and encodes the sum, `count` sums messages
 with a fixed threshold, `decode counts` turns such a sum into floats. `pack` and `unpack` are what
 the compact wire adds, with codes as training makes them: of gradients with heavy tails, whose mean
-is not zero, after some steps with error feedback.
+is not zero, after some steps with error feedback; or with messages of a real training, which
+`wire_bits.py --messages` writes.
 
 A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads
 it, reads and writes the residual and writes the codes: 12.25 bytes an element.
@@ -13,6 +14,8 @@ for a block, by which the cases can be added up: of one message, but `decode N` 
 Absolute rates depend on the machine and on its neighbours; the ratios are what counts.
 
     python benchmarks/codec.py [--elements N ...] [--repetitions N] [--output DIR]
+    python benchmarks/wire_bits.py --only mlp --messages DIR --output DIR
+    python benchmarks/codec.py --messages DIR/mlp_*.npy
 """
 
 from __future__ import annotations
@@ -105,26 +108,32 @@ def timed(call: Callable[[], object]) -> Callable[[int], float]:
     return run
 
 
+def message_of_laplace(library: Library, codec: AnyCodec, size: int) -> Array:
+    """Returns a message of gradients with heavy tails, whose mean is not zero."""
+    blocks = native.num_blocks(size)
+    rng = np.random.default_rng(1)
+    # Each step has the same mean, and noise from another place of one array.
+    mean = 0.3 * rng.laplace(size=1 << 20).astype(np.float32)
+    noise = rng.laplace(size=1 << 21).astype(np.float32)
+    gradient, residual = np.zeros((2, size), np.float32)
+    own = Messages(codec, blocks, 1)
+    for _ in range(STEPS):
+        for start in range(0, size, mean.size):
+            part = gradient[start : start + mean.size]
+            offset = int(rng.integers(mean.size))
+            np.add(mean[: part.size], noise[offset : offset + part.size], out=part)
+        arguments = (gradient, residual, residual, own.codes[0], own.scales[0], 2 * THRESHOLD)
+        library.encode(codec, *arguments)
+    scales = own.scales[0] if native.has_scales(codec) else own.scales[0][:0]
+    return oracle_compact.make_message(int(codec), own.codes[0], scales, blocks)
+
+
 class Packing:
     """A message whose codes are as training makes them, and its packed form."""
 
-    def __init__(self, library: Library, codec: AnyCodec, size: int) -> None:
-        self.library, self.codec, self.blocks = library, codec, native.num_blocks(size)
-        rng = np.random.default_rng(1)
-        # Each step has the same mean, and noise from another place of one array.
-        mean = 0.3 * rng.laplace(size=1 << 20).astype(np.float32)
-        noise = rng.laplace(size=1 << 21).astype(np.float32)
-        gradient, residual = np.zeros((2, size), np.float32)
-        own = Messages(codec, self.blocks, 1)
-        for _ in range(STEPS):
-            for start in range(0, size, mean.size):
-                part = gradient[start : start + mean.size]
-                offset = int(rng.integers(mean.size))
-                np.add(mean[: part.size], noise[offset : offset + part.size], out=part)
-            arguments = (gradient, residual, residual, own.codes[0], own.scales[0], 2 * THRESHOLD)
-            library.encode(codec, *arguments)
-        scales = own.scales[0] if native.has_scales(codec) else own.scales[0][:0]
-        message = oracle_compact.make_message(int(codec), own.codes[0], scales, self.blocks)
+    def __init__(self, library: Library, codec: AnyCodec, message: Array) -> None:
+        self.library, self.codec = library, codec
+        self.blocks = oracle_compact.HEADER.unpack_from(message)[-1]
         self.message, self.unpacked = aligned(message.size, np.uint8), message.copy()
         self.message[:] = message
         self.packed = aligned(library.pack_capacity(codec, self.blocks), np.uint8)
@@ -160,9 +169,10 @@ class Cases:
             self.gradients.append(gradient)
         self.residual, self.result = aligned(size, np.float32), aligned(size, np.float32)
 
-    def all(self) -> list[Case]:
+    def all(self, messages: dict[AnyCodec, Array]) -> list[Case]:
+        """Returns the cases of all codecs, and how to pack these messages."""
         library, residual, result = self.library, self.residual, self.result
-        packings = [Packing(library, codec, self.size) for codec in COMPACTIBLE]
+        packings = [Packing(library, codec, message) for codec, message in messages.items()]
         copy = Case(
             MEMCPY, None, 2 * residual.nbytes, lambda n: library.memcpy(result, residual, n)
         )
@@ -292,6 +302,21 @@ def measure(
     ]
 
 
+def read_messages(paths: list[Path]) -> tuple[str, int, dict[AnyCodec, Array]]:
+    """Returns the model that messages are of, their elements, and the messages by their codec."""
+    codecs: dict[int, AnyCodec] = {int(codec): codec for codec in COMPACTIBLE}
+    messages, sizes, names = {}, set(), set()
+    for path in paths:
+        message = np.load(path).view(np.uint8).ravel()
+        _, _, number, _, blocks = oracle_compact.HEADER.unpack_from(message)
+        messages[codecs[number]] = message
+        sizes.add(blocks * native.BLOCK_SIZE)
+        names.add(path.stem.split("_")[0])
+    if len(sizes) != 1:
+        raise SystemExit(f"messages of one model have one size: {', '.join(map(str, paths))}")
+    return " ".join(sorted(names)), sizes.pop(), messages
+
+
 def cpu_model() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -367,6 +392,13 @@ def main() -> None:
         default=[1 << 16, 1 << 22, 1 << 24],
         help="sizes of the arrays; a result of 48 MiB or more is stored past the caches",
     )
+    parser.add_argument(
+        "--messages",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="messages of one model, for a run with arrays of their size",
+    )
     parser.add_argument("--replicas", type=int, default=2, help="messages decoded and added")
     parser.add_argument("--repetitions", type=int, default=15, help="samples of each case")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
@@ -377,12 +409,20 @@ def main() -> None:
     print(f"CPU: {results['cpu']}")
     with tempfile.TemporaryDirectory() as directory:
         library = Library(native.build(Path(directory)))
-        for size in options.elements:
-            title = f"arrays of {size * 4 / 1e6:.3g} MB in float32"
-            cases = Cases(library, size, options.replicas).all()
+
+        def run(title: str, size: int, messages: dict[AnyCodec, Array]) -> None:
+            cases = Cases(library, size, options.replicas).all(messages)
             rows = measure(library, cases, size, options.repetitions)
+            title = f"{title}: {size * 4 / 1e6:.3g} MB in float32"
             print_table(title, rows)
             results["runs"].append({"title": title, "elements": size, "rows": rows})
+
+        for size in options.elements:
+            messages = {codec: message_of_laplace(library, codec, size) for codec in COMPACTIBLE}
+            run("synthetic", size, messages)
+        if options.messages:
+            name, size, messages = read_messages(options.messages)
+            run(name, size, messages)
 
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "codec.json").write_text(json.dumps(results, indent=2) + "\n")

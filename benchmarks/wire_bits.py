@@ -182,8 +182,14 @@ def count_bits(
     return bits
 
 
-def measure(training: Training, codec: str) -> dict[str, list[float]]:
-    """Trains, and returns the steps of the samples and, for each wire, the bits of an element."""
+def measure(training: Training, codec: str, save: Path | None = None) -> dict[str, list[float]]:
+    """Trains, and returns the steps of the samples and, for each wire, the bits of an element.
+
+    Args:
+      training: what to train.
+      codec: what compresses gradients.
+      save: where the last of the samples goes, a message of int64 [1, words].
+    """
     replicas = Replicas(training, codec)
     between = max(1, (training.steps - WARM_UP) // SAMPLES)
     rows: dict[str, list[float]] = {"step": []}
@@ -198,6 +204,8 @@ def measure(training: Training, codec: str) -> dict[str, list[float]]:
             counted = count_bits(message, codec, replicas.elements, replicas.periods)
             for wire, bits in counted.items():
                 rows.setdefault(wire, []).append(round(bits, 4))
+            if save is not None:
+                np.save(save, message.numpy())
     return rows
 
 
@@ -241,15 +249,24 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--bits", nargs="+", type=int, choices=CODECS, default=[2, 3, 4])
     parser.add_argument("--output", type=Path, default=report.RESULTS)
+    parser.add_argument(
+        "--messages",
+        type=Path,
+        metavar="DIR",
+        help="also write the last message of each training there, for codec.py",
+    )
     options = parser.parse_args()
 
+    if options.messages is not None:
+        options.messages.mkdir(parents=True, exist_ok=True)
     rates = best_rates(report.RESULTS / "quality_rates.jsonl")
     results: dict[str, Any] = {}
     for name in options.only:
         for bits in options.bits:
             keras.utils.set_random_seed(1)
             training = synthetic(name) if name in models.MODELS else real(name, rates)
-            rows = measure(training, CODECS[bits])
+            save = options.messages and options.messages / f"{name}_{bits}.npy"
+            rows = measure(training, CODECS[bits], save)
             results.setdefault(name, {})[str(bits)] = rows
             means = ", ".join(
                 f"{wire} {mean(values):.3f}" for wire, values in rows.items() if wire != "step"

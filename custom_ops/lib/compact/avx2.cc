@@ -18,7 +18,7 @@
 
 TF_GC_BEGIN_TARGET("avx2,bmi2,popcnt")
 
-#include "custom_ops/lib/compact/states_avx2.h"
+#include "custom_ops/lib/compact/vectors_avx2.h"
 
 namespace tf_gc {
 namespace avx2 {

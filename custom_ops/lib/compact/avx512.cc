@@ -25,7 +25,7 @@
 
 TF_GC_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt")
 
-#include "custom_ops/lib/compact/states_avx512.h"
+#include "custom_ops/lib/compact/vectors_avx512.h"
 
 namespace tf_gc {
 namespace avx512 {
