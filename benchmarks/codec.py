@@ -36,12 +36,19 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests import oracle_compact  # noqa: E402
+from codec_messages import (  # noqa: E402
+    Array,
+    Messages,
+    aligned,
+    blocks_of,
+    message_of_laplace,
+    read_messages,
+)
+
 from tests.custom_ops import native  # noqa: E402
 from tests.custom_ops.native import (  # noqa: E402
     CODE_BITS,
@@ -54,12 +61,9 @@ from tests.custom_ops.native import (  # noqa: E402
     Target,
 )
 
-Array = npt.NDArray[Any]
-
 SECONDS_A_SAMPLE = 0.01
 THRESHOLD = 1.5
 MEMCPY = "memcpy"
-STEPS = 20  # of training, before messages are packed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,30 +74,9 @@ class Case:
     run: Callable[[int], float]  # repetitions to seconds
 
 
-def aligned(size: int, dtype: npt.DTypeLike) -> Array:
-    """Zeros that start at a cache line and are in memory already."""
-    itemsize = np.dtype(dtype).itemsize
-    raw = np.zeros(size * itemsize + 64, np.uint8)
-    raw[:] = 1
-    start = -raw.ctypes.data % 64
-    array: Array = raw[start : start + size * itemsize].view(dtype)
-    array[:] = 0
-    return array
-
-
 def name_of(codec: AnyCodec) -> str:
     variant = "" if isinstance(codec, Levels) else f" {codec.name.lower()}"
     return f"{CODE_BITS[codec]}-bit{variant}"
-
-
-class Messages:
-    """Memory for messages of a codec."""
-
-    def __init__(self, codec: AnyCodec, blocks: int, count: int) -> None:
-        self.codes = [aligned(blocks * native.code_bytes(codec), np.uint8) for _ in range(count)]
-        self.scales = [aligned(blocks, np.uint16) for _ in range(count)]
-        scale_bytes = self.scales[0].nbytes if native.has_scales(codec) else 0
-        self.size = self.codes[0].nbytes + scale_bytes  # of one
 
 
 def timed(call: Callable[[], object]) -> Callable[[int], float]:
@@ -108,32 +91,12 @@ def timed(call: Callable[[], object]) -> Callable[[int], float]:
     return run
 
 
-def message_of_laplace(library: Library, codec: AnyCodec, size: int) -> Array:
-    """Returns a message of gradients with heavy tails, whose mean is not zero."""
-    blocks = native.num_blocks(size)
-    rng = np.random.default_rng(1)
-    # Each step has the same mean, and noise from another place of one array.
-    mean = 0.3 * rng.laplace(size=1 << 20).astype(np.float32)
-    noise = rng.laplace(size=1 << 21).astype(np.float32)
-    gradient, residual = np.zeros((2, size), np.float32)
-    own = Messages(codec, blocks, 1)
-    for _ in range(STEPS):
-        for start in range(0, size, mean.size):
-            part = gradient[start : start + mean.size]
-            offset = int(rng.integers(mean.size))
-            np.add(mean[: part.size], noise[offset : offset + part.size], out=part)
-        arguments = (gradient, residual, residual, own.codes[0], own.scales[0], 2 * THRESHOLD)
-        library.encode(codec, *arguments)
-    scales = own.scales[0] if native.has_scales(codec) else own.scales[0][:0]
-    return oracle_compact.make_message(int(codec), own.codes[0], scales, blocks)
-
-
 class Packing:
     """A message whose codes are as training makes them, and its packed form."""
 
     def __init__(self, library: Library, codec: AnyCodec, message: Array) -> None:
         self.library, self.codec = library, codec
-        self.blocks = oracle_compact.HEADER.unpack_from(message)[-1]
+        self.blocks = blocks_of(message)
         self.message, self.unpacked = aligned(message.size, np.uint8), message.copy()
         self.message[:] = message
         self.packed = aligned(library.pack_capacity(codec, self.blocks), np.uint8)
@@ -300,21 +263,6 @@ def measure(
         }
         for case, samples, a_second in zip(cases, rates, calls_a_second, strict=True)
     ]
-
-
-def read_messages(paths: list[Path]) -> tuple[str, int, dict[AnyCodec, Array]]:
-    """Returns the model that messages are of, their elements, and the messages by their codec."""
-    codecs: dict[int, AnyCodec] = {int(codec): codec for codec in COMPACTIBLE}
-    messages, sizes, names = {}, set(), set()
-    for path in paths:
-        message = np.load(path).view(np.uint8).ravel()
-        _, _, number, _, blocks = oracle_compact.HEADER.unpack_from(message)
-        messages[codecs[number]] = message
-        sizes.add(blocks * native.BLOCK_SIZE)
-        names.add(path.stem.split("_")[0])
-    if len(sizes) != 1:
-        raise SystemExit(f"messages of one model have one size: {', '.join(map(str, paths))}")
-    return " ".join(sorted(names)), sizes.pop(), messages
 
 
 def cpu_model() -> str:
