@@ -7,6 +7,9 @@ the compact wire adds, with codes as training makes them: of gradients with heav
 is not zero, after some steps with error feedback; or with messages of a real training, which
 `wire_bits.py --messages` writes.
 
+`write past the caches` is the time that decoders of large results cannot be faster than: they write
+so.
+
 A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads
 it, reads and writes the residual and writes the codes: 12.25 bytes an element.
 The results also have the float32 gradients per second that go through, in gigabytes, and the time
@@ -64,6 +67,7 @@ from tests.custom_ops.native import (  # noqa: E402
 SECONDS_A_SAMPLE = 0.01
 THRESHOLD = 1.5
 MEMCPY = "memcpy"
+WRITE = "write past the caches"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,8 +143,9 @@ class Cases:
         copy = Case(
             MEMCPY, None, 2 * residual.nbytes, lambda n: library.memcpy(result, residual, n)
         )
+        write = Case(WRITE, None, result.nbytes, lambda n: library.write(result, n))
         return (
-            [copy]
+            [copy, write]
             + [
                 case
                 for target in library.supported_targets()
@@ -308,7 +313,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
         layout="constrained",
     )
     for axis, run in zip(axes[0], runs, strict=True):
-        rows = [row for row in run["rows"] if row["case"] != MEMCPY]
+        rows = [row for row in run["rows"] if row["case"] not in (MEMCPY, WRITE)]
         names = list(dict.fromkeys(row["case"] for row in rows))
         targets = list(dict.fromkeys(row["target"] for row in rows))
         height = 0.8 / len(targets)

@@ -182,6 +182,8 @@ class Library:
         self._c.tf_gc_time_decode_sum.restype = ctypes.c_double
         self._c.tf_gc_time_memcpy.argtypes = [integer, pointer, pointer, size]
         self._c.tf_gc_time_memcpy.restype = ctypes.c_double
+        self._c.tf_gc_time_write.argtypes = [integer, pointer, size]
+        self._c.tf_gc_time_write.restype = ctypes.c_double
         self._c.tf_gc_float_mode.restype = ctypes.c_uint64
         self._c.tf_gc_set_float_mode.argtypes = [ctypes.c_uint64]
         self._c.tf_gc_set_float_mode.restype = None
@@ -377,6 +379,10 @@ class Library:
             "time_encode": self._c.tf_gc_time_encode(1, *encode),
             "time_decode_sum": self._c.tf_gc_time_decode_sum(1, *decode),
         }
+
+    def write(self, to: Array, repetitions: int) -> float:
+        """Writes past the caches `repetitions` times and returns the seconds that took."""
+        return float(self._c.tf_gc_time_write(repetitions, _address(to), to.nbytes))
 
     def memcpy(self, to: Array, source: Array, repetitions: int) -> float:
         """Copies `repetitions` times and returns the seconds that took."""

@@ -10,9 +10,14 @@
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
+#include "custom_ops/lib/cpu/functions.h"
 #include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
+
+#if TF_GC_X86_64
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -237,6 +242,21 @@ double tf_gc_time_memcpy(int repetitions, void* to, const void* from,
                          int64_t bytes) {
   return Time(repetitions, [=] {
     std::memcpy(to, from, static_cast<size_t>(bytes));
+    return 1;
+  });
+}
+
+double tf_gc_time_write(int repetitions, void* to, int64_t bytes) {
+  return Time(repetitions, [=] {
+#if TF_GC_X86_64
+    __m128i* const words = static_cast<__m128i*>(to);
+    for (int64_t i = 0; i < bytes / 16; ++i) {
+      _mm_stream_si128(words + i, _mm_set1_epi32(1));
+    }
+    _mm_sfence();
+#else
+    std::memset(to, 1, static_cast<size_t>(bytes));
+#endif
     return 1;
   });
 }
