@@ -104,6 +104,7 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
   if (take != 0) *x = *x << 16 | *words;
 }
 
+// Defined below: these need what the next file includes.
 inline void TakePlanes(const uint8_t* codes, uint64_t* planes);
 inline void PutPlanes(const uint64_t* planes, uint8_t* codes);
 
