@@ -146,7 +146,7 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
 // bytes are looked up (Mula 2008).
 inline int64_t CountEither(const uint8_t* first, const uint8_t* second,
                            int64_t words) {
-  constexpr int64_t kAtOnce = 4;
+  constexpr int64_t kWordsAtOnce = 4;
   const __m256i counts = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
   const __m256i half = _mm256_set1_epi8(15);
@@ -163,8 +163,10 @@ inline int64_t CountEither(const uint8_t* first, const uint8_t* second,
         _mm256_add_epi64(sums, _mm256_sad_epu8(ones, _mm256_setzero_si256()));
   };
   int64_t i = 0;
-  for (; i + kAtOnce <= words; i += kAtOnce) add(first + 8 * i, second + 8 * i);
-  uint8_t last[2][8 * kAtOnce] = {};
+  for (; i + kWordsAtOnce <= words; i += kWordsAtOnce) {
+    add(first + 8 * i, second + 8 * i);
+  }
+  uint8_t last[2][8 * kWordsAtOnce] = {};
   const size_t left = static_cast<size_t>(8 * (words - i));
   std::memcpy(last[0], first + 8 * i, left);
   std::memcpy(last[1], second + 8 * i, left);

@@ -165,15 +165,15 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
 // bytes are looked up (Mula 2008).
 inline int64_t CountEither(const uint8_t* first, const uint8_t* second,
                            int64_t words) {
-  constexpr int64_t kAtOnce = 8;
+  constexpr int64_t kWordsAtOnce = 8;
   const __m512i counts = _mm512_broadcast_i32x4(
       _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
   const __m512i half = _mm512_set1_epi8(15);
   __m512i sums = _mm512_setzero_si512();
-  for (int64_t i = 0; i < words; i += kAtOnce) {
+  for (int64_t i = 0; i < words; i += kWordsAtOnce) {
     const int64_t left = words - i;
     const __mmask8 there =
-        static_cast<__mmask8>(left < kAtOnce ? (1 << left) - 1 : 0xff);
+        static_cast<__mmask8>(left < kWordsAtOnce ? (1 << left) - 1 : 0xff);
     const __m512i bits =
         _mm512_or_si512(_mm512_maskz_loadu_epi64(there, first + 8 * i),
                         _mm512_maskz_loadu_epi64(there, second + 8 * i));
