@@ -147,6 +147,7 @@ def _average(variables: Sequence[Any], reduce_sum: Reduce) -> None:
 
     A replica without a batch, as at the end of a dataset, has no statistics: Keras gets NaN.
     """
+    variables = [variable for variable in variables if variable.shape.num_elements() > 0]
     for dtype in (tf.float32, tf.float64):
         of_dtype = [v for v in variables if (v.dtype == tf.float64) == (dtype == tf.float64)]
         if of_dtype:
