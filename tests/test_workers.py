@@ -69,10 +69,10 @@ def test_workers_compare_all_of_their_params(length: int) -> None:
 
         return Workers(2, is_chief=False, all_gather=all_gather)
 
-    check_agreement(params("a"), True, False, with_other(None))
-    check_agreement(params("a"), True, False, with_other(sent[0]))
+    check_agreement(params("a"), {}, with_other(None))
+    check_agreement(params("a"), {}, with_other(sent[0]))
     with pytest.raises(ValueError, match="in different ways"):
-        check_agreement(params("b"), True, False, with_other(sent[0]))
+        check_agreement(params("b"), {}, with_other(sent[0]))
 
 
 def agreed() -> Workers:
@@ -84,7 +84,7 @@ def agreed() -> Workers:
         return tf.concat([mine, rows[0]], axis=0)
 
     workers = Workers(2, is_chief=False, all_gather=all_gather)
-    check_agreement(tf_gc.TwoBit(), True, False, workers)
+    check_agreement(tf_gc.TwoBit(), {"clip_after_sum": False}, workers)
     return workers
 
 
@@ -95,13 +95,13 @@ def test_workers_compare_the_versions_of_their_wires(
     workers = agreed()
     monkeypatch.setattr(agreement, version, lambda: 99)
     with pytest.raises(ValueError, match=r"the same version of tf_gc(.|\n)* 99"):
-        check_agreement(tf_gc.TwoBit(), True, False, workers)
+        check_agreement(tf_gc.TwoBit(), {"clip_after_sum": False}, workers)
 
 
-def test_workers_compare_what_they_clip() -> None:
+def test_workers_compare_the_arguments_of_their_strategies() -> None:
     workers = agreed()
     with pytest.raises(ValueError, match=r"clip_after_sum=True.*\n.*clip_after_sum=False"):
-        check_agreement(tf_gc.TwoBit(), True, True, workers)
+        check_agreement(tf_gc.TwoBit(), {"clip_after_sum": True}, workers)
 
 
 def test_largest_takes_each_number_by_itself() -> None:

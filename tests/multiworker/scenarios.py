@@ -132,13 +132,13 @@ def strategies_apart(late: list[int], params: Any) -> list[str]:
     return sums
 
 
-def construct(params_of_workers: list[Any]) -> str:
-    """Makes a strategy with this worker's parameters; returns the error's text."""
+def construct(of_workers: list[tuple[Any, int]]) -> str:
+    """Makes a strategy with this worker's parameters and size of buckets; returns the error."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    params, bytes_per_pack = of_workers[resolver.task_id]
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
     try:
-        tf_gc.CompressedMultiWorkerMirroredStrategy(
-            compression_params=params_of_workers[resolver.task_id]
-        )
+        tf_gc.CompressedMultiWorkerMirroredStrategy(None, options, params)
     except ValueError as error:
         return str(error)
     return ""

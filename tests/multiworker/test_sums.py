@@ -1,5 +1,6 @@
 """Sums of gradients over real worker processes."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,20 @@ def test_other_codecs_send_what_was_given_or_keep_it() -> None:
                 np.testing.assert_array_equal(mine, theirs)
 
 
-def test_workers_that_differ_all_say_so() -> None:
-    params = [{"type": "2bit", "threshold": 0.5}, {"type": "2bit", "threshold": 0.25}]
-    errors = cluster.values("scenarios:construct", params, limit=60)
+@pytest.mark.parametrize(
+    ("thresholds", "bytes_per_pack", "different"),
+    [((0.5, 0.25), (0, 0), "threshold"), ((0.5, 0.5), (0, 2000), "bytes_per_pack")],
+)
+def test_workers_that_differ_all_say_so(
+    thresholds: tuple[float, float], bytes_per_pack: tuple[int, int], different: str
+) -> None:
+    params = [{"type": "2bit", "threshold": threshold} for threshold in thresholds]
+    of_workers = list(zip(params, bytes_per_pack, strict=True))
+    errors = cluster.values("scenarios:construct", of_workers, limit=60)
     assert errors[0] == errors[1]
-    for text in ("worker 0", "threshold=0.5", "worker 1", "threshold=0.25"):
-        assert text in errors[0]
+    values = {"threshold": thresholds, "bytes_per_pack": bytes_per_pack}[different]
+    for worker, value in enumerate(values):
+        assert re.search(rf"worker {worker}: .*{different}={value}\b", errors[0])
 
 
 def test_a_worker_makes_residuals_without_the_others() -> None:

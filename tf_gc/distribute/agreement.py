@@ -1,6 +1,8 @@
 """Before the first step, workers check that all of them compress in the same way."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,22 +16,21 @@ _DIGEST = 32
 
 
 def check_agreement(
-    params: CompressionParams, averages_layer_state: bool, clip_after_sum: bool, workers: Workers
+    params: CompressionParams, arguments: Mapping[str, Any], workers: Workers
 ) -> None:
     """Checks that all workers will send the same kinds of messages and run the same collectives.
 
     Args:
       params: what this worker compresses, and how.
-      averages_layer_state: whether this worker averages the state of layers.
-      clip_after_sum: whether this worker clips the sums of gradients.
+      arguments: what else has to be the same on all workers, by the names that users know.
       workers: the workers of the job, all of which call this.
 
     Raises:
       ValueError: on every worker, if any worker differs from the others.
     """
-    arguments = f"average_layer_state={averages_layer_state}, clip_after_sum={clip_after_sum}"
+    others = ", ".join(f"{name}={value}" for name, value in arguments.items())
     wire = f"wire version {wire_version()}, compact {compact_version()}"
-    description = f"{wire}, {arguments}, {params!r}"  # what may be cut comes last
+    description = f"{wire}, {others}, {params!r}"  # what may be cut comes last
     whole = description.encode()
     mine = hashlib.sha256(whole).digest() + whole[:_SIZE].ljust(_SIZE)
     rows = [row.tobytes() for row in workers.gather(np.frombuffer(mine, np.int64))]

@@ -51,7 +51,7 @@ class CompressedMultiWorkerMirroredStrategy(
         Args:
           cluster_resolver: who the workers are; `None` reads `TF_CONFIG`.
           communication_options: options of the collectives; `bytes_per_pack` also is the size of
-            a bucket of gradients.
+            a bucket of gradients, and has to be the same on all workers.
           compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
             form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
             workers.
@@ -60,8 +60,8 @@ class CompressedMultiWorkerMirroredStrategy(
 
         Raises:
           ValueError: if an argument has an unknown type, key or value, the cluster's description
-            is wrong, the native ops were not built for the devices, or another worker's codec or
-            wire version differs.
+            is wrong, the native ops were not built for the devices, or another worker has other
+            arguments or another wire version.
           OSError: if this worker's port is taken.
           TimeoutError: if the other workers do not come within `timeout_seconds` of the
             communication options (an hour, if they do not say).
@@ -167,15 +167,19 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
           clip_after_sum: whether optimizers clip sums, to be the same on all workers.
 
         Raises:
-          ValueError: if the native ops were not built for the devices, another worker's parameters
+          ValueError: if the native ops were not built for the devices, another worker's arguments
             or wire version differ, or the plan or wire asked for is of no use for this cluster.
         """
         network: Network = LocalNetwork(self.worker_devices)
         if self.workers.count > 1:
             network = self._network
             check_devices(params, network)
-            averages = self.layer_state is not None
-            check_agreement(params, averages, clip_after_sum, self.workers)
+            arguments = {
+                "average_layer_state": self.layer_state is not None,
+                "clip_after_sum": clip_after_sum,
+                "bytes_per_pack": self._communication_options.bytes_per_pack,
+            }
+            check_agreement(params, arguments, self.workers)
         stock = self._network.collectives(self.worker_devices)
         self.compressed_all_reduce = CompressedAllReduce(params, stock)
         self.compressed_all_reduce.connect(network, logs=self.workers.is_chief)
