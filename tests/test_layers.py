@@ -14,7 +14,7 @@ PACKAGE = ROOT / "tf_gc"
 LAYERS = [
     *("planner", "distribute", "keras", "verdict", "report", "candidates", "schedule", "params"),
     *("reduction", "residuals", "restored", "warm_up", "trial"),
-    *("codecs", "ops", "workers", "gradients", "_compat"),
+    *("codecs", "ops", "workers", "gradients", "integers", "_compat"),
 ]
 
 # The rooms of the native code, from the top. A file includes files of its own room and of those

@@ -56,6 +56,19 @@ def test_message_bits_refuses_an_unknown_codec() -> None:
         ops.message_bits(2, "five_bit")
 
 
+def test_a_threshold_is_auto_or_a_number() -> None:
+    message = ops.encode(GRADIENTS, zeros())
+    for call in (
+        lambda: ops.encode(GRADIENTS, zeros(), "two_bit", "automatic"),
+        lambda: ops.pack(message, "two_bit", "automatic"),
+        lambda: ops.count_sent(message, "two_bit", "automatic"),
+        lambda: ops.is_compactible("two_bit", "automatic"),
+        lambda: ops.message_bits(1, "two_bit", "automatic"),
+    ):
+        with pytest.raises(ValueError, match=r"threshold must be .* got 'automatic'"):
+            call()
+
+
 @pytest.mark.parametrize("codec", AUTOMATIC_ONLY)
 def test_a_codec_with_automatic_scales_only_takes_no_threshold(codec: str) -> None:
     message = ops.encode(GRADIENTS, zeros(), codec)

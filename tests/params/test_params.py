@@ -32,6 +32,11 @@ def test_bits_out_of_range_are_refused(bits: object) -> None:
         tf_gc.Quantized(bits)  # type: ignore[arg-type]
 
 
+def test_integers_may_be_those_of_numpy() -> None:
+    params = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_layers=np.int32(1))
+    assert repr(params) == repr(tf_gc.Quantized(2, bypass_size=3, sum_layers=1))
+
+
 def test_one_and_two_bits_are_the_codecs_of_these_names() -> None:
     assert tf_gc.Quantized(1).treatments() == tf_gc.OneBit().treatments()
     assert tf_gc.Quantized(2).treatments() == tf_gc.TwoBit().treatments()
@@ -87,7 +92,7 @@ def test_another_kind_of_object_is_refused(params: object) -> None:
 @pytest.mark.parametrize(
     "threshold",
     [
-        *(0, 0.0, -0.5, math.inf, -math.inf, math.nan, 1e-50, 1e-40, 1e39, 2.0**120),
+        *(0, 0.0, -0.5, math.inf, -math.inf, math.nan, 1e-50, 1e-40, 1e39, 10**400, 2.0**120),
         *(True, None, "0.5", "automatic", [0.5], 1j),
     ],
 )
@@ -102,7 +107,7 @@ def test_a_threshold_that_is_not_positive_and_finite_is_refused(threshold: objec
 @pytest.mark.parametrize(
     "threshold",
     [
-        *(math.inf, -math.inf, math.nan, 1e39, 2.0**120, -(2.0**120)),
+        *(math.inf, -math.inf, math.nan, 1e39, 10**400, 2.0**120, -(2.0**120)),
         *(True, None, "0.5", [0.5], 1j),
     ],
 )

@@ -5,6 +5,7 @@ from typing import Any
 from tf_gc._compat import require_attributes
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.layer_state import LayerState
+from tf_gc.integers import as_integer
 from tf_gc.keras.flavour import install
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.params import CompressionParams
@@ -77,9 +78,10 @@ class CompressedStrategy(KerasStrategy):
         Raises:
           ValueError: if `steps` is not a positive integer.
         """
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        number = as_integer(steps)
+        if number is None or number < 1:
             raise ValueError(f"steps must be a positive integer, got {steps!r}")
-        self._all_reduce.measure_every(steps)
+        self._all_reduce.measure_every(number)
 
     @property
     def workers(self) -> Workers:

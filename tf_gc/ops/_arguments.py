@@ -35,10 +35,15 @@ def number(threshold: float | str) -> float:
     return threshold
 
 
+def is_automatic(threshold: float | str) -> bool:
+    """Whether scales are automatic. ValueError for strings other than "auto"."""
+    if isinstance(threshold, str) and threshold != "auto":
+        raise ValueError(f'threshold must be "auto" or a number, got {threshold!r}')
+    return threshold == "auto"
+
+
 def attributes(codec: str, threshold: float | str) -> dict[str, Any]:
     """Returns the ops' attributes for a codec. ValueError for strings other than "auto"."""
-    if threshold == "auto":
+    if is_automatic(threshold):
         return {"codec": codec, "automatic": True}
-    if isinstance(threshold, str):
-        raise ValueError(f'threshold must be "auto" or a number, got {threshold!r}')
     return {"codec": codec, "automatic": False, "threshold": threshold}

@@ -6,6 +6,7 @@ import functools
 
 from tf_gc import _compat
 from tf_gc.ops import _library
+from tf_gc.ops._arguments import is_automatic
 
 
 @functools.cache
@@ -93,10 +94,10 @@ def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str =
       threshold: `"auto"` or a number.
 
     Raises:
-      ValueError: if no codec has that name, there are no replicas or, with a fixed threshold,
-        more than 32767.
+      ValueError: if no codec has that name, the threshold is a string other than `"auto"`, there
+        are no replicas or, with a fixed threshold, more than 32767.
     """
-    number = codec_number(codec, threshold == "auto")
+    number = codec_number(codec, is_automatic(threshold))
     size = int(_functions().tf_gc_block_bytes(number, replicas))
     if size == 0:
         raise ValueError(f"no message sums up {replicas} replicas with threshold {threshold!r}")
@@ -111,9 +112,10 @@ def is_compactible(codec: str, threshold: float | str) -> bool:
       threshold: `"auto"` or a number.
 
     Raises:
-      ValueError: if no codec has that name, or it has automatic scales only.
+      ValueError: if no codec has that name, it has automatic scales only, or the threshold is a
+        string other than `"auto"`.
     """
-    number = codec_number(codec, threshold == "auto")
+    number = codec_number(codec, is_automatic(threshold))
     return bool(_functions().tf_gc_is_compactible(number))
 
 

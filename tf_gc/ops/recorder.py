@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tf_gc.ops import _library
+from tf_gc.ops._arguments import is_automatic
 
 # Instead of the number of a candidate, where there is no choice.
 NO_CANDIDATE = -1
@@ -176,11 +177,12 @@ def count_sent(messages: tf.Tensor, codec: str, threshold: float | str) -> tf.Te
       The number in all rows, an int64 scalar.
 
     Raises:
+      ValueError: if the threshold is a string other than `"auto"`.
       tf.errors.InvalidArgumentError: if no message of the codec has that length.
     """
     with tf.device("CPU:0"):
         return _library.load().tf_gc_count_sent(
-            messages, codec=codec, automatic=threshold == "auto"
+            messages, codec=codec, automatic=is_automatic(threshold)
         )
 
 

@@ -2,12 +2,12 @@
 
 import abc
 import dataclasses
-import numbers
 from collections.abc import Iterable
 
 import tensorflow as tf
 
 from tf_gc.codecs import NativeCodec
+from tf_gc.integers import as_integer
 from tf_gc.params.compression import CompressionParams, Gradient, Pattern, Treatment
 from tf_gc.params.patterns import Patterns, check_patterns, matches
 from tf_gc.reduction.plans import AUTO, plan_names
@@ -53,21 +53,18 @@ class CodecParams(CompressionParams):
           TypeError: if `exclude` has something that is no pattern.
         """
         object.__setattr__(self, "exclude", check_patterns("exclude", self.exclude))
-        given = self.bypass_size
-        if given is None:
-            given = bypass_size
-        elif isinstance(given, bool) or not isinstance(given, numbers.Integral) or given < 0:
+        size = bypass_size if self.bypass_size is None else as_integer(self.bypass_size)
+        if size is None or size < 0:
             raise ValueError(
-                f"bypass_size must be None or a number of elements from 0, got {given!r}"
+                f"bypass_size must be None or a number of elements from 0, got {self.bypass_size!r}"
             )
-        object.__setattr__(self, "bypass_size", int(given))
+        object.__setattr__(self, "bypass_size", size)
         if self.plan not in plan_names():
             raise ValueError(f"plan must be one of {plan_names()}, got {self.plan!r}")
-        layers = self.sum_layers
-        if layers is None:
-            object.__setattr__(self, "sum_layers", sum_layers)
-        elif isinstance(layers, bool) or not isinstance(layers, int) or layers not in (1, 2):
-            raise ValueError(f"sum_layers must be None, 1 or 2, got {layers!r}")
+        layers = sum_layers if self.sum_layers is None else as_integer(self.sum_layers)
+        if layers not in (1, 2):
+            raise ValueError(f"sum_layers must be None, 1 or 2, got {self.sum_layers!r}")
+        object.__setattr__(self, "sum_layers", layers)
         if self.warm_up is None:
             object.__setattr__(self, "warm_up", warm_up)
         elif not isinstance(self.warm_up, bool):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from tf_gc.codecs import NativeCodec
+from tf_gc.integers import as_integer
 from tf_gc.params.codec_params import BYPASS_SIZE, CodecParams
 from tf_gc.params.compression import Pattern
 
@@ -48,8 +49,10 @@ class Quantized(CodecParams):
     exclude: Pattern | Iterable[Pattern] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits not in _KINDS:
+        bits = as_integer(self.bits)
+        if bits not in _KINDS:
             raise ValueError(f"bits must be one of {list(_KINDS)}, got {self.bits!r}")
+        object.__setattr__(self, "bits", bits)
         self._settle(BYPASS_SIZE, sum_layers=2, warm_up=True)
 
     def _codec(self) -> NativeCodec:

@@ -1,6 +1,7 @@
 """The arguments that `TwoBit` and `OneBit` share."""
 
 import abc
+import contextlib
 import dataclasses
 import numbers
 from collections.abc import Iterable
@@ -84,9 +85,8 @@ class ThresholdParams(CodecParams):
         if isinstance(threshold, str) and threshold == "auto":
             return threshold
         if isinstance(threshold, numbers.Real) and not isinstance(threshold, bool):
-            value = float(threshold)
-            with np.errstate(over="ignore"):
-                as_sent = np.float32(value)
-            if self._takes(as_sent):
-                return value
+            with contextlib.suppress(OverflowError), np.errstate(over="ignore"):
+                value = float(threshold)
+                if self._takes(np.float32(value)):
+                    return value
         raise ValueError(f'threshold must be "auto" or {self._range()}, got {threshold!r}')

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from tf_gc.integers import as_integer
 from tf_gc.keras.backup_files import BackupFiles
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.backup_residuals import read_totals, restore_totals, write_totals
@@ -71,11 +72,12 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
           ImportError: if the installed Keras makes backups in a way that tf_gc does not know.
         """
         private.check_backup()
-        is_number = isinstance(save_freq, int) and save_freq is not True and save_freq > 0
-        if save_freq != "epoch" and save_freq is not False and not is_number:
+        batches = as_integer(save_freq)
+        if save_freq != "epoch" and save_freq is not False and (batches is None or batches < 1):
             raise ValueError(
                 f'save_freq must be "epoch", False or a number of batches from 1, got {save_freq!r}'
             )
+        save_freq = save_freq if batches is None else batches
         super().__init__(os.fspath(backup_dir), save_freq, double_checkpoint, delete_checkpoint)
         self.preempted = False
         self._files = BackupFiles(self.backup_dir)

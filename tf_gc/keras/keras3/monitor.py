@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from tf_gc.integers import as_integer
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.report import Report
 
@@ -60,11 +61,12 @@ class CompressionMonitor(keras.callbacks.Callback):
         self.log_dir = os.fspath(log_dir)
         if not self.log_dir:
             raise ValueError(f"log_dir must name a folder, got {log_dir!r}")
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        steps = as_integer(every)
+        if steps is None or steps < 1:
             raise ValueError(f"every must be a positive integer, got {every!r}")
         if not isinstance(per_variable, bool):
             raise ValueError(f"per_variable must be True or False, got {per_variable!r}")
-        self.every = every
+        self.every = steps
         self.per_variable = per_variable
         self._strategy: KerasStrategy | None = None
         self._writer: Any = None
