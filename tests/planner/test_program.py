@@ -29,6 +29,9 @@ def compiled():
 def batch(size):
     return np.ones((size, 64), np.float32), np.ones(size, np.int32)
 
+def no_such_key(size):
+    return {}["x"]
+
 def inputs_only(size):
     return np.ones((size, 64), np.float32)
 
@@ -136,8 +139,9 @@ def test_models_that_it_takes(models: Path, model: str, batch: str | None) -> No
         ("subclassed", None, "does not say which inputs it takes: begin it with keras.Input"),
         ("without_weights", None, "has no trainable weights"),
         ("mlp", "batch", "make_model must compile its model with a loss"),
+        ("compiled", "no_such_key", "make_batch raised KeyError: 'x'"),
         ("compiled", "inputs_only", r"make_batch must return a tuple \(x, y\), got ndarray"),
-        ("compiled", "wrong_shape", "the model failed on the batch: "),
+        ("compiled", "wrong_shape", "the model, called with the batch, raised "),
     ],
 )
 def test_models_that_it_does_not_take(
@@ -160,7 +164,9 @@ def test_wrong_names_of_functions(text: str, message: str) -> None:
         load_function(text, "--model")
 
 
-def test_a_file_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     path = tmp_path / "model.py"
     path.write_text("1 / 0")
@@ -168,6 +174,7 @@ def test_a_file_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         load_function(f"{path}:make", "--model")
     with pytest.raises(SystemExit, match="error: --model: "):
         main(["--model", f"{path}:make"])
+    assert f'"{path}", line 1' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The user's model, and a batch to measure it with."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import inspect
@@ -12,7 +13,10 @@ import tensorflow as tf
 
 
 class UsageError(Exception):
-    """What the user gave cannot be planned for; the message says why and what would do."""
+    """What the user gave cannot be planned for; the message says why and what would do.
+
+    If code of the user failed, its exception is the cause.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +56,8 @@ def load_function(text: str, flag: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     # As `python FILE.py` does, so that the file finds its neighbours.
     sys.path.insert(0, str(path.parent.resolve()))
-    try:
+    with _users_code(f"{flag}: {name}"):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(f"{flag}: {name} raised {type(error).__name__}: {error}") from error
     found = getattr(module, function, None)
     if not inspect.isroutine(found):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -78,13 +80,11 @@ def make_subject(
         the squared outputs as the loss.
 
     Raises:
-      UsageError: if what is returned is something else, the model has no trainable weights, or
-        its inputs are not known.
+      UsageError: if a function or the model raises an error, what is returned is something else,
+        the model has no trainable weights, or its inputs are not known.
     """
-    try:
+    with _users_code("make_model"):
         model = make_model()
-    except Exception as error:
-        raise UsageError(f"make_model raised {type(error).__name__}: {error}") from error
     wanted = ("trainable_variables", "compile", "compute_loss", "layers")
     if not callable(model) or not all(hasattr(type(model), name) for name in wanted):
         raise UsageError(f"make_model must return a Keras model, got {type(model).__name__}")
@@ -94,17 +94,24 @@ def make_subject(
     if make_batch is None:
         subject = Subject(model, _random_inputs(model, batch_size), _mean_square)
     else:
-        subject = _with_batch(model, make_batch(batch_size), compiled)
-    try:
+        with _users_code("make_batch"):
+            batch = make_batch(batch_size)
+        subject = _with_batch(model, batch, compiled)
+    with _users_code("the model, called with the batch,"):
         subject.forward()  # builds what is not built
-    except Exception as error:
-        raise UsageError(
-            f"the model failed on the batch: {type(error).__name__}: {error}"
-        ) from error
     if not model.trainable_variables:
         raise UsageError("the model has no trainable weights: there are no gradients to send")
     model.optimizer.build(model.trainable_variables)
     return subject
+
+
+@contextlib.contextmanager
+def _users_code(name: str) -> Iterator[None]:
+    """Turns what the user's code raises into a UsageError that names it."""
+    try:
+        yield
+    except Exception as error:
+        raise UsageError(f"{name} raised {type(error).__name__}: {error}") from error
 
 
 def _with_batch(model: Any, batch: Any, compiled: bool) -> Subject:
