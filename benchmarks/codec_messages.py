@@ -13,7 +13,7 @@ from tests.custom_ops.native import COMPACTIBLE, AnyCodec, Library
 Array = npt.NDArray[Any]
 
 STEPS = 20  # of training, before a message is taken
-THRESHOLD = 3.0
+THRESHOLD = 3.0  # of the fixed codec; about one code in ten is not zero then
 
 
 def aligned(size: int, dtype: npt.DTypeLike) -> Array:
@@ -38,7 +38,16 @@ class Messages:
 
 
 def message_of_laplace(library: Library, codec: AnyCodec, size: int) -> Array:
-    """Returns a message of gradients with heavy tails, whose mean is not zero."""
+    """Returns a message of gradients with heavy tails, whose mean is not zero.
+
+    Args:
+      library: encodes them.
+      codec: the message's codec.
+      size: the number of elements.
+
+    Returns:
+      The message with its header, uint8, one-dimensional.
+    """
     blocks = native.num_blocks(size)
     rng = np.random.default_rng(1)
     # Each step has the same mean, and noise from another place of one array.
@@ -63,15 +72,25 @@ def blocks_of(message: Array) -> int:
 
 
 def read_messages(paths: list[Path]) -> tuple[str, int, dict[AnyCodec, Array]]:
-    """Returns the model that messages are of, their elements, and the messages by their codec."""
+    """Reads messages of one model, a file for each codec, which `wire_bits.py --messages` wrote.
+
+    Returns:
+      The model's name, how many elements a message has, and the messages by their codec, uint8,
+      one-dimensional.
+
+    Raises:
+      SystemExit: if they are of several models, two are of one codec, or one has no compact form.
+    """
     codecs: dict[int, AnyCodec] = {int(codec): codec for codec in COMPACTIBLE}
-    messages, sizes, names = {}, set(), set()
+    messages, kinds = {}, set()
     for path in paths:
         message = np.load(path).view(np.uint8).ravel()
         _, _, number, _, blocks = oracle_compact.HEADER.unpack_from(message)
+        if number not in codecs or codecs[number] in messages:
+            raise SystemExit(f"{path}: codec {number} has no compact form, or a file already")
         messages[codecs[number]] = message
-        sizes.add(blocks * native.BLOCK_SIZE)
-        names.add(path.stem.split("_")[0])
-    if len(sizes) != 1:
-        raise SystemExit(f"messages of one model have one size: {', '.join(map(str, paths))}")
-    return " ".join(sorted(names)), sizes.pop(), messages
+        kinds.add((path.stem.split("_")[0], blocks * native.BLOCK_SIZE))
+    if len(kinds) != 1:
+        raise SystemExit(f"messages are of one model and of one size, got {sorted(kinds)}")
+    name, size = kinds.pop()
+    return name, size, messages

@@ -170,7 +170,7 @@ absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
         absl::StrCat("replicas must be in [1, ", kMaxReplicas,
                      "] for a fixed threshold, got ", replicas));
   }
-  *counts = {CountsCodec(CountBits(replicas)),
+  *counts = {CountsCodec(BitsOfCount(replicas)),
              CountUnit(fixed.codec, fixed.threshold)};
   return absl::OkStatus();
 }

@@ -142,7 +142,7 @@ absl::Status CountShape(InferenceContext* c) {
       return absl::InvalidArgumentError(absl::StrCat(
           "no message with a fixed threshold has ", c->Value(words), " words"));
     }
-    const Codec counts = CountsCodec(CountBits(replicas));
+    const Codec counts = CountsCodec(BitsOfCount(replicas));
     words = c->MakeDim(LayoutOf(counts, blocks).words());
   }
   c->set_output(0, c->Matrix(1, words));

@@ -382,7 +382,9 @@ class Library:
 
     def write(self, to: Array, repetitions: int) -> float:
         """Writes past the caches `repetitions` times and returns the seconds that took."""
-        return float(self._c.tf_gc_time_write(repetitions, _address(to), to.nbytes))
+        seconds = float(self._c.tf_gc_time_write(repetitions, _address(to), to.nbytes))
+        assert seconds >= 0, "address and size must be multiples of 16 bytes"
+        return seconds
 
     def memcpy(self, to: Array, source: Array, repetitions: int) -> float:
         """Copies `repetitions` times and returns the seconds that took."""

@@ -196,7 +196,7 @@ Bytes ReencodeOnCpu(const Format& format, const std::vector<Bytes>& others,
 }
 
 inline Format CountsFormat(const Format& fixed, int64_t replicas) {
-  return {CountsCodec(CountBits(replicas)),
+  return {CountsCodec(BitsOfCount(replicas)),
           CountUnit(fixed.codec, fixed.threshold)};
 }
 
@@ -207,7 +207,7 @@ inline Bytes CountOnCpu(const Format& format, const std::vector<Bytes>& rows,
   Bytes message = Frames(counts, blocks, 1);
   const BlockPointers at(format.Layout(blocks), rows, 0);
   Count(format.codec, at.codes.data(), at.scales.data(), replicas, blocks,
-        CountBits(replicas), counts.Layout(blocks).Codes(message.data(), 0));
+        BitsOfCount(replicas), counts.Layout(blocks).Codes(message.data(), 0));
   return message;
 }
 

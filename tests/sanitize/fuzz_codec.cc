@@ -202,7 +202,7 @@ void FuzzCount(Input* input) {
   const int64_t replicas = ReplicasOf(input);
   const int64_t blocks = NumBlocks(size);
   const Messages messages(codec, blocks, replicas, true, input);
-  const int bits = std::max(input->OneOf(kCountBits), CountBits(replicas));
+  const int bits = std::max(input->OneOf(kCountBits), BitsOfCount(replicas));
   const int64_t shift = ShiftOf(input);
   SameForAllTargets([&] {
     const Array<uint8_t> counts(blocks * CodeBytes(CountsCodec(bits)), shift);

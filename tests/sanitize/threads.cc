@@ -137,7 +137,7 @@ class Step {
   // The second stage: counts and their values, or codes again.
   void SumShard(int64_t shard) {
     const Bucket::Shard own = bucket_.ShardOf(shard, kShards);
-    const int bits = CountBits(kReplicas);
+    const int bits = BitsOfCount(kReplicas);
     const MessageLayout layout =
         IsFixed(codec_) ? LayoutOf(CountsCodec(bits), blocks_) : layout_;
     Bytes row(layout.size);

@@ -197,7 +197,7 @@ int tf_gc_block_bytes(int codec, int64_t replicas) {
   }
   if (replicas > tf_gc::kMaxReplicas) return 0;
   return static_cast<int>(
-      tf_gc::BlockBytes(tf_gc::CountsCodec(tf_gc::CountBits(replicas))));
+      tf_gc::BlockBytes(tf_gc::CountsCodec(tf_gc::BitsOfCount(replicas))));
 }
 
 int tf_gc_is_compactible(int codec) {
@@ -247,6 +247,7 @@ double tf_gc_time_memcpy(int repetitions, void* to, const void* from,
 }
 
 double tf_gc_time_write(int repetitions, void* to, int64_t bytes) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || bytes % 16 != 0) return -1;
   return Time(repetitions, [=] {
 #if TF_GC_X86_64
     __m128i* const words = static_cast<__m128i*>(to);

@@ -119,8 +119,8 @@ TF_GC_EXPORT double tf_gc_time_decode_sum(int repetitions, int codec, int dtype,
                                           float threshold, void* sum);
 TF_GC_EXPORT double tf_gc_time_memcpy(int repetitions, void* to,
                                       const void* from, int64_t bytes);
-// Writes past the caches, where a processor can: a multiple of 16 bytes, to an
-// address that is one. No zeros, which some processors write faster.
+// Writes past the caches, where a processor can. No zeros, which some write
+// faster. Returns -1 if `to` or `bytes` is not a multiple of 16.
 TF_GC_EXPORT double tf_gc_time_write(int repetitions, void* to, int64_t bytes);
 
 #ifdef __cplusplus

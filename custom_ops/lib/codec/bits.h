@@ -74,10 +74,12 @@ struct BitMoves {
 
   // The same for the mask kFirstOfGroups.
   static TF_GC_HOST_DEVICE uint64_t PickFirstOfGroups(uint64_t word) {
-    return PickEven(PickEven(word));
+    constexpr BitMoves firsts(kFirstOfGroups);
+    return firsts.PickOut(word);
   }
   static TF_GC_HOST_DEVICE uint64_t PutFirstOfGroups(uint64_t word) {
-    return PutEven(PutEven(word));
+    constexpr BitMoves firsts(kFirstOfGroups);
+    return firsts.PutBack(word);
   }
 };
 

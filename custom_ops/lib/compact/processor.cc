@@ -10,9 +10,10 @@ namespace tf_gc {
 namespace {
 
 #if TF_GC_X86_64
-// Those for AVX-512, but where nothing is in vectors: there GCC would keep
-// words in mask registers, and moving them takes time.
-CompactFunctions WithWordsOfAvx2() {
+// Those for AVX-512, but for quick packing those for AVX2: most of it works on
+// words of 64 bits, which GCC would keep in mask registers for AVX-512, and
+// moving them takes time.
+CompactFunctions WithQuickPackingOfAvx2() {
   CompactFunctions functions = Avx512CompactFunctions();
   functions.split_mixed = Avx2CompactFunctions().split_mixed;
   functions.join_mixed = Avx2CompactFunctions().join_mixed;
@@ -55,7 +56,7 @@ const CompactFunctions& ActiveCompactFunctions() {
 #if TF_GC_X86_64
   switch (ActiveTarget()) {
     case Target::kAvx512: {
-      static const auto functions = ForThisProcessor(WithWordsOfAvx2());
+      static const auto functions = ForThisProcessor(WithQuickPackingOfAvx2());
       return functions;
     }
     case Target::kAvx2: {

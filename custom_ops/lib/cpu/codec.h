@@ -78,7 +78,7 @@ void Reencode(Codec codec, const uint8_t* const* codes,
 // Writes `blocks` blocks of counts of `bits` bits, which is 4, 8 or 16: the
 // number of plus codes less that of minus codes over `replicas` messages,
 // CountNotFinite() where any of them says "not finite". 1 <= `replicas` <=
-// kMaxReplicas, and `bits` >= CountBits(replicas). `codec` is fixed.
+// kMaxReplicas, and `bits` >= BitsOfCount(replicas). `codec` is fixed.
 void Count(Codec codec, const uint8_t* const* codes,
            const uint16_t* const* scales, int64_t replicas, int64_t blocks,
            int bits, uint8_t* counts);

@@ -80,7 +80,7 @@ int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
              CUstream_st* stream);
 
 // Sums the rows, `replicas` messages of `blocks` blocks of `codec`, into one
-// message of CountsCodec(CountBits(replicas)). `codec` is fixed.
+// message of CountsCodec(BitsOfCount(replicas)). `codec` is fixed.
 int Count(Codec codec, float threshold, const uint8_t* const* rows,
           int64_t replicas, int64_t blocks, uint8_t* message,
           CUstream_st* stream);

@@ -176,7 +176,7 @@ int LaunchCount(const CountParams& params, cudaStream_t stream) {
     return Launch(kernel, params, params.blocks, kThreads / kLanes,
                   kPerMultiprocessor, stream);
   };
-  switch (CountBits(params.rows.count())) {
+  switch (BitsOfCount(params.rows.count())) {
     case 4:
       return launch(CountKernel<Fields, 4>);
     case 8:
@@ -201,7 +201,7 @@ int Count(Codec codec, float threshold, const uint8_t* const* rows,
   const int error =
       FillRows(codec, blocks, threshold, rows, replicas, &params.rows);
   if (error != cudaSuccess) return error;
-  const Codec counts = CountsCodec(CountBits(replicas));
+  const Codec counts = CountsCodec(BitsOfCount(replicas));
   params.layout = LayoutOf(counts, blocks);
   params.header = HeaderOf(counts, blocks, CountUnit(codec, threshold));
   params.message = message;

@@ -258,7 +258,7 @@ __device__ uint32_t PlaceStreams(int flag_words, PackShared<kCodec>* shared,
       for (int of_class = kFew; of_class <= kSome; ++of_class) {
         shared->starts[plane][of_class] = end;
         end += RowsOfBits(static_cast<int>(shared->bits[plane][of_class])) *
-               kRowWords;
+               kRowLongWords;
       }
     }
     shared->end = end;

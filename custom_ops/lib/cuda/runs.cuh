@@ -139,7 +139,6 @@ __device__ void ForRuns(const Runs& runs, const uint8_t* codes,
 
 // ---- Planes -----------------------------------------------------------------
 
-constexpr uint64_t kFirstOfGroups = 0x1111111111111111;
 static_assert(kGroup == 4 && kRun == 64);
 
 template <Codec kCodec>
@@ -149,15 +148,13 @@ __device__ uint64_t NonzeroOf(const Codes<kCodec>& codes) {
 
 // Which groups of a map have a 1: a bit for each.
 __device__ inline uint16_t FlagsOf(uint64_t map) {
-  constexpr BitMoves firsts(kFirstOfGroups);
   const uint64_t pairs = map | map >> 1;
-  return static_cast<uint16_t>(firsts.PickOut(pairs | pairs >> 2));
+  return static_cast<uint16_t>(BitMoves::PickFirstOfGroups(pairs | pairs >> 2));
 }
 
 // All bits of these groups.
-__device__ inline uint64_t GroupsOf(uint16_t flags) {
-  constexpr BitMoves firsts(kFirstOfGroups);
-  return firsts.PutBack(flags) * ((1 << kGroup) - 1);
+__device__ inline uint64_t BitsOfGroups(uint16_t flags) {
+  return BitMoves::PutFirstOfGroups(flags) * ((1 << kGroup) - 1);
 }
 
 // The bits of a run in each plane; of a map that is grouped, those of groups
@@ -173,7 +170,7 @@ struct PlaneBits {
     const Mask nonzero(NonzeroOf<kCodec>(codes));
     const int nonzeros = __popcll(nonzero.mask);
     if (grouped) {
-      const Mask groups(GroupsOf(FlagsOf(nonzero.mask)));
+      const Mask groups(BitsOfGroups(FlagsOf(nonzero.mask)));
       Set(0, groups.PickOut(nonzero.mask), __popcll(groups.mask));
     } else {
       Set(0, nonzero.mask, static_cast<int>(kRun));
@@ -227,11 +224,11 @@ __device__ inline int RowsOfBits(int bits) {
   constexpr int kRowBits = 8 * kCoderLanes;
   return (bits + kRowBits - 1) / kRowBits;
 }
-constexpr int kRowWords = kCoderLanes / 8;  // of 64 bits
+constexpr int kRowLongWords = kCoderLanes / 8;  // of 64 bits
 
 // The words of 64 bits that the streams of a plane's classes take at most, the
 // last rows of two of them included.
-constexpr int64_t kPlaneWords = kSegmentRuns + 2 * kRowWords + 1;
+constexpr int64_t kPlaneWords = kSegmentRuns + 2 * kRowLongWords + 1;
 
 // The words of 64 bits with the flags of the groups of so many runs.
 TF_GC_HOST_DEVICE constexpr int FlagWords(int64_t runs) {

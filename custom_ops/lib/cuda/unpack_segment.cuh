@@ -213,7 +213,7 @@ __device__ int DecodePlane(const DecodingTables& tables, int plane,
     return shared->kinds[runs.KindIndex(run)];
   };
   const auto sent_of = [=](int run) {
-    return grouped ? GroupsOf(reinterpret_cast<const uint16_t*>(mixed)[run])
+    return grouped ? BitsOfGroups(reinterpret_cast<const uint16_t*>(mixed)[run])
                    : planes->SentOf(plane, run);
   };
   const auto bits_of = [=](int run) {
@@ -230,7 +230,7 @@ __device__ int DecodePlane(const DecodingTables& tables, int plane,
       flag_words + static_cast<int>(BytesOfBits(all.Of(kMixed)) / 8);
   if (mixed_words > most_mixed) return -1;
   const uint64_t* const streams[kClasses] = {
-      nullptr, planes->streams, planes->streams + few_rows * kRowWords,
+      nullptr, planes->streams, planes->streams + few_rows * kRowLongWords,
       mixed + flag_words};
   uint8_t* const rows = reinterpret_cast<uint8_t*>(planes->streams);
   decoder->Rows(tables.few, few_rows, rows);

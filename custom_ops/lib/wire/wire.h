@@ -139,7 +139,7 @@ constexpr int64_t kMaxReplicas = 32767;
 
 // The bits of a count over 1 to kMaxReplicas replicas: the fewest that hold
 // [-replicas, replicas] and CountNotFinite().
-TF_GC_HOST_DEVICE constexpr int CountBits(int64_t replicas) {
+TF_GC_HOST_DEVICE constexpr int BitsOfCount(int64_t replicas) {
   return replicas <= 7 ? 4 : replicas <= 127 ? 8 : 16;
 }
 
