@@ -25,7 +25,7 @@ from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.wire import WIRES
 
 COMPUTE = Compute(0.1, 0.2, 0.05)
-COST = CodecCost(encode=1e-9, decode=1e-9, add=1e-10, bits=3.125)
+COST = CodecCost(encode=1e-9, unpack=1e-9, decode=1e-9, add=1e-10, bits=3.125)
 THREE_BITS = Choice("3 bits", tf_gc.Quantized(3, wire="packed"))
 
 sizes = st.lists(st.integers(1, 5_000_000), min_size=1, max_size=20)

@@ -4,6 +4,7 @@ import argparse
 import functools
 import re
 import sys
+import traceback
 
 from tf_gc.planner import measure, report
 from tf_gc.planner.prediction import CHOICES, Choice, CodecCost, Prediction, predict
@@ -124,8 +125,8 @@ def plan(options: argparse.Namespace) -> report.Report:
     """Measures the model on this machine, says what that takes, and returns the predictions.
 
     Raises:
-      UsageError: if the model or its batch cannot be used.
-      ValueError: if the native ops were not built for this machine's device.
+      UsageError: if the model or its batch cannot be used, or the native ops were not built for
+        this machine's device.
     """
     make_batch = load_function(options.batch, "--batch") if options.batch else None
     make_model = load_function(options.model, "--model")
@@ -148,7 +149,7 @@ def plan(options: argparse.Namespace) -> report.Report:
             print(
                 f"{choice.name}, {wire}: {cost.bits:.3f} bits an element; encodes "
                 f"{1e-6 / cost.encode:,.0f} million elements a second, decodes "
-                f"{1e-6 / (cost.decode + 2 * cost.add):,.0f} million of 2 workers"
+                f"{1e-6 / cost.sum_of(2):,.0f} million of 2 workers"
             )
 
     @functools.cache
@@ -165,7 +166,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     try:
         planned = plan(options)
-    except (UsageError, ValueError) as error:
+    except UsageError as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         sys.exit(f"error: {error}")
     print(f"\n{report.table(planned)}\n\n{report.words(planned)}")
     if options.plot:

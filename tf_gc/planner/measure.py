@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_gc.distribute.devices import check_devices
 from tf_gc.params import Gradient
 from tf_gc.planner.prediction import Choice, CodecCost, Gradients, schedule_of
-from tf_gc.planner.subject import Subject
+from tf_gc.planner.subject import Subject, UsageError
 from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.group import LocalNetwork
 from tf_gc.reduction.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
@@ -87,14 +87,17 @@ def measure_codec(
       repeats: of how many times to take the median.
 
     Raises:
-      ValueError: if the native ops were not built for the device of the gradients.
+      UsageError: if the native ops were not built for the device of the gradients.
     """
     costs = {}
     for link in _LINKS:
         buckets = schedule_of(choice, gradients, link).buckets
         if buckets and buckets[0].wire not in costs:
             tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
-            check_devices(choice.params, LocalNetwork([tensors[0][0].device] * 2))
+            try:
+                check_devices(choice.params, LocalNetwork([tensors[0][0].device] * 2))
+            except ValueError as error:
+                raise UsageError(str(error)) from None
             costs[buckets[0].wire] = _measure_buckets(buckets, tensors, repeats)
     return costs
 
@@ -108,51 +111,56 @@ def _measure_buckets(
         for of_bucket in tensors
     ]
 
-    words: list[int] = []  # of each message before it is packed
+    @tf.function
+    def encode() -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        messages: list[tf.Tensor] = []
+        sent: list[tf.Tensor] = []
+        for bucket, of_bucket, rests in zip(buckets, tensors, residuals, strict=True):
+            with tf.control_dependencies(sent[-1:]):  # one after another
+                messages.append(bucket.codec.encode(of_bucket, rests))
+                sent.append(_packed(bucket, of_bucket, messages[-1]))
+        return _touch(sent), messages, sent
 
     @tf.function
-    def encode() -> tuple[tf.Tensor, list[tf.Tensor]]:
-        made: list[tf.Tensor] = []
-        words.clear()
-        for bucket, of_bucket, rests in zip(buckets, tensors, residuals, strict=True):
-            with tf.control_dependencies(made[-1:]):  # one after another
-                message = bucket.codec.encode(of_bucket, rests)
-                words.append(message.shape[1])
-                if bucket.wire != PACKED:
-                    like = of_bucket if bucket.wire == COLUMNS else ()
-                    compact, lengths = bucket.codec.pack(message, like)
-                    message = compact[:, : lengths[0]]
-                made.append(message)
-        return _touch(made), made
-
-    (encoding,) = _medians([lambda: encode()[0]], repeats)
-    _, messages = encode()  # by now the residuals are no longer zero
+    def unpack() -> tf.Tensor:
+        unpacked: list[tf.Tensor] = []
+        for bucket, message, compact in zip(buckets, messages, sent, strict=True):
+            with tf.control_dependencies(unpacked[-1:]):
+                unpacked.append(bucket.codec.unpack(compact, message.shape[1]))
+        return _touch(unpacked)
 
     def decode(copies: int) -> Callable[[], tf.Tensor]:
         @tf.function
         def decode_all() -> tf.Tensor:
             sums: list[tf.Tensor] = []
-            for bucket, of_bucket, message, size in zip(
-                buckets, tensors, messages, words, strict=True
-            ):
+            for bucket, of_bucket, message in zip(buckets, tensors, messages, strict=True):
                 with tf.control_dependencies(sums[-1:]):
-                    received = [message] * copies
-                    if bucket.wire != PACKED:
-                        received = [bucket.codec.unpack(tf.concat(received, 0), size)]
-                    sums += bucket.codec.decode(received, of_bucket)
+                    sums += bucket.codec.decode([message] * copies, of_bucket)
             return _touch(sums)
 
         return decode_all
 
+    (encoding,) = _medians([lambda: encode()[0]], repeats)
+    _, messages, sent = encode()  # by now the residuals are no longer zero
     few, many = _medians([decode(_FEW), decode(_MANY)], repeats)
+    unpacking = 0.0 if buckets[0].wire == PACKED else _medians([unpack], repeats)[0]
     elements = sum(bucket.elements for bucket in buckets)
     add = max(many - few, 0) / (_MANY - _FEW)
     return CodecCost(
         encode=encoding / elements,
+        unpack=unpacking / elements,
         decode=max(few - _FEW * add, 0) / elements,
         add=add / elements,
-        bits=8 * sum(map(_bytes, messages)) / elements,
+        bits=8 * sum(map(_bytes, sent)) / elements,
     )
+
+
+def _packed(bucket: Bucket, gradients: Sequence[tf.Tensor], message: tf.Tensor) -> tf.Tensor:
+    """Returns what travels of a bucket's message."""
+    if bucket.wire == PACKED:
+        return message
+    compact, lengths = bucket.codec.pack(message, gradients if bucket.wire == COLUMNS else ())
+    return compact[:, : lengths[0]]
 
 
 def _gradients(subject: Subject) -> list[Any]:

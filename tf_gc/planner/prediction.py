@@ -65,20 +65,32 @@ class CodecCost:
     """What a codec and a wire take on this machine, in seconds and bits for each element.
 
     Attributes:
-      encode: to encode an element.
+      encode: to encode an element, and to pack it.
+      unpack: to unpack a message of another worker.
       decode: to write a sum of messages.
       add: to read one message and add it up.
       bits: what a message takes on the wire, measured too, since it may depend on the gradients.
     """
 
     encode: float
+    unpack: float
     decode: float
     add: float
     bits: float
 
     def scaled(self, factor: float) -> "CodecCost":
         """Returns the same on a machine that takes `factor` times as long."""
-        return CodecCost(factor * self.encode, factor * self.decode, factor * self.add, self.bits)
+        return dataclasses.replace(
+            self,
+            encode=factor * self.encode,
+            unpack=factor * self.unpack,
+            decode=factor * self.decode,
+            add=factor * self.add,
+        )
+
+    def sum_of(self, workers: int) -> float:
+        """Returns what a worker needs to sum the messages of all, of which its own is not packed."""
+        return (workers - 1) * self.unpack + workers * self.add + self.decode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,10 +216,11 @@ def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: 
     elements, workers, plan = bucket.elements, link.workers, bucket.plan.name
     rounds, collectives = _ROUNDS[plan](workers), _COLLECTIVES[plan]
     network = link.seconds(size, rounds, collectives)
-    decode = cost.decode + workers * cost.add
+    decode = cost.sum_of(workers)
     if plan == "scatter_gather":
         # A worker adds up its shard, encodes the sum, in one message or two, and decodes all sums.
         messages = bucket.codec.bits(workers) / bucket.codec.bits(1)
-        of_shard = workers * cost.add + messages * cost.encode
-        decode = of_shard / workers + cost.decode + messages * cost.add
+        of_shard = (workers - 1) * cost.unpack + workers * cost.add + messages * cost.encode
+        of_others = (workers - 1) * messages * cost.unpack
+        decode = (of_shard + of_others) / workers + messages * cost.add + cost.decode
     return Transfer(elements * cost.encode, network, elements * decode, early)

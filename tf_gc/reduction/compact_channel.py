@@ -44,7 +44,7 @@ def open_channel(
         return channel
     residuals = replicas[0].residuals
     like = residuals if wire == COLUMNS else ()
-    return CompactChannel(channel, codec, Lengths(residuals[0]), like)
+    return CompactChannel(channel, codec, group.ranks, Lengths(residuals[0]), like)
 
 
 class CompactChannel(Channel):
@@ -53,14 +53,16 @@ class CompactChannel(Channel):
     A collective takes tensors of one shape from all members. All of them send as many words as the
     longest message of the step before had, and some more; if that was too few, which all of them
     see by what they received, they send the rest. Outside of functions the members first tell each
-    other how long their longest message is. What arrives is unpacked: nobody who uses the channel
-    sees a difference. Small messages, and sums that have no compact form, are sent as they are.
+    other how long their longest message is. Members unpack what the others sent, and put in what
+    they themselves sent: nobody who uses the channel sees a difference. Small messages, and sums
+    that have no compact form, are sent as they are.
     """
 
     def __init__(
         self,
         channel: Channel,
         codec: Codec,
+        ranks: Sequence[int],
         lengths: "Lengths | None" = None,
         like: Sequence[Any] = (),
     ) -> None:
@@ -69,6 +71,7 @@ class CompactChannel(Channel):
         Args:
           channel: carries the compact messages.
           codec: makes the messages.
+          ranks: the ranks, among all members, of those on this host.
           lengths: how long the messages of the bucket were in the step before; `None` has the
             members tell each other in each step.
           like: tensors or variables with the shapes of those in the bucket, of which the codes of a
@@ -77,6 +80,7 @@ class CompactChannel(Channel):
         super().__init__(channel.size)
         self._channel = channel
         self._codec = codec
+        self._ranks = ranks
         self._like = like
         self._lengths = lengths
 
@@ -89,13 +93,13 @@ class CompactChannel(Channel):
         return self._counted
 
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
-        rows = messages[0].shape[0] * (self.size - 1)
-        self.count(messages[0], rows)
+        n = messages[0].shape[0]
+        self.count(messages[0], n * (self.size - 1))
         if _is_small(messages[0]):
             return self._channel.all_gather(messages)
         # All members get the same, and only CPU devices, which share memory, have this channel.
-        (received,) = self._sent(messages, rows, lambda sent: self._channel.all_gather(sent)[:1])
-        return [self._unpacked(received, messages[0])] * len(messages)
+        (others,) = self._sent(messages, n, lambda sent: self._channel.all_gather(sent)[:1])
+        return [self._unpacked(others, messages[0], self._ranks[0])] * len(messages)
 
     def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
         if self._codec.compacts_sums:
@@ -107,52 +111,78 @@ class CompactChannel(Channel):
         self.count(rows[0], self.size - 1)
         if _is_small(rows[0]):
             return self._channel.all_to_all(rows)
-        received = self._sent(rows, self.size - 1, self._channel.all_to_all)
-        return [self._unpacked(mine, sent) for mine, sent in zip(received, rows, strict=True)]
+        received = []
+        others = self._sent(rows, 1, self._channel.all_to_all)
+        for rank, mine, sent in zip(self._ranks, others, rows, strict=True):
+            with tf.device(sent.device):
+                received.append(self._unpacked(mine, sent[rank : rank + 1], rank))
+        return received
 
-    def _sent(self, messages: Sequence[tf.Tensor], rows: int, send: _Send) -> Sequence[Received]:
-        """Sends messages in compact form; returns what members of this host receive.
+    def _sent(self, messages: Sequence[tf.Tensor], n: int, send: _Send) -> list[list[tf.Tensor]]:
+        """Sends messages in compact form.
 
         Args:
-          messages: int64 [n, words], for each member of this host.
-          rows: how many rows a member sends.
+          messages: int64 [rows, words], for each member of this host.
+          n: how many rows a member receives of each member.
           send: sends tensors of one shape; at least a row of each member reaches each other one.
+
+        Returns:
+          For each member of this host, the compact messages of the members before it and of those
+          after it, each [members · n, length]. If there are none, the tensor is left out.
         """
         if self._lengths is None or not self._lengths.are_known(messages[0]):
-            return send(self._packed(messages))
-        self._counted += _WORD_BYTES * rows
-        return self._sent_as_before(messages, self._lengths.of_next(messages[0]), send)
+            received = send(self._packed(messages))
+            return self._others(received, n)
+        self._counted += _WORD_BYTES * n * (self.size - 1)
+        return self._sent_as_before(messages, n, self._lengths.of_next(messages[0]), send)
+
+    def _others(
+        self, received: Sequence[Received], n: int, first: int = 0
+    ) -> list[list[tf.Tensor]]:
+        """Returns what `_sent` returns, from a word of each row on.
+
+        Args:
+          received: what the members of this host received, or the first of them.
+          n: how many rows a member receives of each member.
+          first: the word.
+        """
+        others = []
+        for rank, mine in zip(self._ranks, received, strict=False):
+            rows = tf.concat(mine, axis=0)
+            spans = ((0, rank * n), ((rank + 1) * n, self.size * n))
+            others.append([rows[a:b, first:] for a, b in spans if a < b])
+        return others
 
     def _sent_as_before(
-        self, messages: Sequence[tf.Tensor], remembered: tf.Variable, send: _Send
-    ) -> Sequence[Received]:
-        """Sends as many words as the last time and, if they were too few, the rest.
+        self, messages: Sequence[tf.Tensor], n: int, remembered: tf.Variable, send: _Send
+    ) -> list[list[tf.Tensor]]:
+        """Does that with as many words as the last time and, if they were too few, with the rest.
 
         Before each row goes the length of the sender's longest row. All members receive a row of
         every member, and so know the length of the longest one of all.
         """
-        n, words = messages[0].shape
+        rows, words = messages[0].shape
         length = remembered.read_value()
         packed, heads = [], []
         for message in messages:
             with tf.device(message.device):
                 compact, lengths = self._codec.pack(message, self._like)
-                own = tf.repeat(tf.reduce_max(lengths), n)[:, None]
+                own = tf.repeat(tf.reduce_max(lengths), rows)[:, None]
                 packed.append(compact)
                 heads.append(tf.concat([own, compact[:, :length]], axis=1))
-        received = [tf.concat(mine, axis=0) for mine in send(heads)]
-        longest = tf.reduce_max(received[0][:, 0])
-        starts = [mine[:, 1:] for mine in received]
+        received = send(heads)
+        longest = tf.reduce_max(tf.concat(received[0], axis=0)[:, 0])
+        starts = self._others(received, n, first=1)
 
-        def with_rest() -> tuple[list[tf.Tensor], tf.Tensor]:
+        def with_rest() -> tuple[list[list[tf.Tensor]], tf.Tensor]:
             rest = []
             for compact in packed:
                 with tf.device(compact.device):
                     rest.append(compact[:, length:longest])
             ends, sent = self._channel.counted_apart(lambda: send(rest))
             whole = [
-                tf.concat([start, tf.concat(end, axis=0)], axis=1)
-                for start, end in zip(starts, ends, strict=True)
+                [tf.concat(parts, axis=1) for parts in zip(*mine, strict=True)]
+                for mine in zip(starts, self._others(ends, n), strict=True)
             ]
             return whole, tf.cast(sent, tf.int64)
 
@@ -160,7 +190,7 @@ class CompactChannel(Channel):
         self._channel.count_as_well(sent)
         more = longest + longest // _SLACK
         remembered.assign(tf.minimum(more, words), read_value=False)
-        return [[mine] for mine in whole]
+        return whole
 
     def _packed(self, messages: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the compact messages of this host's members, all members' as long as each other.
@@ -184,18 +214,21 @@ class CompactChannel(Channel):
                 cut.append(compact[:, : tf.reduce_max(tf.concat(of_all, axis=0))])
         return cut
 
-    def _unpacked(self, received: Received, like: tf.Tensor) -> Received:
-        """Returns the messages in what a member received.
+    def _unpacked(self, others: Sequence[tf.Tensor], own: tf.Tensor, rank: int) -> Received:
+        """Returns the messages that a member received.
 
         Args:
-          received: compact messages.
-          like: a message of that length, on the member's device.
+          others: what `_sent` returns for the member.
+          own: its own message, [n, words], as it was before it was packed.
+          rank: the member's rank.
         """
-        with tf.device(like.device):
-            words = like.shape[1]
+        with tf.device(own.device):
+            words = own.shape[1]
             if words is None:
-                words = tf.shape(like, tf.int64)[1]
-            return [self._codec.unpack(compact, words) for compact in received]
+                words = tf.shape(own, tf.int64)[1]
+            messages = [self._codec.unpack(compact, words) for compact in others]
+        messages.insert(min(rank, 1), own)
+        return messages
 
 
 class Lengths:
