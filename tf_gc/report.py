@@ -179,7 +179,7 @@ class BucketReport:
 
     def __str__(self) -> str:
         sent = "" if self.sent_bytes is None else f"{self.sent_bytes:,} bytes a step, "
-        density = "" if self.density is None else f"{self.density:.1%} not zero, "
+        density = "" if self.density is None else f"{percent(self.density)} not zero, "
         return (
             f"{sent}{density}{self.elements:,} elements of {self.dtype} by {self.codec}, "
             f"{self.plan}, {self.wire}: {', '.join(self.variables)}"
@@ -205,6 +205,8 @@ class Report:
       warm_up_steps: how many steps of this run were in full precision.
       compressed_steps: how many were compressed.
       trial: what `tf_gc.Auto` has found; `None` for other params.
+      replicas: how many train together, on all hosts; `None` before it is known. A single one
+        compresses nothing.
       measured_step: which compressed step, from 1 on, was the latest whose density and residuals
         were measured; 0 if none was.
       density: the share of all codes that do not stand for zero; `None` before the first
@@ -223,6 +225,7 @@ class Report:
     warm_up_steps: int = 0
     compressed_steps: int = 0
     trial: TrialReport | None = None
+    replicas: int | None = None
     measured_step: int = 0
     density: float | None = None
     residual_ratio: float | None = None
@@ -240,7 +243,7 @@ class Report:
         if self.measured_step:
             lines.append(f"measured in compressed step {self.measured_step}:")
             if self.density is not None:
-                lines.append(f"  {self.density:.1%} of the codes do not stand for zero")
+                lines.append(f"  {percent(self.density)} of the codes do not stand for zero")
             if self.residual_ratio is not None:
                 lines.append(f"  norm of residuals / norm of gradients: {self.residual_ratio:.3g}")
             lines += [f"    {name}: {ratio:.3g}" for name, ratio in self.residual_ratios.items()]
@@ -250,6 +253,8 @@ class Report:
     def _steps(self) -> list[str]:
         if not self.compression_params.treatments():
             return ["nothing is compressed, as compression_params says"]
+        if self.replicas == 1:
+            return ["nothing is compressed: a single replica has nobody to send to"]
         if self.traffic is not None and not self.buckets and self.trial is None:
             return ["nothing is compressed: no gradient of this model is worth it"]
         if not (self.warm_up_steps or self.compressed_steps):
@@ -266,6 +271,11 @@ class Report:
         if self.comparison is not None:
             lines.append(f"at the end of the warm-up: {self.comparison}")
         return lines
+
+
+def percent(share: float) -> str:
+    """Returns a share in percent, with two significant digits below 10%."""
+    return f"{share:.1%}" if share >= 0.1 or share == 0 else f"{100 * share:.2g}%"
 
 
 def duration(seconds: float) -> str:

@@ -149,6 +149,8 @@ def test_what_it_says_before_the_first_step_and_where_nothing_is_compressed() ->
     report = strategy.report()
     assert report.traffic is report.compressed is report.density is report.ratio is None
     assert "no step has been compressed so far" in str(report)
+    alone = tf_gc.CompressedMirroredStrategy(["CPU:0"])
+    assert "a single replica has nobody to send to" in str(alone.report())
     off = strategy_of({"type": "none"})
     assert "nothing is compressed, as compression_params says" in str(off.report())
     reducer(strategy, variables_of(strategy, (3,)))([np.ones((2, 3), "f")])

@@ -80,5 +80,5 @@ def test_what_is_chosen_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
         for _ in range(2):
             reducer(strategy, variables)([np.zeros((2, 12_800), np.float32), np.zeros((2, 10))])
     (message,) = [r.getMessage() for r in caplog.records if "TwoBit(" in r.getMessage()]
-    assert "all_gather among 2 replicas, 1 buckets with 1 tensors, 1 tensors bypassed" in message
+    assert "all_gather among 2 replicas, 1 bucket with 1 tensor, 1 tensor bypassed" in message
     assert "sends 3,296 bytes a step instead of 51,280" in message

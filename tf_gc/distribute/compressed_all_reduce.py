@@ -95,14 +95,17 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """
         check_devices(self.compression_params, network)
         self._measurement.speaks = logs
+        self._measurement.replicas = network.hosts * len(network.devices)
         self._plans = Plans(network)
         self._connect(network)
+        wires = []
         for params in self._ways:
             for treatment in params.treatments():
                 self._plans.of(treatment.plan, treatment.codec)
-                wire = self._plans.wire_of(treatment.wire, treatment.codec)
-                if logs and self._trial is None:
-                    logging.info("tf_gc: %s: %s", self.compression_params, wire)
+                wires.append(self._plans.wire_of(treatment.wire, treatment.codec))
+        if logs and self._trial is None:
+            for wire in dict.fromkeys(map(str, wires)):
+                logging.info("tf_gc: %s: %s", self.compression_params, wire)
         if logs and self._trial is not None:
             names = "; ".join(candidate.name for candidate in self._trial.candidates)
             logging.info("tf_gc: %s: tries %s", self.compression_params, names)

@@ -62,6 +62,7 @@ class Measurement:
         self._latest: int | None = None
         self._to_judge: set[int] = set()
         self.candidates: Sequence[Candidate] = ()
+        self.replicas: int | None = None
         self.recorder = Recorder()
         self.speaks = True
 
@@ -124,13 +125,13 @@ class Measurement:
         """Returns what is known of the most recently built reduction.
 
         Args:
-          traffic: what is known of it otherwise.
+          traffic: what its latest step has sent.
         """
         with self._lock:
             number = self._latest
         if number is None:
-            return Report(self._params, traffic)
-        return self._report(number)
+            return Report(self._params, traffic, replicas=self.replicas)
+        return dataclasses.replace(self._report(number), traffic=traffic)
 
     def say_verdicts(self) -> bool:
         """Logs the verdicts that are due, and returns whether there are more to come."""
@@ -183,6 +184,7 @@ class Measurement:
             measured_step=step,
             density=_mean(densities, [bucket.elements for bucket in buckets]) if parts else None,
             trial=self._trial(number, candidate),
+            replicas=self.replicas,
             **_residual_ratios(reduction.schedule, parts),
         )
 

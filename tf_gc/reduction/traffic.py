@@ -44,15 +44,22 @@ class Traffic:
         return self.stock_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
-        bypassed = f"{self.bypassed_tensors} tensors bypassed"
+        sent = f"{'at most ' if self.at_most else ''}{self.sent_bytes:,} bytes a step"
+        if self.buckets == 0:
+            tensors = _count(self.bypassed_tensors, "tensor")
+            return f"{tensors} among {self.replicas} replicas uncompressed; a replica sends {sent}"
+        bypassed = f"{_count(self.bypassed_tensors, 'tensor')} bypassed"
         if self.excluded_tensors:
             bypassed += f" ({self.excluded_tensors} excluded)"
         return (
-            f"{self.plan} among {self.replicas} replicas, {self.buckets} buckets with "
-            f"{self.compressed_tensors} tensors, {bypassed}, {self.wire} wire; a replica sends "
-            f"{'at most ' if self.at_most else ''}{self.sent_bytes:,} bytes a step instead of "
-            f"{self.stock_bytes:,}"
+            f"{self.plan} among {self.replicas} replicas, {_count(self.buckets, 'bucket')} with "
+            f"{_count(self.compressed_tensors, 'tensor')}, {bypassed}, {self.wire} wire; a replica "
+            f"sends {sent} instead of {self.stock_bytes:,}"
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def all_reduce_bytes(size: int, replicas: int) -> int:
