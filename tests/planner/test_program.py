@@ -189,7 +189,8 @@ def test_a_file_that_fails(
         ("--latency -1", "must be a number of milliseconds from 0, not '-1'"),
         ("--launch inf", "must be a number of milliseconds from 0, not 'inf'"),
         ("--slowdown 0.9", "--slowdown must be a number from 1, not 0.9"),
-        ("--plot plan.png --workers 1", "--plot needs --workers with 2 or more"),
+        ("--workers 1", "--workers needs a number from 2"),
+        ("--plot no_such_folder/plan.png", "--plot: there is no folder no_such_folder"),
     ],
 )
 def test_wrong_flags(flags: str, message: str, capsys: pytest.CaptureFixture) -> None:

@@ -5,6 +5,7 @@ import functools
 import re
 import sys
 import traceback
+from pathlib import Path
 
 from tf_gc.planner import measure, report
 from tf_gc.planner.prediction import CHOICES, Choice, CodecCost, Prediction, predict
@@ -64,7 +65,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "(default: random inputs, and the mean of the squared outputs as the loss)",
     )
     parser.add_argument("--batch-size", type=count, default=32, help="of a worker (default: 32)")
-    parser.add_argument("--workers", type=count, nargs="+", default=[2, 4, 8], metavar="N")
+    parser.add_argument(
+        "--workers",
+        type=count,
+        nargs="+",
+        default=[2, 4, 8],
+        metavar="N",
+        help="how many (default: 2 4 8)",
+    )
     parser.add_argument(
         *("--rate",),
         type=bits_per_second,
@@ -111,9 +119,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not 1 <= options.slowdown < float("inf"):
         parser.error(f"--slowdown must be a number from 1, not {options.slowdown}")
+    if max(options.workers) == 1:
+        parser.error("--workers needs a number from 2: 1 worker sends nothing")
     if options.plot:
-        if max(options.workers) == 1:
-            parser.error("--plot needs --workers with 2 or more: 1 worker sends nothing")
+        if not Path(options.plot).parent.is_dir():
+            parser.error(f"--plot: there is no folder {Path(options.plot).parent}")
         try:
             report.require_matplotlib()
         except ImportError as error:

@@ -89,7 +89,7 @@ class CodecCost:
         )
 
     def sum_of(self, workers: int) -> float:
-        """Returns what a worker needs to sum the messages of all, of which its own is not packed."""
+        """Returns the time to sum the messages of all workers, of which its own is not packed."""
         return (workers - 1) * self.unpack + workers * self.add + self.decode
 
 
