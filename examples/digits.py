@@ -147,9 +147,14 @@ def main() -> None:
         parser.error("--seeds must be at least 1")
     if options.epochs < 2:
         parser.error("--epochs must be at least 2: the first is not timed")
+    if options.replicas < 2:
+        parser.error("--replicas must be at least 2: a single replica sends nothing")
     params: tf_gc.Quantized | tf_gc.TwoBit = tf_gc.Quantized(options.bits)
     if options.threshold is not None:
-        params = tf_gc.TwoBit(options.threshold)
+        try:
+            params = tf_gc.TwoBit(options.threshold)
+        except ValueError as error:
+            parser.error(f"--threshold: {error}")
 
     devices = replica_devices(options.replicas)
     data = load_digits(seed=1)

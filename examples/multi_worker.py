@@ -39,6 +39,10 @@ def parse_options() -> argparse.Namespace:
         parser.error("--workers must be at least 1")
     if options.epochs < 2:
         parser.error("--epochs must be at least 2: the first is not timed")
+    if options.threshold is not None and options.compression != "2bit":
+        parser.error("--threshold is for --compression 2bit")
+    if options.threshold is not None and not options.threshold > 0:
+        parser.error(f"--threshold must be positive, not {options.threshold}")
     return options
 
 

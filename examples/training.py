@@ -13,6 +13,7 @@ import tensorflow as tf
 from digits import StepTimer, replica_devices
 
 import tf_gc
+from tf_gc.params import from_params
 
 Strategy = tf_gc.CompressedMirroredStrategy | tf_gc.CompressedMultiWorkerMirroredStrategy
 Split = tuple[np.ndarray, np.ndarray]
@@ -71,6 +72,10 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
         parser.error("--threshold is for --compression 2bit or 1bit")
     if options.bits is not None and options.compression != "quantized":
         parser.error("--bits is for --compression quantized")
+    try:
+        from_params(compression_params(options))
+    except ValueError as error:
+        parser.error(f"--threshold: {error}")
     return options
 
 

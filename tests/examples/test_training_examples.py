@@ -95,6 +95,13 @@ def test_options_that_exclude_each_other() -> None:
     )
 
 
+@pytest.mark.parametrize("program", ["train_mnist.py", "multi_worker.py"])
+def test_a_threshold_out_of_range(program: str) -> None:
+    output = run(program, "--compression=2bit", "--threshold=-1", status=2)
+    assert "error: --threshold" in output
+    assert "-1" in output
+
+
 def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("Every good boy does fine, and all cows eat grass.\n" * 200)
