@@ -218,7 +218,8 @@ def said(caplog: pytest.LogCaptureFixture) -> Any:
             "bc",
             "WARNING",
             "residuals of 1 variables restored; residuals of a.residual not used, there are no "
-            "such variables so far; residuals of c.residual start at zero",
+            "such variables so far; residuals of c.residual start at zero; Keras numbers models "
+            "and layers without a name: give them names",
         ),
     ],
 )

@@ -33,6 +33,8 @@ class Restore:
     def say(self, mine: Sequence[str]) -> None:
         """Logs which keys are in both, in the checkpoint only, and in `mine` only."""
         self.said = True
+        if not self.keys and not mine:
+            return
         if not self.keys:
             logging.info("tf_gc: residuals of all %d variables start at zero", len(mine))
             return
@@ -42,6 +44,8 @@ class Restore:
             rest.append(said_of(unknown, "not used, there are no such variables so far"))
         if new := set(mine) - both:
             rest.append(said_of(new, "start at zero"))
+        if unknown and new:
+            rest.append("Keras numbers models and layers without a name: give them names")
         level = logging.WARNING if rest else logging.INFO
         logging.log(
             level, "tf_gc: %s", "; ".join([f"residuals of {len(both)} variables restored", *rest])

@@ -61,6 +61,8 @@ def test_no_description_means_to_train_alone(monkeypatch: pytest.MonkeyPatch) ->
         ('{"cluster": ', "TF_CONFIG is not JSON .*column"),
         ("[1]", r"TF_CONFIG must be .*\[1\]"),
         ({"cluster": {"worker": ADDRESSES}, "task": [0]}, r"TF_CONFIG must be .*\[0\]"),
+        ({"cluster": ADDRESSES, "task": FIRST}, "cluster in TF_CONFIG must be a dict"),
+        ({"cluster": {"worker": "a:1"}, "task": FIRST}, "'worker' .*must be a list .*'a:1'"),
         ({"Cluster": {"worker": ADDRESSES}, "task": FIRST}, '"task" but no "cluster": .*Cluster'),
         ({"cluster": {"worker": ADDRESSES}}, "not which of them .*index None"),
         ({"cluster": {"worker": ADDRESSES}, "task": {"type": "worker"}}, "'worker'.*index None"),

@@ -161,6 +161,10 @@ def test_without_gpu_kernels_the_error_says_how_to_build_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU"]))
+    monkeypatch.setattr(f"{MODULE}.sees_gpus", lambda: False)
+    with pytest.raises(ValueError, match=r"sees no GPU .*/device:GPU:1"):
+        check_devices(tf_gc.TwoBit(), GPUS)
+    monkeypatch.setattr(f"{MODULE}.sees_gpus", lambda: True)
     with pytest.raises(ValueError, match="built for CPU only") as error:
         check_devices(tf_gc.TwoBit(), GPUS)
     for part in ("GPU kernels", "CUDA_HOME", "TF_GC_CUDA=1", "-m pip install --force-reinstall"):

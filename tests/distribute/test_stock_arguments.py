@@ -40,6 +40,26 @@ def test_params_in_the_place_of_another_argument_are_an_error() -> None:
     for arguments in [({"type": "2bit"},), (None, {"type": "2bit"})]:
         with pytest.raises(TypeError, match="give it by name"):
             make(*arguments)
+    for params in [{"type": "2bit"}, tf_gc.Quantized()]:
+        with pytest.raises(TypeError, match=r"devices got .*give it by name"):
+            tf_gc.CompressedMirroredStrategy(params)  # type: ignore[arg-type]
+
+
+def test_arguments_of_another_type_are_named() -> None:
+    make: Any = tf_gc.CompressedMultiWorkerMirroredStrategy
+    with pytest.raises(TypeError, match=r"cluster_resolver must be None or .* got 'a'"):
+        make("a")
+    with pytest.raises(TypeError, match=r"communication_options must be None or .* got 'a'"):
+        make(None, "a")
+    with pytest.raises(TypeError, match=r"devices must be a list .* got 'CPU:0'"):
+        tf_gc.CompressedMirroredStrategy("CPU:0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pairs", [[tf.ones(3)], [None], [(tf.ones(3),)]])
+def test_gradients_without_variables_are_an_error(pairs: Any) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
+    with pytest.raises(TypeError, match=r"must be pairs \(gradient, variable\), got"):
+        strategy.run(lambda: tf_gc.all_reduce_gradients(pairs))
 
 
 def test_gradients_are_compressed_beside_cross_device_ops_of_ones_own() -> None:

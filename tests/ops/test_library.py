@@ -65,6 +65,16 @@ def test_an_intact_copy_imports(package: Path) -> None:
     assert import_copy(package).splitlines()[-1] == str(package / "__init__.py")
 
 
+def test_a_source_folder_that_hides_what_is_installed(package: Path, tmp_path: Path) -> None:
+    (package / "ops" / _library.library_path().name).unlink()
+    installed = shutil.copytree(PACKAGE, tmp_path / "installed" / "tf_gc")
+    program = package.parent / "program.py"
+    program.write_text(f"import sys\nsys.path.append({str(installed.parent)!r})\nimport tf_gc\n")
+    output = programs.output_of(program, status=1)
+    assert f"The folder {package.parent} hides the tf_gc that is installed" in output
+    assert "run the program from another folder" in output
+
+
 def test_built_for_another_minor_version(package: Path) -> None:
     doctor_version(package, "2.3.4")
     message = import_error(package)

@@ -69,8 +69,8 @@ def test_a_value_stands_for_itself() -> None:
     ("params", "named"),
     [
         ({"type": "3bit"}, ["'3bit'", "1bit", "2bit", "none"]),
-        ({}, ["None", "2bit"]),
-        ({"threshold": 0.5}, ["None", "2bit"]),
+        ({}, ['the key "type"', "2bit"]),
+        ({"threshold": 0.5}, ['the key "type"', "2bit"]),
         ({"type": ["2bit"]}, ["['2bit']"]),
         ({"type": "2bit", "treshold": 0.5}, ["treshold", "threshold"]),
         ({"type": "none", "threshold": 0.5}, ["threshold", "none"]),

@@ -180,32 +180,31 @@ def test_by_variable_is_a_frozen_value() -> None:
 @pytest.mark.parametrize(
     ("rules", "error", "named"),
     [
-        (5, TypeError, "5"),
-        ("abc", ValueError, "abc"),
-        ({"a": {"type": "9bit"}}, ValueError, "9bit"),
-        ({"a": {"type": "2bit", "threshold": -1}}, ValueError, "-1"),
-        ({"a": "2bit"}, TypeError, "2bit"),
-        ([("a",)], ValueError, "a"),
+        (5, TypeError, "rules must be a mapping from patterns .*got 5"),
+        ("abc", TypeError, "rules must be a mapping from patterns .*got 'abc'"),
+        ([("a",)], TypeError, r"rules must be a mapping from patterns .*\('a',\)"),
+        ({"a": {"type": "9bit"}}, ValueError, r"rules\['a'\]\[\"type\"\] must be one of .*'9bit'"),
+        ({"a": {"type": "2bit", "threshold": -1}}, ValueError, "threshold must be .*-1"),
+        ({"a": "2bit"}, TypeError, r"rules\['a'\] must be None, .* got '2bit'"),
     ],
 )
 def test_bad_rules_are_named(rules: Any, error: type[Exception], named: str) -> None:
-    with pytest.raises(error, match="rules must be a mapping from patterns") as caught:
+    with pytest.raises(error, match=named):
         tf_gc.ByVariable(rules)
-    assert named in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"type": "by_variable"}, "'rules'"),
-        ({"type": "by_variable", "rules": {}, "other": 1}, "other"),
-        ({"type": "by_variable", "rules": {}, "default": {"type": "9bit"}}, "9bit"),
+        ({"type": "by_variable"}, r"compression_params of type .*\['rules'\]"),
+        ({"type": "by_variable", "rules": {}, "other": 1}, "'other'.* in compression_params"),
+        ({"type": "by_variable", "rules": {}, "default": {"type": "9bit"}}, "default.*9bit"),
+        ({"type": "auto", "params": {"type": "9bit"}}, "params.*9bit"),
     ],
 )
 def test_bad_dicts_of_rules_are_named(params: dict, named: str) -> None:
-    with pytest.raises(ValueError, match="compression_params") as caught:
+    with pytest.raises(ValueError, match=named):
         from_params(params)
-    assert named in str(caught.value)
 
 
 def test_a_mix_of_warm_ups() -> None:

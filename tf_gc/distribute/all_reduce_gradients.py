@@ -29,6 +29,11 @@ def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list
     Raises:
       RuntimeError: if called in a cross-replica context, or inside control flow (`tf.cond`,
         `tf.while_loop`) or a nested `tf.function`, where replicas cannot meet.
+      TypeError: if `grads_and_vars` has something that is no pair.
       ValueError: if the function is compiled by XLA.
     """
-    return sum_gradients([(gradient, tf_variable(v)) for gradient, v in grads_and_vars])
+    pairs = list(grads_and_vars)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"grads_and_vars must be pairs (gradient, variable), got {pair!r}")
+    return sum_gradients([(gradient, tf_variable(v)) for gradient, v in pairs])

@@ -133,6 +133,15 @@ def _check_tf_config() -> None:
         raise ValueError(
             f'TF_CONFIG must be {{"cluster": {{...}}, "task": {{...}}}}, and is {text!r}'
         )
+    cluster = config.get("cluster", {})
+    if not isinstance(cluster, dict):
+        raise ValueError(f"the cluster in TF_CONFIG must be a dict, not {cluster!r}")
+    for job, addresses in cluster.items():
+        if not isinstance(addresses, list | dict):
+            raise ValueError(
+                f"the addresses of {job!r} in TF_CONFIG must be a list such as "
+                f'["10.0.0.1:8888"], not {addresses!r}'
+            )
     if "task" in config and "cluster" not in config:
         # TensorFlow would take this for a job of one worker.
         raise ValueError(f'TF_CONFIG has a "task" but no "cluster": {text!r}')

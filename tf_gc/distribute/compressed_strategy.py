@@ -1,5 +1,6 @@
 """What the compressed strategies have in common."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tf_gc._compat import require_attributes
@@ -27,6 +28,12 @@ def require_libraries(several_workers: bool) -> None:
     """
     require_attributes()
     install(several_workers)
+
+
+def refuse_params(name: str, value: object) -> None:
+    """Raises TypeError if `compression_params` are in the place of the argument `name`."""
+    if isinstance(value, CompressionParams | Mapping):
+        raise TypeError(f"{name} got {value!r}: give it by name: compression_params=...")
 
 
 class CompressedStrategy(KerasStrategy):

@@ -13,6 +13,11 @@ _HOW_TO_BUILD_FOR_GPUS = (
 )
 
 
+def sees_gpus() -> bool:
+    """Whether TensorFlow has found a GPU on this machine."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def check_devices(params: CompressionParams, network: Network) -> None:
     """Raises ValueError if native ops are needed on a device on which they cannot run.
 
@@ -28,6 +33,10 @@ def check_devices(params: CompressionParams, network: Network) -> None:
     built = device_types()
     needed = {tf.DeviceSpec.from_string(device).device_type for device in devices}
     missing = sorted(needed - built)
+    if "GPU" in missing and not sees_gpus():
+        raise ValueError(
+            f"TensorFlow sees no GPU on this machine, and {list(devices)} are asked for"
+        )
     if missing:
         raise ValueError(
             f"tf_gc's native ops were built for {', '.join(sorted(built))} only, and the devices "

@@ -12,6 +12,7 @@ from tf_gc.distribute.compressed_strategy import (
     CompressedStrategy,
     check_clip_after_sum,
     layer_state,
+    refuse_params,
     require_libraries,
 )
 from tf_gc.distribute.layer_state import RunsReplicas
@@ -65,9 +66,12 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
           ValueError: if `compression_params` has an unknown type, key or value,
             `average_layer_state` or `clip_after_sum` is of another type, or the native ops were not
             built for the devices.
-          TypeError: if `compression_params` or `cross_device_ops` is of another type.
+          TypeError: if `devices`, `compression_params` or `cross_device_ops` is of another type.
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
+        refuse_params("devices", devices)
+        if isinstance(devices, str):
+            raise TypeError(f"devices must be a list such as [{devices!r}], got {devices!r}")
         if isinstance(compression_params, tf.distribute.CrossDeviceOps):
             raise TypeError(
                 "the second argument of CompressedMirroredStrategy is compression_params, got "

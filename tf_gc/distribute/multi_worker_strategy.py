@@ -1,9 +1,11 @@
 """CompressedMultiWorkerMirroredStrategy: several hosts."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from tf_gc import _compat
 from tf_gc.distribute.agreement import check_agreement
@@ -15,6 +17,7 @@ from tf_gc.distribute.compressed_strategy import (
     CompressedStrategy,
     check_clip_after_sum,
     layer_state,
+    refuse_params,
     require_libraries,
 )
 from tf_gc.distribute.devices import check_devices
@@ -68,7 +71,7 @@ class CompressedMultiWorkerMirroredStrategy(
           TypeError: if an argument is of another type.
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
-        _check_types(cluster_resolver=cluster_resolver, communication_options=communication_options)
+        _check_types(cluster_resolver, communication_options)
         params = from_params(compression_params)
         self.clip_after_sum = check_clip_after_sum(clip_after_sum)
         require_libraries(several_workers=True)
@@ -80,6 +83,8 @@ class CompressedMultiWorkerMirroredStrategy(
         tf.distribute.Strategy.__init__(self, extended)
         self.extended.layer_state = state
         self.extended.compress(params, self.clip_after_sum)
+        if cluster_resolver is None and not os.environ.get("TF_CONFIG"):
+            logging.warning("tf_gc: TF_CONFIG is not set: this process trains without any others")
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         """Distributes a dataset, as `tf.distribute.Strategy.experimental_distribute_dataset`.
@@ -246,8 +251,17 @@ def _is_scalar(value: Any) -> bool:
     return all(isinstance(c, tf.Tensor) and c.shape.rank == 0 for c in components)
 
 
-def _check_types(**arguments: Any) -> None:
-    """Raises TypeError if `compression_params` are in the place of another argument."""
-    for name, value in arguments.items():
-        if isinstance(value, CompressionParams | Mapping):
-            raise TypeError(f"{name} got {value!r}: give it by name: compression_params=...")
+def _check_types(cluster_resolver: Any, communication_options: Any) -> None:
+    """Raises TypeError if an argument is of another type, such as `compression_params`."""
+    refuse_params("cluster_resolver", cluster_resolver)
+    refuse_params("communication_options", communication_options)
+    if cluster_resolver is not None and not hasattr(cluster_resolver, "cluster_spec"):
+        raise TypeError(
+            "cluster_resolver must be None or a tf.distribute.cluster_resolver.ClusterResolver, "
+            f"got {cluster_resolver!r}"
+        )
+    if communication_options is not None and not hasattr(communication_options, "bytes_per_pack"):
+        raise TypeError(
+            "communication_options must be None or a "
+            f"tf.distribute.experimental.CommunicationOptions, got {communication_options!r}"
+        )

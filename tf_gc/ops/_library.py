@@ -79,9 +79,22 @@ def how_to_build() -> str:
         direct_url = importlib.metadata.distribution("tf_gc").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
         direct_url = None
-    source = _source(direct_url, Path(__file__).parents[2])
-    command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", *source]
-    return f"To rebuild, run:\n  {shlex.join(command)}"
+    parent = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps"]
+    command += _source(direct_url, parent)
+    return f"{_what_is_hidden(parent)}To rebuild, run:\n  {shlex.join(command)}"
+
+
+def _what_is_hidden(parent: Path) -> str:
+    """Returns a sentence if this package, in `parent`, hides one that is installed, else ""."""
+    places = (Path(entry or ".") / "tf_gc" / "ops" / library_path().name for entry in sys.path)
+    others = [place for place in places if place.resolve() != library_path() and place.is_file()]
+    if not others:
+        return ""
+    return (
+        f"The folder {parent} hides the tf_gc that is installed in {others[0].parents[2]}: run the "
+        "program from another folder, or build here as well. "
+    )
 
 
 def _source(direct_url: str | None, parent: Path) -> list[str]:

@@ -42,7 +42,7 @@ class Auto(CompressionParams):
     choice: str | None = None
 
     def __post_init__(self) -> None:
-        params = from_params(self.params)
+        params = from_params(self.params, "params")
         if isinstance(params, Auto) or not params.treatments():
             raise ValueError(
                 "params must say what is compressed, for instance tf_gc.Quantized(), got "

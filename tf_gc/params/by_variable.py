@@ -1,7 +1,7 @@
 """Other params for some variables than for the rest."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tf_gc.params.auto import Auto
@@ -41,15 +41,18 @@ class ByVariable(CompressionParams):
     default: Any = None
 
     def __post_init__(self) -> None:
-        default = from_params(self.default)
-        pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
-        try:
-            settled = tuple((pattern, from_params(params)) for pattern, params in pairs)
-        except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"rules must be a mapping from patterns to compression_params, got {self.rules!r}: "
-                f"{error}"
-            ) from None
+        default = from_params(self.default, "default")
+        rules = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
+        pairs = tuple(rules) if isinstance(rules, Iterable) else (rules,)
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise TypeError(
+                "rules must be a mapping from patterns to compression_params, or such pairs, got "
+                f"{self.rules!r}"
+            )
+        settled = tuple(
+            (pattern, from_params(params, f"rules[{name_of(pattern)}]"))
+            for pattern, params in pairs
+        )
         for params in (default, *(params for _, params in settled)):
             if isinstance(params, Auto):
                 raise ValueError(

@@ -34,7 +34,9 @@ def register(kind: str) -> Callable[[ParamsT], ParamsT]:
     return add
 
 
-def from_params(params: CompressionParams | Mapping[str, Any] | None) -> CompressionParams:
+def from_params(
+    params: CompressionParams | Mapping[str, Any] | None, name: str = "compression_params"
+) -> CompressionParams:
     """Returns the value that `compression_params` stands for.
 
     Args:
@@ -43,6 +45,7 @@ def from_params(params: CompressionParams | Mapping[str, Any] | None) -> Compres
         `{"type": "quantized", "bits": 4}`,
         `{"type": "by_variable", "rules": {"embeddings": {"type": "none"}}}`. Keys other than
         "type" are the arguments of the class.
+      name: what the argument is called, for errors.
 
     Raises:
       ValueError: for an unknown type, an unknown key or a value out of range.
@@ -54,25 +57,24 @@ def from_params(params: CompressionParams | Mapping[str, Any] | None) -> Compres
         return params
     if not isinstance(params, Mapping):
         raise TypeError(
-            "compression_params must be None, a value such as tf_gc.Quantized(), or a dict such as "
+            f"{name} must be None, a value such as tf_gc.Quantized(), or a dict such as "
             f'{{"type": "2bit", "threshold": 0.5}}, got {params!r}'
         )
     arguments = dict(params)
+    if "type" not in arguments:
+        raise ValueError(f'{name} must have the key "type", one of {sorted(_TYPES)}: {params!r}')
     kind = arguments.pop("type", None)
     if not isinstance(kind, str) or kind not in _TYPES:
-        raise ValueError(
-            f'compression_params["type"] must be one of {sorted(_TYPES)}, got {kind!r}'
-        )
+        raise ValueError(f'{name}["type"] must be one of {sorted(_TYPES)}, got {kind!r}')
     params_class = _TYPES[kind]
     fields = dataclasses.fields(params_class)  # type: ignore[arg-type]
     allowed = [field.name for field in fields]
     unknown = sorted(str(key) for key in arguments if key not in allowed)
     if unknown:
         raise ValueError(
-            f"unknown keys {unknown} in compression_params; type {kind!r} allows "
-            f"{sorted(['type', *allowed])}"
+            f"unknown keys {unknown} in {name}; type {kind!r} allows {sorted(['type', *allowed])}"
         )
     needed = {field.name for field in fields if field.default is dataclasses.MISSING}
     if missing := sorted(needed - arguments.keys()):
-        raise ValueError(f"compression_params of type {kind!r} must have the keys {missing}")
+        raise ValueError(f"{name} of type {kind!r} must have the keys {missing}")
     return params_class(**arguments)
