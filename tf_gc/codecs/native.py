@@ -102,5 +102,5 @@ class NativeCodec(Codec):
         return ops.count_sent(messages, self.kind, self.threshold)
 
     def __str__(self) -> str:
-        layers = f", sums in {self.sum_layers} messages" if self.sum_layers > 1 else ""
-        return f"{self.kind} (threshold {self.threshold}{layers})"
+        automatic = self.threshold == "auto"
+        return f"{self.kind} ({'automatic scales' if automatic else f'threshold {self.threshold}'})"

@@ -1,4 +1,4 @@
-// The compact wire on GPUs: packs messages by the frequency of their codes, and
+// The compact wire on GPUs: packs messages into fewer bytes without loss, and
 // unpacks them. No TensorFlow here, and no CUDA header.
 //
 // What is packed has the bytes that the CPU's tf_gc::Pack() makes. As in
