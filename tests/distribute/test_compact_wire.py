@@ -169,6 +169,9 @@ def test_an_all_to_all_sends_as_much_as_in_the_step_before_or_what_is_needed() -
         np.testing.assert_array_equal(received, np.swapaxes(rows, 0, 1))
         assert sent == 2 * 8 * (1 + max(known, longest))
         known = longest + longest // 64
+    graph = exchanged.get_concrete_function(tf.TensorSpec(rows.shape, tf.int64)).graph
+    unpacked = [op.inputs[0] for op in graph.get_operations() if op.type == "TfGc>Unpack"]
+    assert sum(compact.shape[0] for compact in unpacked) == 3 * 2  # what the others sent
 
 
 def test_only_what_was_packed_is_sent() -> None:
