@@ -119,10 +119,8 @@ def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
 def test_a_schedule_can_be_printed() -> None:
     schedule = schedule_of(tf_gc.TwoBit(), [None, (F32, 3000), (F16, 5000)])
     assert str(schedule).splitlines() == [
-        "bucket 0: 5,000 elements of float16 by two_bit (automatic scales), "
-        "all_gather, packed: v2",
-        "bucket 1: 3,000 elements of float32 by two_bit (automatic scales), "
-        "all_gather, packed: v1",
+        "bucket 0: 5,000 elements of float16 by two_bit (automatic scales), all_gather, packed: v2",
+        "bucket 1: 3,000 elements of float32 by two_bit (automatic scales), all_gather, packed: v1",
         "in full precision: 1 gradients",
         "the first steps are in full precision",
     ]
