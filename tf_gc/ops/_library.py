@@ -88,7 +88,8 @@ def how_to_build() -> str:
 def _what_is_hidden(parent: Path) -> str:
     """Returns a sentence if this package, in `parent`, hides one that is installed, else ""."""
     places = (Path(entry or ".") / "tf_gc" / "ops" / library_path().name for entry in sys.path)
-    others = [place for place in places if place.resolve() != library_path() and place.is_file()]
+    own = library_path().resolve()
+    others = [place for place in places if place.is_file() and place.resolve() != own]
     if not others:
         return ""
     return (
