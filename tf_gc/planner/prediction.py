@@ -89,7 +89,7 @@ class CodecCost:
         )
 
     def sum_of(self, workers: int) -> float:
-        """Returns the time to sum the messages of all workers, of which its own is not packed."""
+        """Returns the time to sum all messages, of which a worker does not unpack its own."""
         return (workers - 1) * self.unpack + workers * self.add + self.decode
 
 
