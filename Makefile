@@ -99,8 +99,8 @@ fuzz: $(INSTALLED)
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 CUDA_ARCH ?= $(if $(shell command -v nvidia-smi),native,sm_90)
 GPU_TEST := build/test_gpu
-GPU_TEST_FILES := $(wildcard custom_ops/lib/cpu/*.cc custom_ops/lib/compact/*.cc \
-  custom_ops/lib/cuda/*.cu tests/gpu/*.cc tests/gpu/*.cu)
+GPU_TEST_FILES := $(wildcard custom_ops/lib/cpu/*.cc custom_ops/lib/cuda/*.cu \
+  tests/gpu/*.cc tests/gpu/*.cu)
 
 $(GPU_TEST): $(NATIVE_FILES) $(GPU_TEST_FILES) $(wildcard tests/gpu/*.h)
 	@mkdir -p $(@D)

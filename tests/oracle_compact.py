@@ -1,6 +1,6 @@
 """The compact wire, in NumPy and plain Python: the reference for every implementation.
 
-Written from the comments of `custom_ops/lib/wire/compact_wire.h` and `.../codec/frequencies.h`; it
+Written from the comments of `custom_ops/lib/wire/compact_wire.h` and `.../compact/frequencies.h`; it
 shares no code and no table with them. Messages are uint8 arrays.
 """
 

@@ -1,6 +1,6 @@
 """The coder of the compact wire, in plain Python: rANS, and the tables of frequencies.
 
-Written from the comments of `custom_ops/lib/wire/compact_wire.h` and `.../codec/frequencies.h`; it
+Written from the comments of `custom_ops/lib/wire/compact_wire.h` and `.../compact/frequencies.h`; it
 shares no code and no table with them. It computes with Python's integers, one lane after the other.
 """
 

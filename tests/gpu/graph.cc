@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "custom_ops/lib/cuda/codec.h"
-#include "custom_ops/lib/cuda/compact.h"
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"
@@ -32,13 +31,7 @@ void TestGraph() {
   const Inputs<float> inputs(gradients, residuals, true, 0);
   const Outputs<float> outputs(gradients, 0);
   const Array<uint8_t> message(first.size());
-  const Array<uint8_t> compact(second.size());
-  const Array<uint8_t> unpacked(second.size());
-  const int64_t blocks = BucketOf(gradients).blocks();
-  const Array<uint8_t> pack_space(PackSpace(format.codec, blocks));
-  const Array<uint8_t> unpack_space(UnpackSpace(format.codec, blocks));
-  const Array<int64_t> bytes(1);
-  const uint8_t* const row = unpacked.data();
+  const uint8_t* const row = message.data();
   const int64_t count = static_cast<int64_t>(sizes.size());
   cudaStream_t stream;
   cudaGraph_t graph;
@@ -49,14 +42,6 @@ void TestGraph() {
   Check(Encode(format.codec, DType::kFloat, inputs.table.data(), count, 1, -1,
                0.0f, message.data(), stream),
         "Encode");
-  const Periods periods = {2, {1, 4}};
-  Check(Pack(format.codec, blocks, periods, message.data(), compact.data(),
-             bytes.data(), pack_space.data(), stream),
-        "Pack");
-  Check(Unpack(format.codec, blocks, compact.data(),
-               static_cast<int64_t>(second.size()), unpacked.data(),
-               unpack_space.data(), stream),
-        "Unpack");
   Check(DecodeSum(format.codec, DType::kFloat, &row, 1, outputs.table.data(),
                   count, 0.0f, stream),
         "DecodeSum");
@@ -67,7 +52,6 @@ void TestGraph() {
   }
   Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   ExpectSame(message.Read(), second, "the message of a graph");
-  ExpectSame(unpacked.Read(), second, "the unpacked message of a graph");
   inputs.Expect(gradients, residuals, new_residuals, "encode in a graph");
   outputs.Expect(sums, "decode in a graph");
   Check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");

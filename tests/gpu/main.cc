@@ -27,8 +27,6 @@ int main(int count, char** arguments) {
   tf_gc::gpu::TestErrors();
   tf_gc::gpu::TestGraph();
   tf_gc::gpu::TestParity(/*large=*/!small);
-  tf_gc::gpu::TestCompact(/*large=*/!small);
-  tf_gc::gpu::TestBrokenCompact(/*large=*/!small);
   if (!small) tf_gc::gpu::TestNumbers();
   std::puts("the GPU's results are those of the CPU");
 }

@@ -96,33 +96,6 @@ class Array {
   uint8_t* memory_;
 };
 
-// Bytes on the device that nothing follows, so that tools see what is read
-// beyond their end.
-class TightBytes {
- public:
-  explicit TightBytes(const std::vector<uint8_t>& bytes) : size_(bytes.size()) {
-    Check(cudaMalloc(&memory_, size_), "cudaMalloc");
-    Check(cudaMemcpy(memory_, bytes.data(), size_, cudaMemcpyHostToDevice),
-          "cudaMemcpy");
-  }
-  TightBytes(const TightBytes&) = delete;
-  TightBytes& operator=(const TightBytes&) = delete;
-  ~TightBytes() { cudaFree(memory_); }
-
-  const uint8_t* data() const { return static_cast<const uint8_t*>(memory_); }
-
-  std::vector<uint8_t> Read() const {
-    std::vector<uint8_t> bytes(size_);
-    Check(cudaMemcpy(bytes.data(), memory_, size_, cudaMemcpyDeviceToHost),
-          "cudaMemcpy");
-    return bytes;
-  }
-
- private:
-  size_t size_;
-  void* memory_ = nullptr;
-};
-
 }  // namespace gpu
 }  // namespace tf_gc
 

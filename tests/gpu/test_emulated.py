@@ -24,9 +24,9 @@ TIMEOUT = 600  # seconds, of a command
 @pytest.mark.timeout(3 * TIMEOUT)
 def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
     tests = ROOT / "tests" / "gpu"
-    library = sorted([*(LIB / "cpu").glob("*.cc"), *(LIB / "compact").glob("*.cc")])
+    library = sorted((LIB / "cpu").glob("*.cc"))
     kernels = sorted((LIB / "cuda").glob("*.cu"))
-    names = ("parity", "compact", "compact_broken", "errors", "emulation/main")
+    names = ("parity", "errors", "emulation/main")
     kernels += [tests / f"{name}.cc" for name in names]
     of_kernels = [*WARNINGS, *SANITIZE, f"-I{tests / 'emulation'}", "-x", "c++"]
 

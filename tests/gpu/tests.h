@@ -11,8 +11,6 @@ namespace gpu {
 
 // `large`: with tensors that keep a GPU busy, and take an emulation too long.
 void TestParity(bool large);
-void TestCompact(bool large);
-void TestBrokenCompact(bool large);
 
 void TestErrors();
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "custom_ops/lib/cuda/codec.h"
-#include "custom_ops/lib/cuda/compact.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/memory.h"
@@ -202,51 +201,6 @@ void MeasureType(DType dtype, const char* name, Report* report) {
   }
 }
 
-// A fixed threshold that a sixth of the elements is above, as in training.
-constexpr float kPackedThreshold = 2.0f;
-
-void MeasureCompact(Report* report) {
-  const Memory gradient(kElements * 4);
-  const Memory residual(kElements * 4);
-  const Gradient input = {gradient.data(),
-                          reinterpret_cast<float*>(residual.data()),
-                          reinterpret_cast<float*>(residual.data()), kElements};
-  const int64_t blocks = NumBlocks(kElements);
-  for (Codec codec : {Codec::kTwoBitFixed, Codec::kTwoBitAuto, Codec::kThreeBit,
-                      Codec::kFourBit}) {
-    const Format format = FormatOf(codec, kPackedThreshold);
-    const MessageLayout layout = format.Layout(blocks);
-    const Memory message(layout.size);
-    const Memory compact(layout.size);
-    const Memory length(sizeof(int64_t));
-    const Memory pack_space(PackSpace(codec, blocks));
-    const Memory unpack_space(UnpackSpace(codec, blocks));
-    Fill<float>(gradient, kElements);
-    Fill<float>(residual, kElements);
-    Check(Encode(codec, DType::kFloat, &input, 1, 1, -1, format.threshold,
-                 message.data(), nullptr),
-          "Encode");
-    const auto pack = [&] {
-      Check(Pack(codec, blocks, Periods{}, message.data(), compact.data(),
-                 reinterpret_cast<int64_t*>(length.data()), pack_space.data(),
-                 nullptr),
-            "Pack");
-    };
-    pack();
-    int64_t bytes = 0;
-    Check(cudaMemcpy(&bytes, length.data(), sizeof(bytes),
-                     cudaMemcpyDeviceToHost),
-          "cudaMemcpy");
-    const double moved = static_cast<double>(layout.size + bytes);
-    report->Call("pack", codec, "float32", 1, moved, pack);
-    report->Call("unpack", codec, "float32", 1, moved, [&] {
-      Check(Unpack(codec, blocks, compact.data(), bytes, message.data(),
-                   unpack_space.data(), nullptr),
-            "Unpack");
-    });
-  }
-}
-
 }  // namespace
 
 void MeasureThroughput(std::FILE* file) {
@@ -255,7 +209,6 @@ void MeasureThroughput(std::FILE* file) {
   MeasureType<float>(DType::kFloat, "float32", &report);
   MeasureType<Half>(DType::kHalf, "float16", &report);
   MeasureType<BFloat16>(DType::kBFloat16, "bfloat16", &report);
-  MeasureCompact(&report);
 
   constexpr int64_t kTensors = 200;
   constexpr int64_t kSize = 2048;

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "custom_ops/lib/codec/bits.h"
-#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/compact/bits.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/cpu/simd_target.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {

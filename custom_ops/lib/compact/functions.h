@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/cpu/functions.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 

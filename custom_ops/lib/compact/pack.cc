@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/compact/compact.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/compact/processor.h"
 #include "custom_ops/lib/compact/segments.h"

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <optional>
 
-#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/compact/processor.h"
 #include "custom_ops/lib/compact/segments.h"

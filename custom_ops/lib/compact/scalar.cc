@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "custom_ops/lib/codec/bits.h"
-#include "custom_ops/lib/codec/frequencies.h"
+#include "custom_ops/lib/compact/bits.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "custom_ops/lib/codec/frequencies.h"
 #include "custom_ops/lib/compact/compact.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/compact/packed_segment.h"
 #include "custom_ops/lib/compact/processor.h"

@@ -118,15 +118,12 @@
 // are n of them, they take the last n words that are left, the lowest lane the
 // first of these, and x becomes x << 16 | word. After the last row all states
 // are kLowestState and no word is left. The coder does all this in reverse.
-//
-// This header is plain C++ that nvcc and the host compiler both accept.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_WIRE_COMPACT_WIRE_H_
 #define TF_GC_CUSTOM_OPS_LIB_WIRE_COMPACT_WIRE_H_
 
 #include <cstdint>
 
-#include "custom_ops/lib/numbers/host_device.h"
 #include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {
@@ -181,53 +178,48 @@ static_assert(sizeof(SegmentHeader) == 16,
 
 // Whether messages of the codec may be compact. One bit says plus or minus,
 // which are equally frequent.
-TF_GC_HOST_DEVICE constexpr bool IsCompactible(Codec codec) {
+constexpr bool IsCompactible(Codec codec) {
   return codec == Codec::kTwoBitFixed || codec == Codec::kTwoBitAuto ||
          codec == Codec::kThreeBit || codec == Codec::kFourBit;
 }
 
 // The bits of a magnitude.
-TF_GC_HOST_DEVICE constexpr int MagnitudeBits(Codec codec) {
-  return CodeBits(codec) - 1;
-}
+constexpr int MagnitudeBits(Codec codec) { return CodeBits(codec) - 1; }
 
 // Whether magnitudes have several bits, of which one is rare.
-TF_GC_HOST_DEVICE constexpr bool HasRareBits(Codec codec) {
-  return MagnitudeBits(codec) > 1;
-}
+constexpr bool HasRareBits(Codec codec) { return MagnitudeBits(codec) > 1; }
 
 // Which bit of a magnitude is the rare one, if there are several. Of three
 // levels it is the lowest, which tells the highest level from the middle one.
 // Of seven levels it is the top one, which is 1 for the four largest.
-TF_GC_HOST_DEVICE constexpr int RareBit(int magnitude_bits) {
+constexpr int RareBit(int magnitude_bits) {
   return magnitude_bits == 2 ? 0 : magnitude_bits - 1;
 }
 
 // Which bit is number `i` if the rare one is counted first, and then the common
 // ones in rising order.
-TF_GC_HOST_DEVICE constexpr int RareFirst(int magnitude_bits, int i) {
+constexpr int RareFirst(int magnitude_bits, int i) {
   const int rare = RareBit(magnitude_bits);
   return i == 0 ? rare : i <= rare ? i - 1 : i;
 }
 
 // The planes of a segment.
-TF_GC_HOST_DEVICE constexpr int NumPlanes(Codec codec) {
+constexpr int NumPlanes(Codec codec) {
   return 1 + CodeBits(codec) - (HasRareBits(codec) ? 0 : 1);
 }
 constexpr int kMostPlanes = 5;
 
-TF_GC_HOST_DEVICE constexpr int64_t NumSegments(int64_t blocks) {
+constexpr int64_t NumSegments(int64_t blocks) {
   return blocks / kSegmentBlocks + (blocks % kSegmentBlocks != 0);
 }
 
-TF_GC_HOST_DEVICE constexpr int64_t BlocksInSegment(int64_t blocks,
-                                                    int64_t segment) {
+constexpr int64_t BlocksInSegment(int64_t blocks, int64_t segment) {
   const int64_t left = blocks - segment * kSegmentBlocks;
   return left < kSegmentBlocks ? left : kSegmentBlocks;
 }
 
 // The only kind of a plane's runs, by its counts; kKinds if there are several.
-TF_GC_HOST_DEVICE constexpr int OnlyKind(const uint8_t* counts) {
+constexpr int OnlyKind(const uint8_t* counts) {
   int found = 0;
   int kinds = 0;
   for (int kind = 0; kind < kKinds; ++kind) {
@@ -238,31 +230,27 @@ TF_GC_HOST_DEVICE constexpr int OnlyKind(const uint8_t* counts) {
   return kinds > 1 ? kKinds : found;
 }
 
-TF_GC_HOST_DEVICE constexpr int64_t BytesOf(int64_t bits) {
-  return RoundUp(bits, 8) / 8;
-}
+constexpr int64_t BytesOf(int64_t bits) { return RoundUp(bits, 8) / 8; }
 
 // The bytes of `bits` bits and of the zeros that follow them.
-TF_GC_HOST_DEVICE constexpr int64_t BytesOfBits(int64_t bits) {
-  return RoundUp(bits, 64) / 8;
-}
+constexpr int64_t BytesOfBits(int64_t bits) { return RoundUp(bits, 64) / 8; }
 
 // The bytes that say which groups of `runs` runs have a 1, and of the zeros
 // that follow them.
-TF_GC_HOST_DEVICE constexpr int64_t FlagBytes(int64_t runs) {
+constexpr int64_t FlagBytes(int64_t runs) {
   return BytesOfBits(kRunGroups * runs);
 }
 
 // Whether a block is not empty, by the high byte of its scale.
-TF_GC_HOST_DEVICE constexpr bool IsFilled(int high) { return high != 0; }
+constexpr bool IsFilled(int high) { return high != 0; }
 
 // What stands for that byte if there are no scales.
 constexpr uint8_t kHighByteOfNone = 1;
 static_assert(IsFilled(kHighByteOfNone), "without scales no block is empty");
 
 // Whether a segment of `blocks` blocks may have such a header.
-TF_GC_HOST_DEVICE constexpr bool FitsBlocks(Codec codec, int64_t blocks,
-                                            const SegmentHeader& segment) {
+constexpr bool FitsBlocks(Codec codec, int64_t blocks,
+                          const SegmentHeader& segment) {
   if (segment.words == 0) {
     return segment.mixed == 0 && segment.filled == 0 && segment.period == 0 &&
            segment.paired == 0;
@@ -288,8 +276,8 @@ struct SegmentLayout {
   int64_t size;
 };
 
-TF_GC_HOST_DEVICE constexpr SegmentLayout LayoutOf(
-    Codec codec, int64_t blocks, const SegmentHeader& segment) {
+constexpr SegmentLayout LayoutOf(Codec codec, int64_t blocks,
+                                 const SegmentHeader& segment) {
   const bool scaled = HasScales(codec);
   const int64_t runs =
       kHalves * (segment.period == 0 ? int64_t{segment.filled} : blocks);
@@ -309,24 +297,24 @@ TF_GC_HOST_DEVICE constexpr SegmentLayout LayoutOf(
 }
 
 // The bytes of a segment that is not coded.
-TF_GC_HOST_DEVICE constexpr int64_t PlainBytes(Codec codec, int64_t blocks) {
+constexpr int64_t PlainBytes(Codec codec, int64_t blocks) {
   return RoundUp(blocks * BlockBytes(codec), 8);
 }
 
-TF_GC_HOST_DEVICE constexpr int64_t SegmentBytes(Codec codec, int64_t blocks,
-                                                 const SegmentHeader& segment) {
+constexpr int64_t SegmentBytes(Codec codec, int64_t blocks,
+                               const SegmentHeader& segment) {
   return segment.words == 0 ? PlainBytes(codec, blocks)
                             : LayoutOf(codec, blocks, segment).size;
 }
 
 // Where the segments of a message of `blocks` blocks start.
-TF_GC_HOST_DEVICE constexpr int64_t SegmentsStart(int64_t blocks) {
+constexpr int64_t SegmentsStart(int64_t blocks) {
   return kSegmentsOffset +
          NumSegments(blocks) * static_cast<int64_t>(sizeof(SegmentHeader));
 }
 
 // The bytes of a message whose segments end at `end`.
-TF_GC_HOST_DEVICE constexpr int64_t CompactBytes(int64_t end) {
+constexpr int64_t CompactBytes(int64_t end) {
   return RoundUp(end + 8, kMessageAlignment);
 }
 

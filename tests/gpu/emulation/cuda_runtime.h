@@ -1,8 +1,8 @@
 // As much of CUDA as the kernels and their tests need, on the CPU: a lane is a
-// fiber, the lanes of a warp meet at each of the functions that exchange
-// values, and those of a thread block at its barriers. Slow, and exact: what it
-// does not show is speed, all races between warps, and what the compiler for
-// the GPU makes of the code.
+// fiber, and the lanes of a warp meet at each of the functions that exchange
+// values. Warps run one after the other: the kernels have no barrier and no
+// shared memory. Slow, and exact: what it does not show is speed, and what the
+// compiler for the GPU makes of the code.
 
 #ifndef TF_GC_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
 #define TF_GC_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
@@ -21,7 +21,6 @@
 #define __device__
 #define __host__
 #define __grid_constant__
-#define __shared__ static  // One thread block runs at a time.
 #define __launch_bounds__(...)
 #define CUDART_VERSION 13000
 
@@ -61,56 +60,47 @@ inline EmulatedIndex threadIdx;
 inline EmulatedIndex blockIdx;
 inline EmulatedIndex gridDim;
 
-// The lanes of a thread block, one of which runs.
-class EmulatedBlock {
+// The lanes of a warp, one of which runs.
+class EmulatedWarp {
  public:
-  static constexpr int kWarp = 32;
+  static constexpr unsigned kLanes = 32;
 
-  // Runs `body` in `threads` lanes, a multiple of kWarp.
-  void Run(unsigned threads, const std::function<void()>& body) {
+  // Runs `body` in all lanes, the first of which is the thread `first`.
+  void Run(unsigned first, const std::function<void()>& body) {
     body_ = &body;
-    barriers_ = 0;
-    any_[0] = false;
-    lanes_.resize(threads);
     for (Lane& lane : lanes_) {
       // AddressSanitizer clears its notes on all of it with each switch.
       if (lane.stack.empty()) lane.stack.resize(32 << 10);
       lane.meetings = 0;
-      lane.barriers = 0;
       lane.done = false;
       getcontext(&lane.context);
       lane.context.uc_stack.ss_sp = lane.stack.data();
       lane.context.uc_stack.ss_size = lane.stack.size();
       lane.context.uc_link = &main_;
-      makecontext(&lane.context, &EmulatedBlock::Enter, 0);
+      makecontext(&lane.context, &EmulatedWarp::Enter, 0);
     }
-    for (;;) {
-      bool waiting = false;
-      // The first warp goes first or last, as a random number says: a barrier
-      // that is missing shows.
-      random_ = random_ * 1664525u + 1013904223u;
-      const bool backwards = random_ >> 31 != 0;
-      for (unsigned first = 0; first < threads; first += kWarp) {
-        if (RunWarp(backwards ? threads - kWarp - first : first)) {
-          waiting = true;
-        }
+    for (bool any = true; any;) {
+      any = false;
+      for (running_ = 0; running_ < kLanes; ++running_) {
+        Lane& lane = lanes_[running_];
+        if (lane.done) continue;
+        threadIdx.x = first + running_;
+        swapcontext(&main_, &lane.context);
+        any = true;
       }
-      if (!waiting) break;
-      any_[++barriers_ % 2] = false;
     }
   }
 
-  // Gives `value` to the other lanes of the warp, and all of the warp's values
-  // once they are here.
+  // Gives `value` to the other lanes, and all of their values once they are
+  // here.
   const uint64_t* Meet(uint64_t value) {
     Lane& lane = lanes_[running_];
     uint64_t* values = values_[lane.meetings++ % 2];
-    values[running_ % kWarp] = value;
+    values[running_] = value;
     swapcontext(&lane.context, &main_);
-    const unsigned first = running_ - running_ % kWarp;
-    for (unsigned i = first; i < first + kWarp; ++i) {
+    for (const Lane& other : lanes_) {
       // Those before this lane may be at the next meeting already.
-      const int ahead = lanes_[i].meetings - lane.meetings;
+      const int ahead = other.meetings - lane.meetings;
       if (ahead < 0 || ahead > 1) {
         std::fprintf(stderr, "lanes of a warp do not meet\n");
         std::abort();
@@ -119,20 +109,11 @@ class EmulatedBlock {
     return values;
   }
 
-  // Waits for all lanes. Returns whether any of them came with `condition`.
-  bool Wait(bool condition) {
-    Lane& lane = lanes_[running_];
-    bool& any = any_[lane.barriers++ % 2];
-    any = any || condition;
-    swapcontext(&lane.context, &main_);
-    return any;
-  }
+  int lane() const { return static_cast<int>(running_); }
 
-  int lane() const { return static_cast<int>(running_ % kWarp); }
-
-  static EmulatedBlock& Current() {
-    static EmulatedBlock block;
-    return block;
+  static EmulatedWarp& Current() {
+    static EmulatedWarp warp;
+    return warp;
   }
 
  private:
@@ -140,45 +121,20 @@ class EmulatedBlock {
     ucontext_t context;
     std::vector<char> stack;
     int meetings;
-    int barriers;
     bool done;
   };
 
-  // Runs a warp until its lanes are done or at the next barrier. Returns
-  // whether one is at a barrier.
-  bool RunWarp(unsigned first) {
-    bool waiting = false;
-    for (bool any = true; any;) {
-      any = waiting = false;
-      for (running_ = first; running_ < first + kWarp; ++running_) {
-        Lane& lane = lanes_[running_];
-        if (lane.done) continue;
-        if (lane.barriers > barriers_) {
-          waiting = true;
-          continue;
-        }
-        threadIdx.x = running_;
-        swapcontext(&main_, &lane.context);
-        any = true;
-      }
-    }
-    return waiting;
-  }
-
   static void Enter() {
-    EmulatedBlock& block = Current();
-    (*block.body_)();
-    block.lanes_[block.running_].done = true;
+    EmulatedWarp& warp = Current();
+    (*warp.body_)();
+    warp.lanes_[warp.running_].done = true;
   }
 
-  std::vector<Lane> lanes_;
+  Lane lanes_[kLanes];
   ucontext_t main_;
   const std::function<void()>* body_;
   unsigned running_;
-  int barriers_;  // that all lanes have come to
-  uint64_t values_[2][kWarp];
-  bool any_[2];
-  uint32_t random_ = 0;
+  uint64_t values_[2][kLanes];
 };
 
 // The value that a lane has from another one.
@@ -187,27 +143,20 @@ T EmulatedShuffle(T value, int from) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(value));
-  bits = EmulatedBlock::Current().Meet(bits)[from];
+  bits = EmulatedWarp::Current().Meet(bits)[from];
   std::memcpy(&value, &bits, sizeof(value));
   return value;
 }
 
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
-  return EmulatedShuffle(value, EmulatedBlock::Current().lane() ^ mask);
-}
-
-template <typename T>
-T __shfl_up_sync(unsigned, T value, unsigned distance) {
-  const int lane = EmulatedBlock::Current().lane();
-  const int from = lane - static_cast<int>(distance);
-  return EmulatedShuffle(value, from < 0 ? lane : from);
+  return EmulatedShuffle(value, EmulatedWarp::Current().lane() ^ mask);
 }
 
 inline unsigned __ballot_sync(unsigned, int condition) {
-  const uint64_t* values = EmulatedBlock::Current().Meet(condition != 0);
+  const uint64_t* values = EmulatedWarp::Current().Meet(condition != 0);
   unsigned lanes = 0;
-  for (int i = 0; i < EmulatedBlock::kWarp; ++i) {
+  for (unsigned i = 0; i < EmulatedWarp::kLanes; ++i) {
     lanes |= static_cast<unsigned>(values[i]) << i;
   }
   return lanes;
@@ -219,30 +168,6 @@ inline int __any_sync(unsigned mask, int condition) {
 
 inline int __all_sync(unsigned mask, int condition) {
   return __ballot_sync(mask, condition) == ~0u;
-}
-
-inline void __syncthreads() { EmulatedBlock::Current().Wait(false); }
-
-inline int __syncthreads_or(int condition) {
-  return EmulatedBlock::Current().Wait(condition != 0);
-}
-
-template <typename T>
-T atomicAdd(T* to, T value) {
-  const T old = *to;
-  *to += value;
-  return old;
-}
-
-inline unsigned atomicOr(unsigned* to, unsigned value) {
-  const unsigned old = *to;
-  *to |= value;
-  return old;
-}
-
-inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
-inline int __popcll(unsigned long long bits) {
-  return __builtin_popcountll(bits);
 }
 
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
@@ -262,7 +187,9 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Params), dim3 grid, dim3 block,
   const std::function<void()> body = [&] { kernel(params); };
   gridDim.x = grid.x;
   for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
-    EmulatedBlock::Current().Run(block.x, body);
+    for (unsigned first = 0; first < block.x; first += EmulatedWarp::kLanes) {
+      EmulatedWarp::Current().Run(first, body);
+    }
   }
   return cudaSuccess;
 }
@@ -295,11 +222,6 @@ inline cudaError_t cudaFree(void* memory) {
 inline cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
                               cudaMemcpyKind) {
   if (size > 0) std::memcpy(to, from, size);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemsetAsync(void* memory, int byte, size_t size,
-                                   cudaStream_t) {
-  std::memset(memory, byte, size);
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }

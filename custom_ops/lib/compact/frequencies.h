@@ -1,12 +1,11 @@
 // The frequencies of symbols, what coding and decoding look up, and the step of
-// a lane: on the CPU and in CUDA kernels.
+// a lane.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_FREQUENCIES_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_FREQUENCIES_H_
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
 
 #include <cstdint>
 
-#include "custom_ops/lib/numbers/host_device.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 
 namespace tf_gc {
@@ -44,7 +43,7 @@ constexpr bool ArePeriods(const Integer* values, int64_t count) {
 
 // A measure of the bits that a run's codes take, given how many of them are not
 // zero, and how many of these have the sign 1.
-TF_GC_HOST_DEVICE constexpr int RunCost(int nonzeros, int signs) {
+constexpr int RunCost(int nonzeros, int signs) {
   const int zeros = static_cast<int>(kRun) - nonzeros;
   const int others = nonzeros - signs;
   return (nonzeros < zeros ? nonzeros : zeros) +
@@ -53,7 +52,7 @@ TF_GC_HOST_DEVICE constexpr int RunCost(int nonzeros, int signs) {
 
 // Whether the runs of a segment of so many blocks are paired: if pairs are of
 // one column.
-TF_GC_HOST_DEVICE constexpr bool IsPaired(int64_t blocks, int64_t period) {
+constexpr bool IsPaired(int64_t blocks, int64_t period) {
   return period > 0 && blocks / period >= 2 * kRun;
 }
 
@@ -62,7 +61,7 @@ TF_GC_HOST_DEVICE constexpr bool IsPaired(int64_t blocks, int64_t period) {
 // shorter, by what every kSampledRuns-th run has, from the first on. Of
 // `sampled` runs, so many groups have a 1.
 constexpr int64_t kSampledRuns = 32;
-TF_GC_HOST_DEVICE constexpr bool IsGrouped(int64_t groups, int64_t sampled) {
+constexpr bool IsGrouped(int64_t groups, int64_t sampled) {
   return kGroup * groups < (kRun - kRunGroups) * sampled;
 }
 
@@ -72,7 +71,7 @@ TF_GC_HOST_DEVICE constexpr bool IsGrouped(int64_t groups, int64_t sampled) {
 // as many bits.
 constexpr int kMostOfFew = 34;
 constexpr int kMostOfSome = 92;
-TF_GC_HOST_DEVICE constexpr int KindOf(int ones, int bits) {
+constexpr int KindOf(int ones, int bits) {
   // In this way there are no branches, which no processor could predict.
   const int inverted = 2 * ones > bits ? 1 : 0;
   const int rest = inverted != 0 ? bits - ones : ones;
@@ -84,23 +83,22 @@ TF_GC_HOST_DEVICE constexpr int KindOf(int ones, int bits) {
 
 // What stands for `count` on the wire, where `most` is the largest count of a
 // plane's kinds.
-TF_GC_HOST_DEVICE constexpr uint8_t CountByte(uint32_t count, uint32_t most) {
+constexpr uint8_t CountByte(uint32_t count, uint32_t most) {
   return most == 0 ? 0 : static_cast<uint8_t>((count * 255 + most - 1) / most);
 }
 
 // The frequency of a symbol that was counted `count` times out of `total`. It
 // is at least 1, because a symbol that was not counted may still occur, and the
 // rest is shared in proportion to the counts, rounded down.
-TF_GC_HOST_DEVICE inline uint32_t Frequency(int symbols, uint64_t count,
-                                            uint64_t total) {
+inline uint32_t Frequency(int symbols, uint64_t count, uint64_t total) {
   const uint64_t shared = kFrequencySum - symbols;
   return 1 + (total == 0 ? 0 : static_cast<uint32_t>(count * shared / total));
 }
 
 // Makes frequencies of counts. What Frequency() leaves of kFrequencySum goes to
 // the symbol that occurs most, or to the first one of several.
-TF_GC_HOST_DEVICE inline void Normalize(const uint32_t* counts, int symbols,
-                                        uint16_t* frequencies) {
+inline void Normalize(const uint32_t* counts, int symbols,
+                      uint16_t* frequencies) {
   uint64_t total = 0;
   int most = 0;
   for (int s = 0; s < symbols; ++s) {
@@ -121,8 +119,7 @@ TF_GC_HOST_DEVICE inline void Normalize(const uint32_t* counts, int symbols,
 // says.
 class ByteFrequencies {
  public:
-  TF_GC_HOST_DEVICE explicit ByteFrequencies(uint64_t chance)
-      : of_ones_(), rest_(kFrequencySum) {
+  explicit ByteFrequencies(uint64_t chance) : of_ones_(), rest_(kFrequencySum) {
     constexpr uint32_t kBytes[9] = {1, 8, 28, 56, 70, 56, 28, 8, 1};
     constexpr uint64_t kShared = kFrequencySum - kByteSymbols;
     for (int ones = 0; ones <= 8; ++ones) {
@@ -134,7 +131,7 @@ class ByteFrequencies {
     }
   }
 
-  TF_GC_HOST_DEVICE uint32_t Of(int byte) const {
+  uint32_t Of(int byte) const {
     int ones = 0;
     for (int i = 0; i < 8; ++i) ones += byte >> i & 1;
     return of_ones_[ones] + (byte == 0 ? rest_ : 0);
@@ -160,7 +157,7 @@ struct ByteTable {
 struct KindTable {
   uint16_t frequencies[kKinds];
 
-  TF_GC_HOST_DEVICE explicit KindTable(const uint8_t* counts) : frequencies() {
+  explicit KindTable(const uint8_t* counts) : frequencies() {
     uint32_t numbers[kKinds];
     for (int kind = 0; kind < kKinds; ++kind) numbers[kind] = counts[kind];
     Normalize(numbers, kKinds, frequencies);
@@ -178,23 +175,20 @@ inline bool AreFrequencies(const uint16_t* frequencies, int symbols) {
 }
 
 // A symbol as a coder needs it: its frequency, and above that its start.
-TF_GC_HOST_DEVICE constexpr uint32_t CodingEntry(uint32_t frequency,
-                                                 uint32_t start) {
+constexpr uint32_t CodingEntry(uint32_t frequency, uint32_t start) {
   return frequency | start << kFrequencyBits;
 }
 
 // What the low kFrequencyBits bits of a state mean: the symbol in 8 bits, its
 // frequency, and above that the distance from its start.
-TF_GC_HOST_DEVICE constexpr uint32_t DecodingEntry(uint32_t symbol,
-                                                   uint32_t frequency,
-                                                   uint32_t distance) {
+constexpr uint32_t DecodingEntry(uint32_t symbol, uint32_t frequency,
+                                 uint32_t distance) {
   return symbol | frequency << 8 | distance << (8 + kFrequencyBits);
 }
 
 // Codes a symbol, given its CodingEntry(). Writes the lane's word, and returns
 // whether it is one of the message's.
-TF_GC_HOST_DEVICE inline bool CodeSymbol(uint32_t entry, uint32_t* state,
-                                         uint16_t* word) {
+inline bool CodeSymbol(uint32_t entry, uint32_t* state, uint16_t* word) {
   const uint32_t frequency = entry % kFrequencySum;
   const uint32_t start = entry >> kFrequencyBits;
   uint32_t x = *state;
@@ -208,7 +202,7 @@ TF_GC_HOST_DEVICE inline bool CodeSymbol(uint32_t entry, uint32_t* state,
 
 // Decodes a symbol, given the DecodingEntry() of the state's low bits. The lane
 // takes a word then if its state is below kLowestState.
-TF_GC_HOST_DEVICE inline uint8_t DecodeSymbol(uint32_t entry, uint32_t* state) {
+inline uint8_t DecodeSymbol(uint32_t entry, uint32_t* state) {
   *state = (entry >> 8) % kFrequencySum * (*state >> kFrequencyBits) +
            (entry >> (8 + kFrequencyBits));
   return static_cast<uint8_t>(entry);
@@ -243,4 +237,4 @@ struct DecodingTable {
 
 }  // namespace tf_gc
 
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_FREQUENCIES_H_
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_

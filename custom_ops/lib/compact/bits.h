@@ -1,12 +1,10 @@
 // Bits that are picked out of words and put back, for processors without
-// instructions for it: some CPUs, and GPUs.
+// instructions for it.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_BITS_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_BITS_H_
+#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
+#define TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
 
 #include <cstdint>
-
-#include "custom_ops/lib/numbers/host_device.h"
 
 namespace tf_gc {
 
@@ -19,7 +17,7 @@ constexpr uint64_t kFirstOfGroups = 0x1111111111111111;
 constexpr uint64_t kFirstOfBytes = 0x0101010101010101;
 
 // A byte of ones for each byte that is not zero.
-TF_GC_HOST_DEVICE constexpr uint64_t NonzeroBytes(uint64_t bytes) {
+constexpr uint64_t NonzeroBytes(uint64_t bytes) {
   constexpr uint64_t kLow = 0x7f * kFirstOfBytes;
   return ((((bytes & kLow) + kLow) | bytes) >> 7 & kFirstOfBytes) * 0xff;
 }
@@ -31,8 +29,7 @@ struct BitMoves {
   uint64_t mask;
   uint64_t moves[6];
 
-  TF_GC_HOST_DEVICE constexpr explicit BitMoves(uint64_t bits)
-      : mask(bits), moves() {
+  constexpr explicit BitMoves(uint64_t bits) : mask(bits), moves() {
     uint64_t zeros_below = ~bits << 1;  // counted, for each bit, modulo 2
     for (int i = 0; i < 6; ++i) {
       uint64_t parity = zeros_below;
@@ -44,7 +41,7 @@ struct BitMoves {
   }
 
   // Moves the bits of `word` that are in the mask to the lowest places.
-  TF_GC_HOST_DEVICE uint64_t PickOut(uint64_t word) const {
+  uint64_t PickOut(uint64_t word) const {
     word &= mask;
     for (int i = 0; i < 6; ++i) {
       const uint64_t moved = word & moves[i];
@@ -54,7 +51,7 @@ struct BitMoves {
   }
 
   // Moves the lowest bits of `word` to the places of the mask.
-  TF_GC_HOST_DEVICE uint64_t PutBack(uint64_t word) const {
+  uint64_t PutBack(uint64_t word) const {
     for (int i = 5; i >= 0; --i) {
       const uint64_t moved = word << (1 << i);
       word = (word & ~moves[i]) | (moved & moves[i]);
@@ -63,21 +60,21 @@ struct BitMoves {
   }
 
   // The same for the mask kEvenBits.
-  static TF_GC_HOST_DEVICE uint64_t PickEven(uint64_t word) {
+  static uint64_t PickEven(uint64_t word) {
     constexpr BitMoves even(kEvenBits);
     return even.PickOut(word);
   }
-  static TF_GC_HOST_DEVICE uint64_t PutEven(uint64_t word) {
+  static uint64_t PutEven(uint64_t word) {
     constexpr BitMoves even(kEvenBits);
     return even.PutBack(word);
   }
 
   // The same for the mask kFirstOfGroups.
-  static TF_GC_HOST_DEVICE uint64_t PickFirstOfGroups(uint64_t word) {
+  static uint64_t PickFirstOfGroups(uint64_t word) {
     constexpr BitMoves firsts(kFirstOfGroups);
     return firsts.PickOut(word);
   }
-  static TF_GC_HOST_DEVICE uint64_t PutFirstOfGroups(uint64_t word) {
+  static uint64_t PutFirstOfGroups(uint64_t word) {
     constexpr BitMoves firsts(kFirstOfGroups);
     return firsts.PutBack(word);
   }
@@ -85,4 +82,4 @@ struct BitMoves {
 
 }  // namespace tf_gc
 
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_BITS_H_
+#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
