@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests import oracle_compact
 from tests.custom_ops import native
 from tests.custom_ops.native import COMPACTIBLE, AnyCodec, Library
+from tests.oracles import compact as oracle_compact
 
 Array = npt.NDArray[Any]
 

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests import oracle, oracle_levels, oracle_one_bit
 from tests.custom_ops import native
 from tests.custom_ops.native import CODE_BITS, AnyCodec, Codec, Levels, Library, OneBit, Target
+from tests.oracles import levels as oracle_levels
+from tests.oracles import one_bit as oracle_one_bit
+from tests.oracles import two_bit as oracle
 
 Array = npt.NDArray[Any]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import oracle_compact
 from tests.custom_ops import native
 from tests.custom_ops.cases import Array, Guarded, assert_same_bits
 from tests.custom_ops.native import (
@@ -20,7 +19,8 @@ from tests.custom_ops.native import (
     Library,
     RunTasks,
 )
-from tests.oracle_rans import KINDS, BrokenError, round_up
+from tests.oracles import compact as oracle_compact
+from tests.oracles.rans import KINDS, BrokenError, round_up
 
 Rng = np.random.Generator
 Targets = Callable[[], Iterator[Library]]

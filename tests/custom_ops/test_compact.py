@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import oracle, oracle_compact, oracle_levels
 from tests.custom_ops import native
 from tests.custom_ops.cases import Array, assert_same_bits
 from tests.custom_ops.compact_cases import (
@@ -51,6 +50,9 @@ from tests.custom_ops.native import (
     OneBit,
     RunTasks,
 )
+from tests.oracles import compact as oracle_compact
+from tests.oracles import levels as oracle_levels
+from tests.oracles import two_bit as oracle
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "compact_golden.npz"
 SEGMENT = oracle_compact.SEGMENT_BLOCKS

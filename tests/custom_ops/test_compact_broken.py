@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import oracle_compact
 from tests.custom_ops import native
 from tests.custom_ops.cases import Array, assert_same_bits
 from tests.custom_ops.compact_cases import (
@@ -39,7 +38,8 @@ from tests.custom_ops.compact_cases import (
     unpack_on_each,
 )
 from tests.custom_ops.native import BLOCK_SIZE, COMPACTIBLE, AnyCodec, Library
-from tests.oracle_rans import KINDS
+from tests.oracles import compact as oracle_compact
+from tests.oracles.rans import KINDS
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
 

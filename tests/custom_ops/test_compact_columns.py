@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import oracle_compact
 from tests.custom_ops import native
 from tests.custom_ops.cases import Array, assert_same_bits
 from tests.custom_ops.compact_cases import (
@@ -32,6 +31,7 @@ from tests.custom_ops.compact_cases import (
     with_scales,
 )
 from tests.custom_ops.native import BLOCK_SIZE, AnyCodec, Library
+from tests.oracles import compact as oracle_compact
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import oracle_compact
 from tests.custom_ops import native
 from tests.custom_ops.cases import Array, assert_same_bits
 from tests.custom_ops.compact_cases import (
@@ -33,7 +32,8 @@ from tests.custom_ops.compact_cases import (
     with_scales,
 )
 from tests.custom_ops.native import AnyCodec, Codec
-from tests.oracle_compact import Format
+from tests.oracles import compact as oracle_compact
+from tests.oracles.compact import Format
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
 MIXED_KIND, GROUPED_KIND = 6, 7

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import oracle_compact, oracle_runs
 from tests.custom_ops import native
 from tests.custom_ops.cases import Array
 from tests.custom_ops.compact_cases import (
@@ -33,8 +32,10 @@ from tests.custom_ops.compact_cases import (
     scales_of,
 )
 from tests.custom_ops.native import BLOCK_SIZE, AnyCodec
-from tests.oracle_compact import Format
-from tests.oracle_rans import KINDS
+from tests.oracles import compact as oracle_compact
+from tests.oracles import runs as oracle_runs
+from tests.oracles.compact import Format
+from tests.oracles.rans import KINDS
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
 MIXED, GROUPED = 6, 7

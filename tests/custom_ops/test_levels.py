@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import oracle_levels
 from tests.custom_ops.cases import (
     Array,
     Message,
@@ -23,6 +22,7 @@ from tests.custom_ops.cases import (
     reencode,
 )
 from tests.custom_ops.native import CODE_BITS, Levels, Library
+from tests.oracles import levels as oracle_levels
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "levels_golden.npz"
 FLOAT32 = np.dtype(np.float32)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import oracle, oracle_one_bit
 from tests.custom_ops import native
 from tests.custom_ops.cases import (
     DTYPES,
@@ -36,6 +35,8 @@ from tests.custom_ops.cases import (
     reencode,
 )
 from tests.custom_ops.native import AnyCodec, Codec, Levels, Library, OneBit, Target
+from tests.oracles import one_bit as oracle_one_bit
+from tests.oracles import two_bit as oracle
 
 Targets = Callable[[], Iterator[Library]]
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_bit_shards_golden.npz"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests import oracle_compact
 from tests.custom_ops.cases import CODECS, Array, oracle_encode
 from tests.custom_ops.native import COMPACTIBLE, AnyCodec, num_blocks
-from tests.oracle_compact import SEGMENT_BLOCKS
+from tests.oracles import compact as oracle_compact
+from tests.oracles.compact import SEGMENT_BLOCKS
 
 # Of one segment, and of two. The last block is partial.
 SIZES = {

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tests import oracle
 from tests.custom_ops.cases import (
     DTYPES,
     oracle_decode_sum,
@@ -20,6 +19,7 @@ from tests.custom_ops.cases import (
     random_residual,
 )
 from tests.custom_ops.native import Codec
+from tests.oracles import two_bit as oracle
 
 SIZE = 3 * 128 + 43
 

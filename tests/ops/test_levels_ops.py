@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import oracle_levels as oracle
+from tests.oracles import levels as oracle
 from tf_gc.ops import decode, decode_shards, encode, message_bits, reencode
 
 HEADER_BYTES = 16

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import oracle_one_bit as oracle
+from tests.oracles import one_bit as oracle
 from tf_gc.ops import (
     count,
     decode,

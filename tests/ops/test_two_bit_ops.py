@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import oracle
+from tests.oracles import two_bit as oracle
 from tf_gc.ops import two_bit_decode, two_bit_encode
 from tf_gc.ops.library import device_types
 

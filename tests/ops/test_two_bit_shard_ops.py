@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import oracle
+from tests.oracles import two_bit as oracle
 from tf_gc.ops import (
     count,
     decode_shards,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tests import oracle
+from tests.oracles import two_bit as oracle
 from tests.sanitize.wire_model import HEADER, Array, Family, Rng, bucket_of, runs_of
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]

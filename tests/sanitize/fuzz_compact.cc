@@ -14,8 +14,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/compact.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "tests/sanitize/check.h"

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tests import oracle, oracle_one_bit
+from tests.oracles import one_bit as oracle_one_bit
+from tests.oracles import two_bit as oracle
 from tests.sanitize.bucket_model import DTYPES, Bucket, same_bits
 from tests.sanitize.case import Case, hostile
 from tests.sanitize.compact_cases import pack_case, unpack_case

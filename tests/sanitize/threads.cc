@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
-#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/compact.h"
+#include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"

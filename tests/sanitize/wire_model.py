@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tests import oracle, oracle_levels, oracle_one_bit
+from tests.oracles import levels as oracle_levels
+from tests.oracles import one_bit as oracle_one_bit
+from tests.oracles import two_bit as oracle
 
 Array = npt.NDArray[Any]
 Rng = np.random.Generator

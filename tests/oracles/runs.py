@@ -1,6 +1,6 @@
 """The runs of a segment of the compact wire and their bits, in NumPy.
 
-A part of `tests.oracle_compact`, which shares nothing with the C++.
+A part of `tests.oracles.compact`, which shares nothing with the C++.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.oracle import BLOCK_SIZE, Array
-from tests.oracle_rans import KINDS, BrokenError, Decoder, byte_frequencies, frequencies, round_up
+from tests.oracles.rans import KINDS, BrokenError, Decoder, byte_frequencies, frequencies, round_up
+from tests.oracles.two_bit import BLOCK_SIZE, Array
 
 RUN = 64
 GROUP = 4  # bits

@@ -1,7 +1,7 @@
 """The compact wire, in NumPy and plain Python: the reference for every implementation.
 
-Written from the comments of `custom_ops/lib/wire/compact_wire.h` and `.../compact/frequencies.h`; it
-shares no code and no table with them. Messages are uint8 arrays.
+Written from the comments of `custom_ops/lib/wire/compact_wire.h` and of `frequencies.h` in
+`custom_ops/lib/compact`; it shares no code and no table with them. Messages are uint8 arrays.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests import oracle, oracle_levels
-from tests.oracle import BLOCK_SIZE, Array
-from tests.oracle_rans import (
+from tests.oracles import levels as oracle_levels
+from tests.oracles import two_bit as oracle
+from tests.oracles.rans import (
     FREQUENCY_SUM,
     KINDS,
     SCALE_SYMBOLS,
@@ -24,7 +24,7 @@ from tests.oracle_rans import (
     frequencies,
     round_up,
 )
-from tests.oracle_runs import (
+from tests.oracles.runs import (
     GROUPED,
     MIXED,
     RUN,
@@ -37,6 +37,7 @@ from tests.oracle_runs import (
     padded,
     runs_of,
 )
+from tests.oracles.two_bit import BLOCK_SIZE, Array
 
 HEADER = struct.Struct("<HBBIq")  # magic, version, codec, threshold, blocks
 SEGMENT = struct.Struct("<IIIHH")  # words, mixed, filled, period, paired

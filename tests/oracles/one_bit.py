@@ -1,7 +1,7 @@
 """What the one-bit codecs compute, in NumPy: the reference for every implementation.
 
-As in `tests.oracle`, of which it takes blocks, sums over them and roundings. Codes are a uint8
-array of 16 bytes a block, scales a uint16 array with the bits of one bfloat16 a block.
+As in `tests.oracles.two_bit`, of which it takes blocks, sums over them and roundings. Codes are a
+uint8 array of 16 bytes a block, scales a uint16 array with the bits of one bfloat16 a block.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tests.oracle import (
+from tests.oracles.two_bit import (
     BLOCK_SIZE,
     Array,
     bfloat16_bits,
