@@ -15,6 +15,7 @@ build/sanitize, with the input that made a fuzz target fail.
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -23,13 +24,17 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+from setuptools import Distribution
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "sanitize"
 OUT = ROOT / "build" / "sanitize"
 CXX = shlex.split(os.environ.get("CXX", "g++"))
 FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
-LANGUAGE = ["-std=c++17", "-ffp-contract=off", "-Wall", "-Wextra", f"-I{ROOT}"]
+LANGUAGE = ["-std=c++17", "-ffp-contract=off", "-fPIC", "-I."]
+WARNINGS = ["-Wall", "-Wextra"]
 ADDRESS, THREAD = "-fsanitize=address,undefined", "-fsanitize=thread"
 # With these as well GCC 12 cannot compile TensorFlow's headers.
 NOT_IN_OPS = "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute,vptr"
@@ -45,40 +50,49 @@ OPTIONS = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 
+SETUP: dict[str, Any] = runpy.run_path(str(ROOT / "setup.py"))
+LIB = sorted(SETUP["files"]("LIB_SOURCES"))
+OPS = sorted({*SETUP["SOURCES"]} - {*LIB})
 
-def program(name: str, sanitizer: str, sources: Iterable[Path]) -> Path:
-    """Builds a program of these sources and the codec library, unless it is newer."""
-    result = OUT / name
-    sources = [*sources, *sorted((ROOT / "custom_ops" / "lib").glob("*/*.cc"))]
-    read = [*sources, *(ROOT / "custom_ops").rglob("*.*"), *HERE.glob("*.h"), Path(__file__)]
-    if result.exists() and result.stat().st_mtime > max(file.stat().st_mtime for file in read):
-        return result
-    objects = OUT / f"{name}.objects"
-    objects.mkdir(parents=True, exist_ok=True)
 
-    def compile_one(source: Path) -> str:
-        # Sources in several folders have the same name.
-        target = str(objects / f"{source.parent.name}_{source.stem}.o")
-        command = [*CXX, *FLAGS, *LANGUAGE, sanitizer, "-c", str(source), "-o", target]
-        subprocess.run(command, check=True)
-        return target
+def objects(sources: Iterable[str], *flags: str) -> list[Path]:
+    """Compiles what has changed, as setup.py does."""
+    command = [*CXX, *FLAGS, *LANGUAGE, *flags]
+    builder = SETUP["BuildOps"](Distribution())
+    return builder.compile(list(sources), {".cc": command}, SETUP["digest_of"](*command))
 
-    with ThreadPoolExecutor(2) as pool:
-        targets = list(pool.map(compile_one, sources))
-    subprocess.run([*CXX, sanitizer, "-pthread", *targets, "-o", str(result)], check=True)
+
+def link(result: Path, *parts: str | Path) -> Path:
+    result.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([*CXX, *map(str, parts), "-o", str(result)], check=True)
     return result
 
 
+def program(name: str, sanitizer: str, sources: Iterable[Path]) -> Path:
+    """Builds a program of these sources and the codec library."""
+    names = [*LIB, *(source.relative_to(ROOT).as_posix() for source in sources)]
+    compiled = objects(names, *WARNINGS, sanitizer)
+    return link(OUT / name, sanitizer, "-pthread", *compiled)
+
+
 def op_library() -> Path:
-    """Builds the op library as setup.py does, with sanitizers."""
-    flags = {
-        "CXXFLAGS": shlex.join([*FLAGS, ADDRESS, NOT_IN_OPS]),
-        "LDFLAGS": ADDRESS,
-        "TF_GC_CUDA": "0",
-    }
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(OUT)]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **flags}, check=True)
-    return OUT / "tf_gc" / "ops" / "_tf_gc_ops.so"
+    """Builds the op library, of the objects that the program under the same sanitizers has.
+
+    The ops are compiled together: each by itself takes most of its time for TensorFlow's headers.
+    """
+    tf_flags = SETUP["flags"](SETUP["find_tensorflow"]())
+    together = OUT / "ops.cc"
+    together.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f'#include "{source}"\n' for source in OPS)
+    if not together.exists() or together.read_text() != text:
+        together.write_text(text)
+    of_ops = objects(
+        [together.relative_to(ROOT).as_posix()],
+        *(*WARNINGS, ADDRESS, NOT_IN_OPS),
+        *SETUP["BuildOps"].compile_flags(tf_flags),
+    )
+    of_lib = objects(LIB, *WARNINGS, ADDRESS)
+    return link(OUT / "_tf_gc_ops.so", "-shared", ADDRESS, *of_ops, *of_lib, *tf_flags.link)
 
 
 def fixed_addresses() -> list[str]:
@@ -108,7 +122,7 @@ def main(seconds: str) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120 + 10 * float(seconds),
+            timeout=1200 + 10 * float(seconds),
         )
         print(f"{name}: {time.monotonic() - start:.0f} s", done.stdout, sep="\n", flush=True)
         if done.returncode:
