@@ -86,7 +86,7 @@ bench: build
 	$(BIN)/python benchmarks/codec.py $(BENCH_ARGS)
 
 # Each part for so many seconds; more find more.
-SANITIZE_SECONDS ?= 20
+SANITIZE_SECONDS ?= 10
 sanitize: $(INSTALLED)
 	$(BIN)/python tests/sanitize/run.py $(SANITIZE_SECONDS)
 

@@ -33,7 +33,7 @@ def output_of(path: Path, *arguments: str, new: bool = False, status: int = 0) -
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == status, done.stdout
     return done.stdout

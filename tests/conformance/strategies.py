@@ -31,7 +31,7 @@ def of_one_host(name: str) -> tf.distribute.Strategy:
 def of_workers(name: str) -> tf.distribute.Strategy:
     """Returns a strategy of the workers that TF_CONFIG says."""
     # Where one worker fails, the others do before the test's limit; one that traces takes a while.
-    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=60.0)
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=600.0)
     if name == STOCK:
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     return tf_gc.CompressedMultiWorkerMirroredStrategy(communication_options=options, **OURS[name])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from tests.custom_ops import native
 from tests.custom_ops.cases import Array, Guarded, assert_same_bits
@@ -42,12 +42,7 @@ each_codec = pytest.mark.parametrize(
 with_scales = pytest.mark.parametrize(
     "codec", [codec for codec in COMPACTIBLE if native.has_scales(codec)]
 )
-searched = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=80,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+searched = settings(max_examples=80)
 
 
 def codes_of(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:

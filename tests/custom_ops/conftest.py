@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests import compiled
 from tests.custom_ops import native
+from tf_gc.ops import _library as ops
 
 
 @pytest.fixture(scope="session")
 def _library() -> native.Library:
-    return native.Library(native.build(compiled.KEPT))
+    ops.load()  # into TensorFlow, whose symbols it needs
+    return native.Library(ops.library_path())
 
 
 @pytest.fixture

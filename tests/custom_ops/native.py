@@ -1,4 +1,4 @@
-"""Builds the codec library, without TensorFlow, and drives its C interface."""
+"""Drives the C interface of the codec library; builds it without TensorFlow for benchmarks."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_segment_has_the_period_of_its_rows(
     on_each_target: Targets, codec: AnyCodec, period: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(period)
-    message = message_by_column(rng, codec, 2 * SEGMENT - 10, period)
+    message = message_by_column(rng, codec, SEGMENT + 1000, period)
     assert periods_of(check_message(on_each_target, codec, message)) == [0, 0]
     with monkeypatch.context() as patched:
         patched.setattr(oracle_compact, "best_period", lambda *_: 0)

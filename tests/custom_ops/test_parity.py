@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -175,12 +175,7 @@ def vectors(max_size: int = 300) -> st.SearchStrategy[Array]:
     )
 
 
-searched = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=100,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+searched = settings(max_examples=100)
 
 
 @each_codec

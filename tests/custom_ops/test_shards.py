@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.custom_ops import native
@@ -49,12 +49,7 @@ each_fixed = pytest.mark.parametrize(
 )
 each_number_of_layers = pytest.mark.parametrize("layers", [1, 2])
 each_size = pytest.mark.parametrize("size", SIZES)
-searched = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=100,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+searched = settings(max_examples=100)
 
 
 def decode_counts(

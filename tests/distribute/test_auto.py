@@ -125,6 +125,7 @@ def test_a_warm_up_comes_first() -> None:
 
 def test_it_says_what_it_is_doing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="absl")
+    began = time.monotonic()
     strategy, _, run = make(tf_gc.Auto(COLD, SCATTER))
     assert strategy.report().trial is None
     assert f"tries {FULL}; {GATHER}; {SCATTER}" in caplog.text
@@ -139,14 +140,14 @@ def test_it_says_what_it_is_doing(caplog: pytest.LogCaptureFixture) -> None:
         assert (
             len(report.buckets) == len(strategy.schedule.buckets) == (0 if plan == "stock" else 1)
         )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 600
     while "Auto chooses" not in caplog.text and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(0.5)
     (said,) = [r.getMessage() for r in caplog.records if "Auto chooses" in r.getMessage()]
     trial = strategy.report().trial
     assert f"chooses {SCATTER}: a step takes {trial.times} (" in said
-    assert all(0 < seconds < 5 for seconds in trial.seconds)
+    assert all(0 < seconds < time.monotonic() - began for seconds in trial.seconds)
     written = re.search(r"compression_params=(Quantized\(.*?\))\.", said)
     assert written is not None
     assert (
@@ -188,11 +189,12 @@ def test_no_choice_follows_from_times_that_only_another_process_has(
     assert (again.report().trial.chosen is not None) == complete
     if complete:
         return
+    began = time.monotonic()
     for step in range(STEPS):
         run_again(gradients(step))
         assert again.report().trial.current == turn(step)
     assert again.report().trial.chosen is not None
-    assert max(again.report().trial.seconds) < 60
+    assert max(again.report().trial.seconds) < time.monotonic() - began
 
 
 def test_what_is_reported_was_measured_of_the_candidate() -> None:

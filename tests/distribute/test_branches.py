@@ -16,7 +16,6 @@ from tf_gc import _compat
 # Optimizers of graphs may remove what nothing seems to need.
 pytestmark = pytest.mark.optimized_graphs
 
-SECONDS = 10.0  # how long the second output waits for somebody to use the first one
 
 Cond = Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
 
@@ -28,8 +27,11 @@ def as_switch(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]
 CONDS = pytest.mark.parametrize("cond", [_compat.cond, as_switch], ids=["cond", "switch_case"])
 
 
-def first_is_used_before_the_second_exists(cond: Cond) -> bool:
-    """Whether a function that needs only a branch's first output runs while the second is made."""
+def first_is_used_before_the_second_exists(cond: Cond, seconds: float) -> bool:
+    """Whether a function that needs only a branch's first output runs while the second is made.
+
+    The second waits for so many seconds for somebody to use the first one.
+    """
     used = threading.Event()
 
     def use(value: np.ndarray) -> np.ndarray:
@@ -37,7 +39,7 @@ def first_is_used_before_the_second_exists(cond: Cond) -> bool:
         return value
 
     def wait(value: np.ndarray) -> np.ndarray:
-        return np.float32(used.wait(SECONDS))
+        return np.float32(used.wait(seconds))
 
     @tf.function
     def step(pred: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -54,13 +56,13 @@ def first_is_used_before_the_second_exists(cond: Cond) -> bool:
 
 @CONDS
 def test_an_output_does_not_wait_for_the_others(cond: Cond) -> None:
-    assert first_is_used_before_the_second_exists(cond)
+    assert first_is_used_before_the_second_exists(cond, 600)
 
 
 @pytest.mark.waits
 def test_tensorflows_own_outputs_wait_for_each_other() -> None:
     """Otherwise the branches of tf_gc would have no purpose any more."""
-    assert not first_is_used_before_the_second_exists(tf.cond)
+    assert not first_is_used_before_the_second_exists(tf.cond, 10)
 
 
 @CONDS

@@ -80,7 +80,7 @@ def in_threads(*work: Callable[[], None]) -> None:
 
     def body(function: Callable[[], None]) -> None:
         try:
-            barrier.wait(60)
+            barrier.wait()
             function()
         except BaseException as error:
             errors.append(error)
@@ -89,7 +89,7 @@ def in_threads(*work: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=120)
+        thread.join(timeout=600)
         assert not thread.is_alive(), "the steps of two models wait for each other"
     if errors:
         raise errors[0]

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tf_gc
@@ -39,12 +39,7 @@ def steps_of(norms: list[float]) -> int:
     return len(norms)
 
 
-@settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([0.0, 1e-3, 0.5, 1.0, 2.0, 30.0, math.nan, math.inf]), max_size=40),
     st.integers(1, 3),

@@ -128,7 +128,7 @@ def test_the_language_model_on_two_workers(tmp_path: Path) -> None:
         Task(programs.SCRIPT, command, local_workers.environment(config), str(log))
         for config, log in zip(cluster.tf_configs(2), logs, strict=True)
     ]
-    codes, _ = NURSERY.run(tasks, limit=240)
+    codes, _ = NURSERY.run(tasks, limit=600)
     output, other_output = (log.read_text() for log in logs)
     assert codes == [0, 0], output + other_output
     assert not re.search("perplexity|the value of", other_output), "two that show results"

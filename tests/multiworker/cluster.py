@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from examples import local_workers
+from tests import ports
 from tests.multiworker.nursery import NURSERY, Task
 
 
@@ -30,7 +31,7 @@ class Outcome:
 
 def tf_configs(workers: int, chief: bool = False) -> list[str]:
     """TF_CONFIG of each worker of a local cluster."""
-    return local_workers.tf_configs(local_workers.local_addresses(workers), chief)
+    return local_workers.tf_configs(ports.addresses(workers), chief)
 
 
 def run(
@@ -39,7 +40,7 @@ def run(
     workers: int = 2,
     devices: int = 1,
     configs: Sequence[str] | None = None,
-    limit: float = 120,
+    limit: float = 600,
     may_fail: bool = False,
     new: int = 0,
     optimized: bool = False,
@@ -112,7 +113,7 @@ def work(folder: str, index: str) -> None:
     import pytest
     import tensorflow as tf
 
-    from tests import tuning
+    from tests import garbage, tuning
 
     task = pickle.loads(Path(folder, f"task{index}").read_bytes())
     if task["devices"] > 1:
@@ -122,6 +123,7 @@ def work(folder: str, index: str) -> None:
         )
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tuning.turn_off(pytest.MonkeyPatch())
+    garbage.collect_rarely()
     module, function = task["scenario"].split(":")
     if not task["optimized"]:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -88,7 +88,7 @@ class Nursery:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         status: int = 0,
-        limit: float = 240,
+        limit: float = 600,
     ) -> str:
         """Runs one task, and returns what it writes to stdout and stderr.
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 
 from examples import local_workers
+from tests import ports
 
 CHUNK = 1 << 14
 LOCALHOST = "127.0.0.1"
@@ -37,11 +38,11 @@ class Links:
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._servers: list[socket.socket] = []
-        ports = local_workers.free_ports(workers)
+        own = ports.free_ports(workers)
         self.configs = []
         for worker in range(workers):
             seen = [
-                ports[other] if other == worker else self._serve(self._forward, ports[other])
+                own[other] if other == worker else self._serve(self._forward, own[other])
                 for other in range(workers)
             ]
             addresses = [f"{LOCALHOST}:{port}" for port in seen]

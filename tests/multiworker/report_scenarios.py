@@ -50,7 +50,7 @@ def steps_and_report(params: Any) -> dict[str, Any]:
                 for v in variables
             ]
         )
-    deadline = time.monotonic() + (20 if strategy.is_chief else 3)
+    deadline = time.monotonic() + (600 if strategy.is_chief else 3)
     while not _verdicts(log.lines) and time.monotonic() < deadline:
         time.sleep(0.1)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,15 +145,18 @@ def construct(of_workers: list[tuple[Any, int]]) -> str:
     return ""
 
 
-def options_are_honoured(addresses: list[str]) -> dict[str, Any]:
-    """Uses a resolver and options that are not the defaults, and says what came of them."""
+def options_are_honoured(addresses: list[str], folder: str) -> dict[str, Any]:
+    """Uses a resolver and options that are not the defaults, and says what came of them.
+
+    At the end a worker waits for the other in vain. In the folder they say how far they are.
+    """
     task = tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": addresses}), task_type="worker", task_id=task
     )
     options = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=8000,
-        timeout_seconds=8.0,
+        timeout_seconds=20.0,
         implementation=tf.distribute.experimental.CommunicationImplementation.RING,
     )
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
@@ -167,6 +171,7 @@ def options_are_honoured(addresses: list[str]) -> dict[str, Any]:
         return strategy.run(lambda: tf_gc.all_reduce_gradients(pairs))
 
     operations = step.get_concrete_function().graph.get_operations()
+    _meet(folder, "traced", task, 1 - task)  # the time-out is not for how long that takes
     gathers = [op for op in operations if op.type == "CollectiveGatherV2"]
     result = {
         "workers": strategy.num_replicas_in_sync,
@@ -183,10 +188,16 @@ def options_are_honoured(addresses: list[str]) -> dict[str, Any]:
             strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones(1000), variables[0])]))
         except tf.errors.OpError as error:
             result["error"] = type(error).__name__
-    else:
-        time.sleep(12)
-    result["waited"] = time.monotonic() - start
+        result["waited"] = time.monotonic() - start
+    _meet(folder, "gave up", task, 0)
     return result
+
+
+def _meet(folder: str, where: str, task: int, other: int) -> None:
+    """Waits until the other worker is here, without any collective."""
+    Path(folder, f"{task} {where}").touch()
+    while not Path(folder, f"{other} {where}").exists():
+        time.sleep(0.05)
 
 
 def state_of_one_worker(worker: int) -> int:

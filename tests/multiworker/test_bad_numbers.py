@@ -18,9 +18,7 @@ def test_terminate_on_nan_stops_all_workers_at_the_same_step(worker: int) -> Non
         for plan in ("all_gather", "scatter_gather")
         for threshold in ("auto", 0.01)
     ] + [{"type": "none"}]
-    first, second = cluster.values(
-        "bad_number_scenarios:terminate_on_nan", params, worker, step, limit=180
-    )
+    first, second = cluster.values("bad_number_scenarios:terminate_on_nan", params, worker, step)
     for (count, kernel, finite), (others_count, others_kernel, others_finite) in zip(
         first, second, strict=True
     ):

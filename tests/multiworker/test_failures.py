@@ -15,9 +15,9 @@ from tests.multiworker.failure_scenarios import Ending
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
-# A dead worker is noticed at once if its connection breaks, and else by its heartbeat, after
-# 10 seconds.
-NOTICED = 60
+# Seconds, for what else would never end. A dead worker is noticed at once if its connection breaks,
+# and else by its heartbeat, after 10 seconds.
+LIMIT = 240
 
 
 @pytest.fixture
@@ -31,19 +31,18 @@ def test_the_others_stop_when_a_worker_is_killed_in_a_step(victim: int) -> None:
     # Worker 0 also is the one that coordinates the others.
     step = 4
     outcomes = cluster.run(
-        "failure_scenarios:die_while_training", victim, step, may_fail=True, limit=NOTICED + 30
+        "failure_scenarios:die_while_training", victim, step, may_fail=True, limit=LIMIT
     )
     assert outcomes[victim].returncode == -9
     survivor = outcomes[1 - victim]
     ending = survivor.value
     assert ending.error in ("UnavailableError", "AbortedError"), ending
-    assert ending.seconds < NOTICED
     assert ending.batches == step - 1
     assert survivor.returncode == 0, survivor.log
 
 
 def test_workers_that_cannot_start_say_why(taken_port: int) -> None:
-    limit = 5.0
+    seconds = 5.0
     first, _ = cluster.tf_configs(2)
     _, second = cluster.tf_configs(2)
     no_peers = [first, second]  # of two clusters
@@ -55,13 +54,12 @@ def test_workers_that_cannot_start_say_why(taken_port: int) -> None:
     )
     configs = [*no_peers, taken, first[:-1]]
     endings: list[Ending] = cluster.values(
-        "failure_scenarios:construct", limit, configs=configs, limit=90
+        "failure_scenarios:construct", seconds, configs=configs, limit=LIMIT
     )
     for index, ending in enumerate(endings[:2]):
         address = json.loads(no_peers[index])["cluster"]["worker"][index]
         assert ending.error == "TimeoutError", ending
         assert f"worker {index} at {address}, waited 5 seconds" in ending.message
-        assert ending.seconds < 30
     assert endings[2].error == "OSError", endings[2]
     assert f"worker 0 at 127.0.0.1:{taken_port}, cannot listen" in endings[2].message
     assert endings[3].error == "ValueError", endings[3]
@@ -71,9 +69,7 @@ def test_workers_that_cannot_start_say_why(taken_port: int) -> None:
 @pytest.mark.parametrize("worker", [0, 1])
 def test_all_workers_skip_a_step_that_overflows_on_one(worker: int) -> None:
     step, steps = 3, 6
-    results = cluster.values(
-        "failure_scenarios:overflow_on_one_worker", worker, step, steps, limit=90
-    )
+    results = cluster.values("failure_scenarios:overflow_on_one_worker", worker, step, steps)
     for scales, kernels, taken in results:
         assert scales == [1024.0] * step + [512.0] * (steps - step)
         assert taken == steps - 1

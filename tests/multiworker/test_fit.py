@@ -36,7 +36,7 @@ ROWS = 92
 
 @functools.cache
 def fits_of_one_process() -> dict[str, Any]:
-    (results,) = cluster.values("fit_scenarios:fits", "single", ROWS, workers=1, limit=240)
+    (results,) = cluster.values("fit_scenarios:fits", "single", ROWS, workers=1)
     return results
 
 
@@ -46,7 +46,7 @@ def fits_of_one_process() -> dict[str, Any]:
 def test_workers_train_as_one_process_does(workers: int, only: tuple[str, ...]) -> None:
     alone = fits_of_one_process()
     together = cluster.values(
-        *("fit_scenarios:fits", "none", ROWS, only), workers=workers, optimized=not only, limit=240
+        *("fit_scenarios:fits", "none", ROWS, only), workers=workers, optimized=not only
     )
     for other in together[1:]:
         assert_same(together[0], other, rtol=0, atol=0)
@@ -69,8 +69,8 @@ def test_compressed_workers_hold_the_same_weights(name: str) -> None:
 
 
 def test_workers_clip_the_sum_as_one_process_does() -> None:
-    ((alone,),) = cluster.values("fit_scenarios:clips", "single", workers=1, limit=240)
-    first, second = cluster.values("fit_scenarios:clips", "none", True, False, limit=240)
+    ((alone,),) = cluster.values("fit_scenarios:clips", "single", workers=1)
+    first, second = cluster.values("fit_scenarios:clips", "none", True, False)
     assert_same(first[0], second[0], rtol=0, atol=0)
     assert_same(first[0], alone, rtol=1e-4, atol=1e-5)
     for kind, weights in first[1].items():

@@ -1,30 +1,32 @@
 """The arguments of the strategy that the base class has too."""
 
+from pathlib import Path
+
 import pytest
 
-from examples import local_workers
+from tests import ports
 from tests.multiworker import cluster
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
 
-def test_resolver_and_communication_options_are_honoured() -> None:
-    addresses = local_workers.local_addresses(2)
-    first, second = cluster.values("scenarios:options_are_honoured", addresses)
+def test_resolver_and_communication_options_are_honoured(tmp_path: Path) -> None:
+    arguments = ports.addresses(2), str(tmp_path)
+    first, second = cluster.values("scenarios:options_are_honoured", *arguments)
     for result in (first, second):
         assert result["workers"] == 2
         assert result["is_given_resolver"]
         assert result["sum"] == [1.0] * 6
         assert result["gathers"] == 3  # two tensors fill a bucket of 8,000 bytes
         assert result["implementations"] == {b"ring"}
-        assert result["timeouts"] == {8.0}
+        assert result["timeouts"] == {20.0}
     assert first["error"] == "DeadlineExceededError"
-    assert 7 < first["waited"] < 12
+    assert first["waited"] > 19
 
 
 @pytest.mark.parametrize("late", [[0], [1, 2]])
 def test_workers_need_not_make_their_next_strategy_at_the_same_time(late: list[int]) -> None:
     # TensorFlow drops what others asked this worker for when it joins the cluster again.
     params = {"type": "2bit", "threshold": 0.5, "bypass_size": 0}
-    for sums in cluster.values("scenarios:strategies_apart", late, params, workers=3, limit=60):
+    for sums in cluster.values("scenarios:strategies_apart", late, params, workers=3):
         assert sums == ["1.5"] * 3

@@ -23,14 +23,12 @@ def devices(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def results(devices: int) -> Results:
     """What each of two workers found, with the default codec."""
-    return cluster.values(
-        "program_scenarios:programs", devices=devices, optimized=devices > 1, limit=240
-    )
+    return cluster.values("program_scenarios:programs", devices=devices, optimized=devices > 1)
 
 
 @pytest.fixture(scope="module")
 def uncompressed() -> Results:
-    return cluster.values("program_scenarios:programs_without_compression", limit=240)
+    return cluster.values("program_scenarios:programs_without_compression")
 
 
 def assert_same(left: Any, right: Any) -> None:

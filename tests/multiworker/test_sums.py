@@ -129,7 +129,7 @@ def test_workers_that_differ_all_say_so(
 ) -> None:
     params = [{"type": "2bit", "threshold": threshold} for threshold in thresholds]
     of_workers = list(zip(params, bytes_per_pack, strict=True))
-    errors = cluster.values("scenarios:construct", of_workers, limit=60)
+    errors = cluster.values("scenarios:construct", of_workers)
     assert errors[0] == errors[1]
     values = {"threshold": thresholds, "bytes_per_pack": bytes_per_pack}[different]
     for worker, value in enumerate(values):
@@ -138,7 +138,7 @@ def test_workers_that_differ_all_say_so(
 
 def test_a_worker_makes_residuals_without_the_others() -> None:
     # They are zeros everywhere. To broadcast them would send as much as the model itself.
-    of_workers = cluster.values("scenarios:state_of_one_worker", 1, devices=2, limit=60)
+    of_workers = cluster.values("scenarios:state_of_one_worker", 1, devices=2)
     assert of_workers == [0, 3]
 
 

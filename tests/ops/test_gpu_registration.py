@@ -63,7 +63,6 @@ def library() -> Path:
     return build / "tf_gc" / "ops" / "_tf_gc_ops.so"
 
 
-@pytest.mark.timeout(900)
 def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
     library: Path,
 ) -> None:

@@ -198,7 +198,7 @@ def test_no_gradient_is_lost_in_one_stage_or_two(form: Format, dtype: Any, repli
             expect_nothing_lost(form, group, stages, layers)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=60)
 @given(
     form=st.sampled_from([*FIXED, *AUTO]),
     replicas=st.integers(1, 9),

@@ -149,4 +149,4 @@ def main(seconds: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "20")
+    main(sys.argv[1] if len(sys.argv) > 1 else "10")

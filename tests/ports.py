@@ -1,0 +1,55 @@
+"""Ports for the workers of tests: no two processes of this host are given the same one."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import itertools
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# A block of ports for each process that asks. They lie below those that Linux gives to whoever
+# asks for any port (32,768 and above), which may take one before the worker that it is for begins.
+FIRST, BLOCK, BLOCKS = 20_000, 200, 60
+
+
+@functools.cache
+def _block() -> tuple[int, object]:
+    """The first port of the block that is this process's own until it ends, and its lock."""
+    for number in range(BLOCKS):
+        lock = open(Path(tempfile.gettempdir(), f"tf_gc_test_ports.{number}.lock"), "w")  # noqa: SIM115
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        return FIRST + number * BLOCK, lock
+    raise RuntimeError(f"{BLOCKS} processes have ports already")
+
+
+@functools.cache
+def _turns() -> Iterator[int]:
+    first, _ = _block()
+    return itertools.cycle(range(first, first + BLOCK))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports that nobody listens on, and that were not returned lately."""
+    return list(itertools.islice(filter(_is_free, _turns()), count))
+
+
+def addresses(count: int) -> list[str]:
+    """Addresses of this host for so many workers."""
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
