@@ -36,10 +36,16 @@ def test_a_worker_alone_is_the_chief_and_agrees_with_itself() -> None:
     alone = Workers()
     assert alone.count == 1
     assert alone.is_chief
+    assert not alone.is_evaluator
     assert alone.gather([3, 4]).tolist() == [[3, 4]]
     assert alone.agree("a text") == 1
     assert alone.largest(5, -2) == [5, -2]
     alone.wait()
+
+
+def test_an_evaluator_is_alone_and_not_the_chief() -> None:
+    assert Workers(is_chief=False).is_evaluator
+    assert not job([0]).is_evaluator
 
 
 def test_gather_returns_the_numbers_of_all_workers() -> None:

@@ -19,6 +19,7 @@ class Workers:
     Attributes:
       count: how many workers there are.
       is_chief: whether this worker writes the job's files; it does so alone.
+      is_evaluator: whether this process is alone beside the job, whose chief is another one.
     """
 
     def __init__(
@@ -31,7 +32,8 @@ class Workers:
 
         Args:
           count: how many workers there are.
-          is_chief: whether this worker is the chief.
+          is_chief: whether this worker is the chief. A process that is alone and not the chief
+            is an evaluator.
           all_gather: takes this worker's int64 tensor [1, numbers] and returns the tensors of all
             workers, [count, numbers]. It may be `None` if this worker is alone.
         """
@@ -39,6 +41,7 @@ class Workers:
             raise ValueError(f"{count} workers need a way to gather what each of them says")
         self.count = count
         self.is_chief = is_chief
+        self.is_evaluator = count == 1 and not is_chief
         self._all_gather = all_gather
 
     def gather(self, numbers: Sequence[int] | Numbers) -> Numbers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import os
 import pickle
 import tempfile
@@ -32,6 +33,25 @@ class Outcome:
 def tf_configs(workers: int, chief: bool = False) -> list[str]:
     """TF_CONFIG of each worker of a local cluster."""
     return local_workers.tf_configs(ports.addresses(workers), chief)
+
+
+def tf_configs_with_evaluator(workers: int, in_cluster: bool, port: int | None = None) -> list[str]:
+    """TF_CONFIG of each worker of a local cluster, and at last that of its evaluator.
+
+    Args:
+      workers: how many.
+      in_cluster: whether the cluster says where the evaluator is.
+      port: the evaluator's port; by default a free one.
+    """
+    *addresses, evaluator = local_workers.local_addresses(workers + 1)
+    jobs = {"worker": addresses}
+    if in_cluster:
+        jobs["evaluator"] = [evaluator if port is None else f"127.0.0.1:{port}"]
+    tasks = [*(("worker", index) for index in range(workers)), ("evaluator", 0)]
+    return [
+        json.dumps({"cluster": jobs, "task": {"type": kind, "index": index}})
+        for kind, index in tasks
+    ]
 
 
 def run(

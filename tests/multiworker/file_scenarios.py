@@ -201,3 +201,34 @@ def alone(folder: str) -> dict[str, Any]:
         "saved": path.exists(),
         "backup": backup.exists(),
     }
+
+
+def beside_workers(top: str) -> dict[str, Any]:
+    """Is a worker or an evaluator of a job whose processes all run this program."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    resolver = strategy.cluster_resolver
+    folder = Path(top, resolver.task_type)
+    model = make_model(strategy)
+    callbacks = keras.callbacks
+    fit(
+        model,
+        [
+            callbacks.ModelCheckpoint(folder / "checkpoint.keras"),
+            callbacks.TensorBoard(folder / "board"),
+            tf_gc.keras.BackupAndRestore(folder / "backup", delete_checkpoint=False),
+            callbacks.BackupAndRestore(folder / "kerasbackup", delete_checkpoint=False),
+        ],
+        epochs=1,
+    )
+    model.save(folder / "model.keras")
+    asked = folder / "checkpoints"
+    same = strategy.write_path(asked) == asked
+    if resolver.task_type == "evaluator":
+        keras.saving.save_model(model, Path(top, "mine.keras"))
+        model.evaluate(*data(), callbacks=[callbacks.TensorBoard(Path(top, "mine"))], verbose=0)
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "chief": strategy.is_chief,
+        "same": same,
+        "loss": model.evaluate(*data(), verbose=0),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,37 @@ def test_workers_that_see_different_backups_all_say_so(tmp_path: Path) -> None:
     for errors in cluster.values("file_scenarios:backups_that_differ", str(tmp_path)):
         assert len(errors) == 2
         assert all("file system that they share" in error for error in errors)
+
+
+@pytest.mark.parametrize("in_cluster", [False, True])
+def test_an_evaluator_is_alone_and_writes_its_own_files_only(
+    in_cluster: bool, tmp_path: Path
+) -> None:
+    configs = cluster.tf_configs_with_evaluator(2, in_cluster)
+    *workers, evaluator = cluster.run(
+        "file_scenarios:beside_workers", str(tmp_path), configs=configs
+    )
+    reports = [outcome.value for outcome in (*workers, evaluator)]
+    assert [report["replicas"] for report in reports] == [2, 2, 1]
+    assert [report["chief"] for report in reports] == [True, False, False]
+    assert [report["same"] for report in reports] == [True, False, False]
+    assert reports[0]["loss"] == reports[1]["loss"]
+    assert np.isfinite(reports[2]["loss"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.keras", "worker"]
+    assert list((tmp_path / "mine" / "validation").iterdir())
+    warning = "this process is an evaluator, and the chief writes"
+    assert [outcome.log.count(warning) for outcome in (*workers, evaluator)] == [0, 0, 1]
+    assert str(tmp_path / "evaluator") in evaluator.log
+
+
+def test_an_evaluator_needs_no_workers_and_no_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        *_, config = cluster.tf_configs_with_evaluator(2, True, port)
+        (report,) = cluster.values(
+            "file_scenarios:beside_workers", str(tmp_path), configs=[config], devices=2
+        )
+    assert report["replicas"] == 2
 
 
 def test_a_single_worker_is_the_chief(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ ATTRIBUTES = (
             "_enable_check_health": "to join a cluster of workers once",
             "_get_variable_creator_initial_value": "to start residuals without a broadcast",
             "_host_cross_device_ops": "to let workers tell each other numbers",
+            "_initialize_local": "to let an evaluator be alone",
             "_initialize_local_devices": "to take all logical CPU devices for replicas",
             "_initialize_multi_worker": "to join a cluster of workers once",
             "_num_workers": "how many workers there are",

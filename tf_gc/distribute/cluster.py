@@ -54,10 +54,17 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
             f'{mine[0]!r}, task index {mine[1]!r}. In TF_CONFIG that is "task": '
             '{"type": "worker", "index": 0}'
         )
-    # The workers do not talk to an evaluator, so it need not be in the cluster.
-    if mine not in tasks and mine[0] != "evaluator":
+    if mine not in tasks and not is_evaluator(resolver):
         known = ", ".join(f"{job} {index}" for job, index in tasks)
         raise ValueError(f"this process is {mine[0]} {mine[1]}, the cluster has {known}")
+
+
+def is_evaluator(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
+    """Returns whether this process is an evaluator: alone, and no worker of the cluster.
+
+    The workers do not talk to an evaluator, so it need not be in the cluster.
+    """
+    return bool(resolver.task_type == "evaluator")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,12 @@ from absl import logging
 
 from tf_gc import _compat
 from tf_gc.distribute.agreement import check_agreement
-from tf_gc.distribute.cluster import joining, limit_registration, send_in_large_chunks
+from tf_gc.distribute.cluster import (
+    is_evaluator,
+    joining,
+    limit_registration,
+    send_in_large_chunks,
+)
 from tf_gc.distribute.cluster_network import ClusterNetwork
 from tf_gc.distribute.collectives import new_key_base
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
@@ -38,6 +43,9 @@ class CompressedMultiWorkerMirroredStrategy(
     Made by the same program on every worker, with `TF_CONFIG` or a cluster resolver, as the base
     class. Unlike under the base class, Keras 3's `fit`, `evaluate` and `predict` work. A worker's
     replicas are its GPUs or, without any, its logical CPU devices (one, unless configured).
+
+    An evaluator, a process whose task type is `"evaluator"`, trains and evaluates by itself,
+    whether or not it is in the cluster. The job's files are not its own: `is_chief` is `False`.
     """
 
     def __init__(
@@ -114,7 +122,7 @@ class CompressedMultiWorkerMirroredStrategy(
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker writes the job's files: the chief, or worker 0 without one."""
+        """Whether this process writes the job's files: the chief, or worker 0 without one."""
         return self.workers.is_chief
 
     def write_path(self, path: PathT) -> PathT:
@@ -160,7 +168,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         self._host_cross_device_ops = self._network.collectives([self._worker_device])
         self.workers = Workers(
             self._num_workers,
-            is_chief=self._num_workers == 1 or _is_chief(self._cluster_resolver),
+            is_chief=_is_chief(self._cluster_resolver, self._num_workers),
             all_gather=self._network.gather_from_hosts,
         )
 
@@ -191,6 +199,11 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         self._cross_device_ops = self.compressed_all_reduce
 
     def _initialize_multi_worker(self, cluster_resolver: Any) -> None:
+        if is_evaluator(cluster_resolver):
+            # The base class would need it in the cluster, listen on its port for nobody, and abort
+            # its collectives when the workers have ended.
+            self._initialize_local(cluster_resolver)
+            return
         # Another worker may have made its next strategy already, and asked this worker to join its
         # groups of collectives. If this worker joined the cluster again, TensorFlow would forget
         # those groups, and the other worker would wait for ever.
@@ -240,8 +253,10 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         return tf.nest.map_structure(reduce_one, value)
 
 
-def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
-    """Returns whether this worker writes the job's files: the chief, or worker 0 without one."""
+def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver, workers: int) -> bool:
+    """Returns whether this process writes the job's files: the chief, or worker 0 without one."""
+    if workers == 1:
+        return not is_evaluator(resolver)
     chief = ("chief" if "chief" in resolver.cluster_spec().jobs else "worker", 0)
     return (resolver.task_type, resolver.task_id) == chief
 

@@ -5,6 +5,10 @@ path. The workers other than the chief cannot just skip saving, because reading 
 collective. So these workers save in full, to temporary files that are removed at once, and their
 callbacks write to a temporary directory. Before workers read a file that the chief writes, they
 wait for the chief.
+
+An evaluator is no worker, but may run the same program. Its models and what its `fit` writes are
+treated in the same way, and since no chief writes the like of them, a warning says so. What
+callbacks write in its `evaluate` and `predict` is kept: such results are what an evaluator is for.
 """
 
 import functools
@@ -13,11 +17,12 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from tf_gc.keras import private_files
 from tf_gc.keras.strategy import workers_of
@@ -90,11 +95,14 @@ def _writes_on_chief(callback: Any) -> bool:
 def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        if workers_of(self).is_chief or not isinstance(filepath, str | os.PathLike):
+        workers = workers_of(self)
+        if workers.is_chief or not isinstance(filepath, str | os.PathLike):
             return stock(self, filepath, *args, **kwargs)
         path = os.fspath(filepath)
         if private_files.is_private(path):
             return stock(self, filepath, *args, **kwargs)
+        if workers.is_evaluator and not private_files.is_below(path, private_files.root()):
+            _say_that_it_is_not_kept(path)
         # Removed at once: a temporary disk may be too small for all checkpoints of a job.
         with tempfile.TemporaryDirectory(dir=private_files.root()) as folder:
             name = os.path.basename(path.rstrip("/"))
@@ -107,15 +115,33 @@ def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _redirect_before(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def set_model(self: Any, model: Any) -> Any:
-        if not workers_of(model).is_chief:
+        workers = workers_of(model)
+        if not workers.is_chief and (_trains(self.callbacks) or not workers.is_evaluator):
             for callback in self.callbacks:
-                _redirect(callback)
+                _redirect(callback, workers.is_evaluator)
         return stock(self, model)
 
     return set_model
 
 
-def _redirect(callback: Any) -> None:
+def _trains(callbacks: Sequence[Any]) -> bool:
+    """Returns whether these are the callbacks of `fit`, to which Keras adds a History."""
+    return any(isinstance(callback, keras.callbacks.History) for callback in callbacks)
+
+
+def _say_that_it_is_not_kept(path: str) -> None:
+    """Warns, once in a process."""
+    logging.log_first_n(
+        logging.WARNING,
+        "tf_gc: this process is an evaluator, and the chief writes the files of the job: what this "
+        "one writes to %s is not kept, nor are other models it saves and files of callbacks of "
+        "fit(). keras.saving.save_model writes a model of the evaluator's own.",
+        1,
+        path,
+    )
+
+
+def _redirect(callback: Any, is_evaluator: bool) -> None:
     """Moves the files of a callback to a directory of this process."""
     for kind, name in _CALLBACKS.items():
         if not isinstance(callback, kind) or _writes_on_chief(callback):
@@ -124,6 +150,8 @@ def _redirect(callback: Any) -> None:
         private = private_files.mirror(root, "callbacks")
         if private == root:  # this callback was redirected before
             continue
+        if is_evaluator:
+            _say_that_it_is_not_kept(root)
         os.makedirs(os.path.dirname(private.rstrip("/")), exist_ok=True)
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             _shared_backups[callback] = root
