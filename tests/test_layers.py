@@ -13,8 +13,8 @@ PACKAGE = ROOT / "tf_gc"
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
     *("planner", "distribute", "keras", "verdict", "report", "candidates", "schedule", "params"),
-    *("reduction", "residuals", "restored", "warm_up", "trial"),
-    *("codecs", "ops", "workers", "gradients", "integers", "_compat"),
+    *("reduction", "compression_state", "residuals", "warm_up", "trial"),
+    *("codecs", "ops", "workers", "gradients", "state", "integers", "_compat"),
 ]
 
 # The rooms of the native code, from the top. A file includes files of its own room and of those

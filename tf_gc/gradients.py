@@ -1,11 +1,13 @@
 """How the gradients of a replica get to the strategy that sums them."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.state.stream import Stream, reducing, stream_of_call
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
 
@@ -20,11 +22,14 @@ def path_of(variable: Any) -> str:
     return getattr(variable, "_tf_gc_path", None) or variable.name.split(":")[0]
 
 
-def sum_gradients(grads_and_vars: Sequence[tuple[Gradient, Any]]) -> list[Gradient]:
+def sum_gradients(
+    grads_and_vars: Sequence[tuple[Gradient, Any]], stream: Stream | None = None
+) -> list[Gradient]:
     """Returns the sums of gradients over all replicas; see `tf_gc.all_reduce_gradients`.
 
     Args:
       grads_and_vars: this replica's gradients, and their variables, each a `tf.Variable`.
+      stream: what the gradients come from; `None` for the one of this call's number.
     """
     context = tf.distribute.get_replica_context()
     if context is None:
@@ -41,17 +46,22 @@ def sum_gradients(grads_and_vars: Sequence[tuple[Gradient, Any]]) -> list[Gradie
             "jit_compile=False to model.compile() or tf.function()"
         )
     gradients, variables = zip(*present, strict=True)
-    sums = iter(context.merge_call(_batch_reduce, args=(gradients, variables)))
+    stream = stream or stream_of_call(context, variables)
+    reduce = functools.partial(_batch_reduce, stream)
+    sums = iter(context.merge_call(reduce, args=(gradients, variables)))
     return [None if gradient is None else next(sums) for gradient, _ in grads_and_vars]
 
 
 def _batch_reduce(
-    strategy: tf.distribute.Strategy, gradients: tuple[Any, ...], variables: tuple[Any, ...]
+    stream: Stream,
+    strategy: tf.distribute.Strategy,
+    gradients: tuple[Any, ...],
+    variables: tuple[Any, ...],
 ) -> list[Any]:
     state = getattr(strategy, "compression_state", None)
     if state is not None and strategy.num_replicas_in_sync == 1:
         gradients = tuple(
-            state.add_restored((gradient,), variable)[0]
+            state.of(stream).add_restored((gradient,), variable)[0]
             for gradient, variable in zip(gradients, variables, strict=True)
         )
         state.say_what_was_restored()
@@ -65,9 +75,10 @@ def _batch_reduce(
     results = list(gradients)
     if to_reduce:
         # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
-        sums = strategy.extended.batch_reduce_to(
-            tf.distribute.ReduceOp.SUM, [(gradients[i], variables[i]) for i in to_reduce]
-        )
+        with reducing(stream):
+            sums = strategy.extended.batch_reduce_to(
+                tf.distribute.ReduceOp.SUM, [(gradients[i], variables[i]) for i in to_reduce]
+            )
         for i, total in zip(to_reduce, sums, strict=True):
             results[i] = total
     return results

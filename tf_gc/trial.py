@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf_gc.state.seat import Slot
+
 # Each candidate has so many turns, of so many steps each. The time from the last step of a turn
 # to the next step counts for nobody.
 ROUNDS = 4
@@ -25,6 +27,9 @@ UNDECIDED = -1
 # The elements of the state: its size, and the position of each.
 SIZE = 3
 _STEPS, _CHOSEN, _MARK = range(SIZE)
+
+# The state belongs to the first of the variables whose gradients are reduced together.
+SLOT = Slot("trial", SIZE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.state.seat import Slot
+
 # How many steps the average looks back, and how many steps without growth end the warm-up.
 PATIENCE = 10
 # The average grows if it is larger than the maximum so far by this factor.
@@ -20,6 +22,9 @@ _GROWTH = 1.01
 # The elements of the state: its size, and the position of each.
 SIZE = 6
 _AVERAGE, _WEIGHT, _MAXIMUM, _SINCE, _STEPS, _NORM = range(SIZE)
+
+# The state belongs to the first of the variables whose gradients are reduced together.
+SLOT = Slot("warm_up", SIZE)
 
 
 def is_on(state: tf.Tensor) -> tf.Tensor:

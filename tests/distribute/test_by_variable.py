@@ -210,7 +210,7 @@ def test_a_variable_that_is_no_longer_excluded_starts_at_zero(
     assert not total(strategy, variables[1]).any()
     assert total(strategy, variables[0]).any()
     (line,) = [m for m in caplog.messages if m.startswith("tf_gc: residuals")]
-    assert line.endswith("2 variables restored; residuals of model/inner.residual start at zero")
+    assert line.endswith("2 variables restored; residuals of model/inner start at zero")
 
 
 @pytest.mark.parametrize("now", ["first", "inner", "last", "(first|last)"])

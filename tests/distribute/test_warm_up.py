@@ -131,7 +131,9 @@ def test_models_of_a_strategy_have_each_their_own() -> None:
     done = strategy.compression_state.warm_up_steps
     second(gradients(0, 2))
     assert strategy.compression_state.warm_up_steps == done < 25
-    states = [int(warm_up.steps(state)) for state in strategy.compression_state._warm_ups.variables]
+    states = [
+        int(warm_up.steps(state)) for state in strategy.compression_state.values(warm_up.SLOT)
+    ]
     assert sorted(states) == [1, done]
 
 

@@ -237,8 +237,8 @@ def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None
     interrupt(first, tmp_path, named("a", "b"))
     steps = first.compression_state.warm_up_steps
     assert steps == 10
-    (owner,) = first.compression_state._warm_ups.variables
-    assert "scores" in owner.name
+    (owner,) = [e.owner for e in first.compression_state.entries() if e.slot == "warm_up"]
+    assert "scores" in owner.variable
     second = compressed_strategy(2, params)
     states = []
 

@@ -125,9 +125,9 @@ def test_models_train_as_under_the_stock_strategy(name: str) -> None:
 
 
 def _freeze(model: keras.Model, layer: int, frozen: bool) -> None:
+    """Compiles again, with the same optimizer: residuals end with theirs."""
     model.layers[layer].trainable = not frozen
-    optimizer = keras.optimizers.SGD(0.1)
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(model.optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
 
 def _fit(model: keras.Model) -> list[float]:

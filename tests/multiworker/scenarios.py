@@ -11,7 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tf_gc import trial, warm_up
 from tf_gc.distribute import collectives
+from tf_gc.state.stream import named_stream
 
 
 def for_each(scenario: str, all_params: list[Any], *arguments: Any) -> list[Any]:
@@ -208,7 +210,8 @@ def state_of_one_worker(worker: int) -> int:
     state = strategy.compression_state
     if strategy.cluster_resolver.task_id == worker:
         made = [*state.residuals_of(variable)]
-        made += [*state.warm_up_of(variable).values, *state.trial_of(variable).values]
+        for slot in (warm_up.SLOT, trial.SLOT):
+            made += state.of(named_stream("")).of_first(slot, [variable]).values
         for component in made:
             np.testing.assert_array_equal(component, tf.zeros_like(component))
     return len(state.variables)

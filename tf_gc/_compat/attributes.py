@@ -90,6 +90,14 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
+        "tensorflow.python.trackable.base",
+        "Trackable",
+        {
+            "_restore_from_tensors": "to restore residuals for any number of replicas",
+            "_serialize_to_tensors": "to save residuals",
+        },
+    ),
+    Attributes(
         "tensorflow.python.eager.context",
         "Context",
         {"_collective_ops_server_def": "to know which cluster this process has joined"},

@@ -61,6 +61,13 @@ LOOP_GRAPHS = tuple(
     for name in ("WhileCondFuncGraph", "WhileBodyFuncGraph")
 )
 
+# To describe what a checkpoint is to hold, without reading it yet.
+SaveSpec = symbol(
+    "tensorflow.python.training.saving.saveable_object",
+    "SaveSpec",
+    "to save residuals in checkpoints",
+)
+
 # To know before the first step whether a device can run the native ops.
 registered_kernels = symbol(
     "tensorflow.python.framework.kernels",

@@ -5,9 +5,12 @@ from typing import Any
 
 from tf_gc.gradients import Gradient, sum_gradients
 from tf_gc.keras.flavour import tf_variable
+from tf_gc.state.stream import named_stream
 
 
-def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list[Gradient]:
+def all_reduce_gradients(
+    grads_and_vars: Iterable[tuple[Gradient, Any]], stream: str | None = None
+) -> list[Gradient]:
     """Sums gradients over all replicas, in compressed form if the strategy compresses.
 
     Call it in a replica context, that is in the function given to `strategy.run`, at the same
@@ -21,6 +24,9 @@ def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list
         `tf.IndexedSlices` or `None`. One that is the same tensor in all of several local
         replicas, such as the result of `strategy.reduce`, is taken as summed already. If a
         variable occurs more than once, only its first gradient is compressed.
+      stream: a name for what these gradients come from, such as `"critic"`. What was not sent of
+        them is sent with later gradients of the same name. `None`: in each `strategy.run` the first
+        call for a variable, the second one, and so on, each go on where they were in the last run.
 
     Returns:
       The sums in the order of the pairs, in this replica, with `None` where the gradient is
@@ -29,11 +35,16 @@ def all_reduce_gradients(grads_and_vars: Iterable[tuple[Gradient, Any]]) -> list
     Raises:
       RuntimeError: if called in a cross-replica context, or inside control flow (`tf.cond`,
         `tf.while_loop`) or a nested `tf.function`, where replicas cannot meet.
-      TypeError: if `grads_and_vars` has something that is no pair.
+      TypeError: if `grads_and_vars` has something that is no pair, or `stream` is no string.
       ValueError: if the function is compiled by XLA.
     """
     pairs = list(grads_and_vars)
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"grads_and_vars must be pairs (gradient, variable), got {pair!r}")
-    return sum_gradients([(gradient, tf_variable(v)) for gradient, v in pairs])
+    if stream is not None and not isinstance(stream, str):
+        raise TypeError(f"stream must be None or a string, got {stream!r}")
+    return sum_gradients(
+        [(gradient, tf_variable(v)) for gradient, v in pairs],
+        None if stream is None else named_stream(stream),
+    )

@@ -9,9 +9,10 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
+from tf_gc.compression_state import CompressionState, StreamState
 from tf_gc.distribute.accounting import Accounting
 from tf_gc.distribute.devices import check_devices
-from tf_gc.distribute.gradient_sums import GradientSums, Pairs, Sums
+from tf_gc.distribute.gradient_sums import Batch, GradientSums, Pairs, Sums
 from tf_gc.distribute.measurement import Measurement
 from tf_gc.distribute.trial_steps import TrialSteps
 from tf_gc.gradients import path_of
@@ -20,8 +21,8 @@ from tf_gc.reduction.group import LocalNetwork, Network
 from tf_gc.reduction.plans import Plans
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import Report
-from tf_gc.residuals import CompressionState
 from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.state.stream import current_stream
 
 
 class CompressedAllReduce(tf.distribute.CrossDeviceOps):
@@ -208,6 +209,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         if reduce_op != tf.distribute.ReduceOp.SUM or self._sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         gradients = _gradients(pairs)
+        state = self.compression_state.of(current_stream())
         schedules = [
             make_schedule(params, gradients, self._plans, options.bytes_per_pack)
             for params in self._ways
@@ -215,13 +217,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         schedule = schedules[-1]
         self._accounting.say_what_matches_nothing(gradients)
         bypassed = [
-            self._with_restored(*pairs[i]) if gradients[i] is not None else pairs[i]
+            _with_restored(state, *pairs[i]) if gradients[i] is not None else pairs[i]
             for i in schedule.bypass
         ]
+        batch = Batch(pairs, state, options)
         results: list[Any] = [None] * len(pairs)
         if schedule.buckets:
             for i, components in zip(
-                schedule.compressed, self._sums_of(schedules, pairs, options), strict=True
+                schedule.compressed, self._sums_of(schedules, batch), strict=True
             ):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
         elif self.compression_params.treatments() and any(g is not None for g in gradients):
@@ -231,26 +234,20 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             results[i] = value
         return results
 
-    def _sums_of(self, schedules: Sequence[Schedule], pairs: Pairs, options: Any) -> Sums:
+    def _sums_of(self, schedules: Sequence[Schedule], batch: Batch) -> Sums:
         """Returns the sums of what the last schedule compresses, in the order of its buckets.
 
         Args:
           schedules: that of each of the ways to sum gradients.
-          pairs: the gradients.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
+          batch: the gradients.
         """
         assert self._sums is not None
         schedule, sums = schedules[-1], self._sums
         if self._trial is None:
-            step = functools.partial(sums.compressed, schedule, pairs, options)
+            step = functools.partial(sums.compressed, schedule, batch)
         else:
-            step = functools.partial(self._trial.build, schedules, pairs, options)
-        return sums.with_warm_up(schedule, pairs, options, step) if schedule.warm_up else step()
-
-    def _with_restored(self, value: Any, variable: Any) -> tuple[Any, Any]:
-        """Returns a gradient that is not compressed, plus what was restored of it, and where to."""
-        total = self.compression_state.add_restored(value.values, variable)
-        return (value if total is value.values else _compat.PerReplica(total)), variable
+            step = functools.partial(self._trial.build, schedules, batch)
+        return sums.with_warm_up(schedule, batch, step) if schedule.warm_up else step()
 
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:
@@ -262,11 +259,17 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
         )
 
 
+def _with_restored(state: StreamState, value: Any, variable: Any) -> tuple[Any, Any]:
+    """Returns a gradient that is not compressed, plus what was restored of it, and where to."""
+    total = state.add_restored(value.values, variable)
+    return (value if total is value.values else _compat.PerReplica(total)), variable
+
+
 def _gradients(pairs: Pairs) -> list[Gradient | None]:
     """Returns what is known of each gradient, `None` for what is summed in full precision.
 
     That is all that is no gradient, and what goes to a variable that had a gradient before: a
-    variable has one residual, which only one of its gradients can have in a step.
+    stream has one residual for a variable, which only one of its gradients can have in a reduction.
     """
     seen: set[int] = set()
     gradients = []

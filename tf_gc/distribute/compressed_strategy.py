@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_gc._compat import require_attributes
+from tf_gc.compression_state import CompressionState
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
 from tf_gc.distribute.layer_state import LayerState
 from tf_gc.integers import as_integer
@@ -12,7 +13,6 @@ from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import Report
-from tf_gc.residuals import CompressionState
 from tf_gc.schedule import Schedule
 from tf_gc.workers import Workers
 

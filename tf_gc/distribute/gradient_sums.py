@@ -1,5 +1,6 @@
 """The ways in which a step can sum gradients: in full precision, compressed, with a warm-up."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -7,6 +8,7 @@ import tensorflow as tf
 
 from tf_gc import _compat, warm_up
 from tf_gc.codecs import Codec
+from tf_gc.compression_state import CompressionState, StreamState
 from tf_gc.distribute.accounting import Accounting
 from tf_gc.distribute.collectives import CollectiveOps
 from tf_gc.distribute.measurement import Measurement
@@ -14,7 +16,6 @@ from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.reduction.group import Network, Replica, is_cpu
 from tf_gc.reduction.plan import Reduction
 from tf_gc.reduction.traffic import Traffic
-from tf_gc.residuals import CompressionState
 from tf_gc.schedule import Bucket, Schedule
 
 Pairs = Sequence[tuple[Any, Any]]
@@ -23,11 +24,31 @@ Pairs = Sequence[tuple[Any, Any]]
 Sums: TypeAlias = list[list[tf.Tensor]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Gradients of one stream that are reduced together.
+
+    Attributes:
+      pairs: each gradient, a value for each local replica, with its variable.
+      state: what belongs to the stream.
+      options: a `tf.distribute.experimental.CommunicationOptions`.
+    """
+
+    pairs: Pairs
+    state: StreamState
+    options: Any
+
+    def variables(self, first: Sequence[int]) -> list[Any]:
+        """Returns all variables, first those of the gradients with these numbers."""
+        order = [*first, *(i for i in range(len(self.pairs)) if i not in first)]
+        variables = [self.pairs[i][1] for i in order]
+        return [v for v in variables if isinstance(v, _compat.DistributedVariable)]
+
+
 class GradientSums:
     """Builds sums of gradients over all replicas of a network.
 
-    All methods take gradients as pairs: a value for each local replica, and the variable. Those
-    that take a schedule return the sums of what it compresses, in the order of its buckets.
+    Methods that take a schedule return the sums of what it compresses, in the order of its buckets.
 
     Attributes:
       schedule: of what was built most recently; `None` before that.
@@ -72,7 +93,7 @@ class GradientSums:
         """Returns each pair's sum by the stock ops."""
         return _stock_sums(self._stock, pairs, options)
 
-    def in_full_precision(self, bucket: Bucket, pairs: Pairs, options: Any) -> Sums:
+    def in_full_precision(self, bucket: Bucket, pairs: Sequence[Any], options: Any) -> Sums:
         """Returns a bucket's sums by the stock ops, in a branch."""
         # Each bucket by itself: the stock ops copy what they sum at once.
         sums = _stock_sums(self._stock_in_branches, [pairs[i] for i in bucket.indices], options)
@@ -81,8 +102,7 @@ class GradientSums:
     def compressed(
         self,
         schedule: Schedule,
-        pairs: Pairs,
-        options: Any,
+        batch: Batch,
         number: int | None = None,
         candidate: int = NO_CANDIDATE,
     ) -> Sums:
@@ -90,48 +110,42 @@ class GradientSums:
 
         Args:
           schedule: what is sent how.
-          pairs: the gradients.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
+          batch: the gradients.
           number: the number of the model in `measurement`, if not that of the schedule.
           candidate: the number of this way to sum, where there is a choice.
         """
         if number is None:
-            number = self.measurement.number_of(schedule, pairs)
-        first = pairs[schedule.compressed[0]][0].values[0]
+            number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        first = batch.pairs[schedule.compressed[0]][0].values[0]
         step = self.measurement.compressed_step(number, candidate, schedule, first)
         reductions = [
-            self._compress(i, bucket, step.codecs[i], pairs, options)
+            self._compress(i, bucket, step.codecs[i], batch)
             for i, bucket in enumerate(schedule.buckets)
         ]
         sizes = [reduction.sent_bytes for reduction in reductions]
-        traffic = self.note(schedule, pairs, reductions, logs=candidate == NO_CANDIDATE)
+        traffic = self.note(schedule, batch.pairs, reductions, logs=candidate == NO_CANDIDATE)
         self.measurement.built(number, candidate, schedule, traffic, sizes)
         sums = [components for reduction in reductions for components in _by_gradient(reduction)]
         _run_in_session([step.end(sizes)], sums)
         return sums
 
     def with_warm_up(
-        self, schedule: Schedule, pairs: Pairs, options: Any, afterwards: Callable[[], Sums]
+        self, schedule: Schedule, batch: Batch, afterwards: Callable[[], Sums]
     ) -> Sums:
         """Returns the sums of a step that is in full precision while the warm-up lasts.
 
         Args:
           schedule: what is sent how, with a warm-up.
-          pairs: the gradients.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
+          batch: the gradients.
           afterwards: builds the sums of a step after the warm-up.
         """
         warm = [i for bucket in schedule.buckets if bucket.warm_up for i in bucket.indices]
-        others = [i for i in range(len(pairs)) if i not in warm]
-        variables = [pairs[i][1] for i in [*warm, *others]]
-        state = self.compression_state.warm_up_of_one(
-            [v for v in variables if isinstance(v, _compat.DistributedVariable)]
-        )
+        state = batch.state.of_first(warm_up.SLOT, batch.variables(first=warm))
         # One branch for all buckets: TensorFlow would run one after the other those that
         # share what is stateful, such as the order of the collectives.
         return _compat.cond(
             warm_up.is_on(state.values[0].read_value()),
-            lambda: self._warm_up_step(state, pairs, schedule, options),
+            lambda: self._warm_up_step(state, schedule, batch),
             afterwards,
         )
 
@@ -143,10 +157,10 @@ class GradientSums:
         self.compression_state.say_what_was_restored()
         return self._accounting.note(schedule, pairs, reductions, self.replicas, logs)
 
-    def _warm_up_step(self, state: Any, pairs: Pairs, schedule: Schedule, options: Any) -> Sums:
+    def _warm_up_step(self, state: Any, schedule: Schedule, batch: Batch) -> Sums:
         """Returns the sums of a step in which the buckets that warm up are in full precision."""
-        number = self.measurement.number_of(schedule, pairs)
-        first = pairs[schedule.compressed[0]][0].values[0]
+        number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        first = batch.pairs[schedule.compressed[0]][0].values[0]
         noted = self.measurement.note_step(number, first, compressed=False)
         reports = []
         for component in state.values:
@@ -155,13 +169,13 @@ class GradientSums:
         sums, warm = [], []
         for i, bucket in enumerate(schedule.buckets):
             if bucket.warm_up:
-                of_bucket = self.in_full_precision(bucket, pairs, options)
+                of_bucket = self.in_full_precision(bucket, batch.pairs, batch.options)
                 warm += of_bucket
                 sums += of_bucket
             else:
-                sums += _by_gradient(self._compress(i, bucket, bucket.codec, pairs, options))
+                sums += _by_gradient(self._compress(i, bucket, bucket.codec, batch))
         report_pairs = [(_compat.PerReplica(reports), state)]
-        reported = _components(*_stock_sums(self._stock_in_branches, report_pairs, options))
+        reported = _components(*_stock_sums(self._stock_in_branches, report_pairs, batch.options))
         after: tf.Tensor | None = None
         assigned = []
         for device, component in enumerate(state.values):
@@ -174,16 +188,14 @@ class GradientSums:
         _run_in_session([noted, *assigned, *reported], sums)
         return sums
 
-    def _compress(
-        self, number: int, bucket: Bucket, codec: Codec, pairs: Pairs, options: Any
-    ) -> Reduction:
-        replicas = self._replicas_of(bucket, pairs)
-        return bucket.plan.reduce(codec, bucket.wire, number, replicas, options)
+    def _compress(self, number: int, bucket: Bucket, codec: Codec, batch: Batch) -> Reduction:
+        replicas = self._replicas_of(bucket, batch)
+        return bucket.plan.reduce(codec, bucket.wire, number, replicas, batch.options)
 
-    def _replicas_of(self, bucket: Bucket, pairs: Pairs) -> list[Replica]:
+    def _replicas_of(self, bucket: Bucket, batch: Batch) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket."""
-        of_bucket = [pairs[i] for i in bucket.indices]
-        residuals = [self.compression_state.residuals_of(variable) for _, variable in of_bucket]
+        of_bucket = [batch.pairs[i] for i in bucket.indices]
+        residuals = [batch.state.residuals_of(variable) for _, variable in of_bucket]
         return [
             Replica(
                 device,

@@ -23,6 +23,7 @@ from tf_gc.reduction.group import Bytes
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.schedule import Schedule
+from tf_gc.state.stream import Stream
 
 Pairs = Sequence[tuple[Any, Any]]
 
@@ -205,15 +206,16 @@ class Measurement:
         del self._reductions[number]
         self.recorder.forget(number)
 
-    def number_of(self, schedule: Schedule, pairs: Pairs) -> int:
-        """Returns the number of the model that gradients belong to, always the same."""
+    def number_of(self, schedule: Schedule, pairs: Pairs, stream: Stream) -> int:
+        """Returns the number of the stream and model that gradients belong to, always the same."""
         variable = pairs[schedule.compressed[0]][1]
-        key = (id(variable), tuple(bucket.variables for bucket in schedule.buckets))
+        key = (id(stream), id(variable), tuple(bucket.variables for bucket in schedule.buckets))
         with self._lock:
             if key not in self._numbers:
                 self._numbers[key] = self._next
                 self._next += 1
-                weakref.finalize(variable, _forget, weakref.ref(self), key).atexit = False
+                for ends in (stream, variable):
+                    weakref.finalize(ends, _forget, weakref.ref(self), key).atexit = False
             return self._numbers[key]
 
 
@@ -301,6 +303,8 @@ def _forget(measurement: "weakref.ref[Measurement]", key: Any) -> None:
     if alive is None:
         return
     with alive._lock:
+        if key not in alive._numbers:  # the stream and the variable end one by one
+            return
         number = alive._numbers.pop(key)
         alive._to_judge.discard(number)
         if number in alive._reductions and number != alive._latest:

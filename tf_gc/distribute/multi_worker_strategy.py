@@ -31,7 +31,7 @@ from tf_gc.keras.flavour import is_variable
 from tf_gc.keras.private_files import PathT, private_path
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.reduction.group import LocalNetwork, Network
-from tf_gc.residuals import Zeros
+from tf_gc.state.store import Zeros
 from tf_gc.workers import Workers
 
 

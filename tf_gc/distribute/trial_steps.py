@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc import _compat, trial
+from tf_gc import _compat, residuals, trial
 from tf_gc.candidates import Candidate, candidates
-from tf_gc.distribute.gradient_sums import GradientSums, Pairs, Sums
+from tf_gc.distribute.gradient_sums import Batch, GradientSums, Sums
 from tf_gc.params import Auto
 from tf_gc.reduction.plans import Plans
 from tf_gc.schedule import Schedule
@@ -44,13 +44,12 @@ class TrialSteps:
         self._group = sums.network.group(sums.network.devices)
         sums.measurement.candidates = self.candidates
 
-    def build(self, schedules: Sequence[Schedule], pairs: Pairs, options: Any) -> Sums:
+    def build(self, schedules: Sequence[Schedule], batch: Batch) -> Sums:
         """Returns the sums of what the last schedule compresses, in the order of its buckets.
 
         Args:
           schedules: that of each candidate.
-          pairs: the gradients: a value for each local replica, and the variable.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
+          batch: the gradients.
 
         Raises:
           ValueError: in a graph for a Session.
@@ -62,8 +61,8 @@ class TrialSteps:
                 f"{self.candidates[-1].params!r}"
             )
         order = schedules[-1].compressed
-        number = self._sums.measurement.number_of(schedules[-1], pairs)
-        state = self._sums.compression_state.trial_of(pairs[order[0]][1])
+        number = self._sums.measurement.number_of(schedules[-1], batch.pairs, batch.state.stream)
+        state = batch.state.of_first(trial.SLOT, batch.variables(first=order))
         now = state.values[0].read_value()
 
         def take_turn() -> None:
@@ -74,19 +73,19 @@ class TrialSteps:
         def compressed(candidate: int) -> Sums:
             take_turn()
             schedule = schedules[candidate]
-            sums = self._sums.compressed(schedule, pairs, options, number, candidate)
+            sums = self._sums.compressed(schedule, batch, number, candidate)
             of_index = dict(zip(schedule.compressed, sums, strict=True))
             return [of_index[index] for index in order]
 
         def in_full_precision() -> Sums:
             take_turn()
-            return self._in_full_precision(number, now, schedules, pairs, options)
+            return self._in_full_precision(number, now, schedules, batch)
 
         ways = [functools.partial(compressed, i) for i in range(1, len(schedules))]
         sums = _compat.switch_case(self._trial.current(now), [in_full_precision, *ways])
         tf.cond(
             self._trial.is_on(now),
-            lambda: self._after_step(number, state, now, options),
+            lambda: self._after_step(number, state, now, batch.options),
             lambda: tf.constant(True),
         )
         return sums
@@ -96,10 +95,9 @@ class TrialSteps:
         number: int,
         now: tf.Tensor,
         schedules: Sequence[Schedule],
-        pairs: Pairs,
-        options: Any,
+        batch: Batch,
     ) -> Sums:
-        measurement, state = self._sums.measurement, self._sums.compression_state
+        measurement, pairs = self._sums.measurement, batch.pairs
         schedule, in_buckets = schedules[_FULL_PRECISION], schedules[-1]
         variables = [pairs[i][1] for i in in_buckets.compressed]
         mine = [pairs[i][0].values for i in in_buckets.compressed]
@@ -107,7 +105,10 @@ class TrialSteps:
         # What the trial left in the residuals would else never be sent.
         mine = tf.cond(
             self._trial.has_just_ended(now),
-            lambda: [list(state.emptied_into(m, v)) for m, v in zip(mine, variables, strict=True)],
+            lambda: [
+                list(residuals.emptied_into(m, batch.state.residuals_of(v)))
+                for m, v in zip(mine, variables, strict=True)
+            ],
             lambda: [[tf.identity(gradient) for gradient in gradients] for gradients in mine],
         )
         whole = dict(enumerate(pairs))
@@ -116,7 +117,9 @@ class TrialSteps:
         sums = [
             components
             for bucket in in_buckets.buckets
-            for components in self._sums.in_full_precision(bucket, list(whole.values()), options)
+            for components in self._sums.in_full_precision(
+                bucket, list(whole.values()), batch.options
+            )
         ]
         traffic = self._sums.note(schedule, pairs, [], logs=False)
         measurement.built(number, _FULL_PRECISION, schedule, traffic, [])

@@ -1,4 +1,4 @@
-"""Writes the residuals of a model to a file and reads them: for each variable, their sum."""
+"""Writes what is kept of a model's variables to a file and reads it: above all their residuals."""
 
 import dataclasses
 import io
@@ -11,12 +11,32 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_gc.residuals import CompressionState
-from tf_gc.restored import NOTHING_COMPRESSED, said_of
+from tf_gc import residuals, warm_up
+from tf_gc.compression_state import NOTHING_COMPRESSED, CompressionState, said_of
+from tf_gc.state.book import Saved
 
-_LAYOUT = "variables"
-_WARM_UP = "warm_up_"
-_TRIAL = "trial_"
+# The file has an array for each value, by slot and number of the variable, and these two besides.
+_LAYOUT, _STREAMS = "variables", "streams"
+_NAME = re.compile(r"(?:(\w+)_)?(\d+)(?:@\d+)?")
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """What a stream of gradients keeps for a variable.
+
+    Attributes:
+      slot: the name of what is kept: of a residual, the sum over the replicas.
+      number: the variable's number in the layout.
+      stream: the name of the stream, `None` in a file of before there were streams.
+      array: float32.
+    """
+
+    slot: str
+    number: int
+    stream: str | None
+    array: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +45,16 @@ class Totals:
 
     Attributes:
       layout: path and shape of each variable of the model that was saved, in the model's order.
-      sums: float32 sums of residuals, by the variable's number in `layout`.
-      warm_ups: the states of warm-ups (`tf_gc.warm_up`), by the variable's number in `layout`.
-      trials: likewise the states of trials (`tf_gc.trial`).
+      values: all that was kept.
     """
 
     layout: list[tuple[str, tuple[int, ...]]]
-    sums: dict[int, npt.NDArray[np.float32]]
-    warm_ups: dict[int, npt.NDArray[np.float32]]
-    trials: dict[int, npt.NDArray[np.float32]]
+    values: list[Value]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the variables that have residuals."""
+        return sorted({v.number for v in self.values if v.slot == residuals.SLOT.name})
 
 
 def write_totals(model: Any, path: str | None) -> None:
@@ -46,15 +67,16 @@ def write_totals(model: Any, path: str | None) -> None:
       path: the path of the file, or `None` to take part in the sums without writing.
     """
     arrays: dict[str, Any] = {_LAYOUT: np.array(json.dumps(_layout(model)))}
+    streams: dict[str, str | None] = {}
     state = _state(model)
     for number, variable in enumerate(model.weights):
-        total = None if state is None else state.total(variable.value)
-        if total is not None and path is not None:
-            arrays[str(number)] = total
-        if state is not None and state.has_warm_up(variable.value):
-            arrays[f"{_WARM_UP}{number}"] = state.warm_up_of(variable.value).numpy()
-        if state is not None and state.has_trial(variable.value):
-            arrays[f"{_TRIAL}{number}"] = state.trial_of(variable.value).numpy()
+        for slot, stream, array in [] if state is None else _kept(state, variable.value):
+            name = base = str(number) if slot == residuals.SLOT.name else f"{slot}_{number}"
+            for other in range(1, len(arrays)):
+                if name in arrays:
+                    name = f"{base}@{other}"
+            arrays[name], streams[name] = array, stream
+    arrays[_STREAMS] = np.array(json.dumps(streams))
     if path is not None:
         whole = io.BytesIO()  # np.savez seeks backwards, which tf.io.gfile cannot do
         np.savez(whole, **arrays)
@@ -71,19 +93,16 @@ def read_totals(path: str) -> Totals:
     try:
         with tf.io.gfile.GFile(path, "rb") as file, np.load(file) as arrays:
             layout = json.loads(str(arrays[_LAYOUT]))
+            streams = json.loads(str(arrays[_STREAMS])) if _STREAMS in arrays.files else {}
             # In the order of the file, which all workers share: making residuals takes collectives.
-            names = [name for name in arrays.files if name != _LAYOUT]
-
-            def numbered(prefix: str) -> dict[int, npt.NDArray[np.float32]]:
-                mine = [name for name in names if re.fullmatch(rf"{prefix}\d+", name)]
-                return {int(name.removeprefix(prefix)): arrays[name] for name in mine}
-
-            return Totals(
-                [(name, tuple(shape)) for name, shape in layout],
-                sums=numbered(""),
-                warm_ups=numbered(_WARM_UP),
-                trials=numbered(_TRIAL),
-            )
+            values = [
+                Value(
+                    found[1] or residuals.SLOT.name, int(found[2]), streams.get(name), arrays[name]
+                )
+                for name in arrays.files
+                if (found := _NAME.fullmatch(name)) is not None
+            ]
+            return Totals([(name, tuple(shape)) for name, shape in layout], values)
     except (ValueError, EOFError, zipfile.BadZipFile, tf.errors.OpError) as error:
         raise OSError(f"{path}: {error}") from error
 
@@ -106,34 +125,43 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
     if state is not None:
         state.reset()
     compresses = state is not None and state.in_use
-    if totals is None or not totals.sums:
+    if totals is None or not totals.numbers:
         return ["it has no residuals, and they start at zero"] if compresses else []
     if state is None or not compresses:
-        return [f"residuals of {len(totals.sums)} variables dropped, {NOTHING_COMPRESSED}"]
+        return [f"residuals of {len(totals.numbers)} variables dropped, {NOTHING_COMPRESSED}"]
     mine = _layout(model)
     same = [shape for _, shape in mine] == [shape for _, shape in totals.layout]
     number_of = {entry: number for number, entry in enumerate(mine)}
-    dropped, restored, lost = [], [], []
-    for number, total in totals.sums.items():
-        target = number if same else number_of.get(totals.layout[number])
-        if target is None:
-            dropped.append(totals.layout[number][0])
-            lost += [totals.warm_ups[number]] if number in totals.warm_ups else []
-        else:
-            variable = model.weights[target].value
-            state.set_total(variable, total)
-            restored.append(variable)
-            if number in totals.warm_ups:
-                state.restore_warm_up(variable, totals.warm_ups[number])
-            if number in totals.trials:
-                state.trial_of(variable).assign(totals.trials[number])
+    target_of = {
+        value.number: value.number if same else number_of.get(totals.layout[value.number])
+        for value in totals.values
+    }
+    restored, lost = [], []
+    for value in totals.values:
+        target = target_of[value.number]
+        if target is not None:
+            owner = state.owner(value.stream, model.weights[target].value)
+            restored.append(Saved(value.slot, owner, value=value.array))
+        elif value.slot == warm_up.SLOT.name:
+            lost.append(value)
     # The optimizer remembers the steps of a warm-up, whatever became of its first variable.
-    heirs = [variable for variable in restored if not state.has_warm_up(variable)]
-    for variable, warm_up in zip(heirs, lost, strict=False):
-        state.restore_warm_up(variable, warm_up)
-    if not dropped:
-        return []
-    return [said_of(dropped, "dropped, the model has no such variables")]
+    with_warm_up = [saved.owner for saved in restored if saved.slot == warm_up.SLOT.name]
+    for value in lost:
+        heirs = [s.owner for s in restored if s.owner.stream == value.stream]
+        heir = next((owner for owner in heirs if owner not in with_warm_up), None)
+        if heir is not None:
+            with_warm_up.append(heir)
+            restored.append(Saved(value.slot, heir, value=value.array))
+    state.restore(restored)
+    dropped = [totals.layout[n][0] for n in totals.numbers if target_of[n] is None]
+    return [said_of(dropped, "dropped, the model has no such variables")] if dropped else []
+
+
+def _kept(state: CompressionState, variable: tf.Variable) -> list[tuple[str, str | None, Array]]:
+    """Returns slot, stream and value of all that is kept for a variable, or waits for it."""
+    kept = [(e.slot, e.owner.stream, e.value.numpy()) for e in state.entries(variable)]
+    waiting = [(s.slot, s.owner.stream, s.value) for s in state.saved(variable) if s.waits]
+    return [*kept, *((slot, stream, value) for slot, stream, value in waiting if value is not None)]
 
 
 def _layout(model: Any) -> list[tuple[str, tuple[int, ...]]]:

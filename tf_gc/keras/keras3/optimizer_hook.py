@@ -18,6 +18,7 @@ from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
 from tf_gc.keras.keras3.clipping import clip_sums, clips_after_sum
 from tf_gc.keras.strategy import strategy_of_replica
+from tf_gc.state.stream import stream_of
 
 GradsAndVars = list[tuple[Any, Any]]
 
@@ -42,7 +43,10 @@ def install() -> None:
         # Keras may have taken the `tf.Variable` out already. The optimizer knows their paths.
         for variable in self._trainable_variables:
             tf_variable(variable)
-        sums = sum_gradients([(gradient, tf_variable(variable)) for gradient, variable in pairs])
+        sums = sum_gradients(
+            [(gradient, tf_variable(variable)) for gradient, variable in pairs],
+            stream_of(self, self.name),
+        )
         if clips_after_sum():
             sums = clip_sums(self, sums)
         return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]

@@ -1,0 +1,1 @@
+"""What replicas keep between steps: by stream of gradients, variable and slot."""

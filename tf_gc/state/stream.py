@@ -1,0 +1,79 @@
+"""Streams: what gradients of one meaning come from, an optimizer or a call in a user's loop.
+
+What a replica has not sent of one loss must not be sent with the gradient of another: that
+gradient may be applied at another rate. So all that is kept between steps belongs to a stream.
+"""
+
+import contextlib
+import contextvars
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+class Stream:
+    """What gradients of one meaning come from.
+
+    Attributes:
+      name: what a checkpoint and the log call it; two streams may have the same name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+_lock = threading.Lock()
+_by_owner: "weakref.WeakKeyDictionary[Any, Stream]" = weakref.WeakKeyDictionary()
+_by_name: dict[str, Stream] = {}
+_current: contextvars.ContextVar[Stream] = contextvars.ContextVar("stream")
+
+
+def stream_of(owner: Any, name: str) -> Stream:
+    """Returns the stream of an optimizer, which ends with that optimizer.
+
+    Args:
+      owner: the optimizer.
+      name: the name of the stream if this call makes it.
+    """
+    with _lock:
+        if owner not in _by_owner:
+            _by_owner[owner] = Stream(name)
+        return _by_owner[owner]
+
+
+def named_stream(name: str) -> Stream:
+    """Returns the stream that calls in loops of the user's share by a name; it never ends."""
+    with _lock:
+        return _by_name.setdefault(name, Stream(name))
+
+
+def stream_of_call(replica_context: Any, variables: Sequence[Any]) -> Stream:
+    """Returns the stream of a call without a name, in a loop of the user's.
+
+    It has the number of the call among those of a `strategy.run` that reduce one of its variables:
+    two losses of a shared trunk are two streams, and those of two models may change places.
+
+    Args:
+      replica_context: the replica's context, one object for each `strategy.run`.
+      variables: the variables whose gradients are reduced.
+    """
+    calls: dict[int, int] = vars(replica_context).setdefault("_tf_gc_calls", {})
+    number = max((calls.get(id(variable), 0) for variable in variables), default=0)
+    calls.update((id(variable), number + 1) for variable in variables)
+    return named_stream(f"call {number + 1}" if number else "")
+
+
+@contextlib.contextmanager
+def reducing(stream: Stream) -> Iterator[None]:
+    """Says whose gradients are reduced in the block."""
+    token = _current.set(stream)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_stream() -> Stream:
+    """Returns the stream whose gradients are being reduced; that without a name by default."""
+    return _current.get(None) or named_stream("")
