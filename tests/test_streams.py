@@ -328,3 +328,17 @@ def test_what_waits_is_saved_again(tmp_path: Path) -> None:
     tf.train.Checkpoint(state=strategy.compression_state).restore(path)
     run(strategy, [(0.0, [trunk], "actor")])
     assert left(strategy) == {"trunk of actor": 0.2}
+
+
+def test_other_weights_leave_the_rest_to_the_same_optimizer() -> None:
+    """As they leave its momentum; what is to begin anew is reset."""
+    strategy = strategy_of()
+    model = dense(strategy, lambda: keras.optimizers.SGD(0.001))
+    first = model.get_weights()
+    fit(model)
+    before = left(strategy)
+    assert all(before.values())
+    model.set_weights(first)
+    assert left(strategy) == before
+    strategy.compression_state.reset()
+    assert not any(left(strategy).values())

@@ -238,3 +238,29 @@ def traces_of_eager_steps(steps: int) -> int:
         in_first = in_first if step else built
     assert in_first > 0
     return built - in_first
+
+
+def two_streams(folder: str) -> dict[str, Any]:
+    """Two losses of one variable, saved and restored by all workers; sums, and what is left."""
+    results: dict[str, Any] = {}
+    for name, values in (("saved", (0.1, 0.25)), ("restored", (0.0, 0.0))):
+        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+            compression_params={"type": "2bit", "threshold": 1.0}
+        )
+        with strategy.scope():
+            trunk = tf.Variable(tf.zeros(5), name="trunk")
+        checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
+        path = Path(folder, str(strategy.cluster_resolver.task_id), "checkpoint")
+        if name == "restored":
+            checkpoint.read(str(path)).expect_partial()
+
+        def replica_step(trunk: tf.Variable = trunk, values: Any = values) -> None:
+            for stream, value in zip(("actor", "critic"), values, strict=True):
+                tf_gc.all_reduce_gradients([(tf.fill([5], value), trunk)], stream)
+
+        strategy.run(tf.function(replica_step))
+        if name == "saved":
+            checkpoint.write(str(path))
+        entries = strategy.compression_state.entries()
+        results[name] = {str(e.owner): e.value.numpy() for e in entries if e.slot == "residual"}
+    return results

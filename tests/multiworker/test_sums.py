@@ -144,3 +144,16 @@ def test_a_worker_makes_residuals_without_the_others() -> None:
 
 def test_eager_steps_build_their_collectives_once() -> None:
     assert cluster.values("scenarios:traces_of_eager_steps", 4, workers=2, devices=2) == [0, 0]
+
+
+@pytest.mark.parametrize(("workers", "devices"), [(2, 1), (2, 2)])
+def test_what_two_losses_left_is_kept_apart(tmp_path: Path, workers: int, devices: int) -> None:
+    replicas = workers * devices
+    expected = {"trunk of actor": 0.1 * replicas, "trunk of critic": 0.25 * replicas}
+    for outcome in cluster.values(
+        "scenarios:two_streams", str(tmp_path), workers=workers, devices=devices
+    ):
+        for found in outcome.values():
+            assert found.keys() == expected.keys()
+            for name, value in expected.items():
+                np.testing.assert_allclose(found[name], np.full(5, value), rtol=1e-6)
