@@ -6,6 +6,7 @@ from typing import Any
 from tf_gc._compat import require_attributes
 from tf_gc.compression_state import CompressionState
 from tf_gc.distribute.compressed_all_reduce import CompressedAllReduce
+from tf_gc.distribute.datasets import OwnsDatasets
 from tf_gc.distribute.layer_state import LayerState
 from tf_gc.integers import as_integer
 from tf_gc.keras.flavour import install
@@ -36,7 +37,7 @@ def refuse_params(name: str, value: object) -> None:
         raise TypeError(f"{name} got {value!r}: give it by name: compression_params=...")
 
 
-class CompressedStrategy(KerasStrategy):
+class CompressedStrategy(OwnsDatasets, KerasStrategy):
     """Mixin of strategies whose `extended` has a `compressed_all_reduce` and `workers`."""
 
     extended: Any
