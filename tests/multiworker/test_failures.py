@@ -66,6 +66,23 @@ def test_workers_that_cannot_start_say_why(taken_port: int) -> None:
     assert "TF_CONFIG is not JSON" in endings[3].message
 
 
+def test_workers_that_a_proxy_keeps_apart_say_so(
+    taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Something listens there that is no proxy.
+    for name in ("grpc_proxy", "https_proxy", "no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{taken_port}")
+    endings: list[Ending] = cluster.values("failure_scenarios:construct", 5.0, limit=LIMIT)
+    assert [ending.error for ending in endings] == ["TimeoutError"] * 2, endings
+    for ending in endings:
+        assert f"http_proxy=http://127.0.0.1:{taken_port} is set" in ending.message
+        assert "set no_proxy=127.0.0.1. " in ending.message
+    monkeypatch.setenv("no_proxy", "example.com,127.0.0.1")
+    endings = cluster.values("failure_scenarios:construct", 60.0, limit=LIMIT)
+    assert [ending.error for ending in endings] == ["", ""], endings
+
+
 @pytest.mark.parametrize("worker", [0, 1])
 def test_all_workers_skip_a_step_that_overflows_on_one(worker: int) -> None:
     step, steps = 3, 6

@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.distribute.proxies import proxy_hint
+
 _JOBS = ("chief", "worker", "evaluator")
 # TensorFlow copies what a collective sends into strings of 4 KB each, unless it is told otherwise.
 # Above 128 KB glibc would ask the kernel for the memory of each string.
@@ -98,8 +100,8 @@ def joining(
             waited = f"{timeout_seconds:g} seconds (timeout_seconds of communication_options)"
         raise TimeoutError(
             f"this worker, {_describe(resolver)}, waited {waited} for the others, and not all "
-            "came. Is each of them running, and can they reach each other's ports? "
-            f"{error.message}"
+            f"came. {_proxy_hint(resolver)}Is each of them running, and can they reach each "
+            f"other's ports? {error.message}"
         ) from error
 
 
@@ -175,6 +177,16 @@ def _check_addresses(tasks: dict[tuple[str, int], str]) -> None:
                 f"address, {address!r}"
             )
         seen[address] = task
+
+
+def _proxy_hint(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> str:
+    """Says which proxy stands between this worker and the others, if any."""
+    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    jobs = resolver.cluster_spec().as_dict()
+    tasks = [
+        task for job in jobs.values() for task in (job.values() if isinstance(job, dict) else job)
+    ]
+    return proxy_hint(tasks)
 
 
 def _describe(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> str:

@@ -1,4 +1,7 @@
-"""Whether the native ops can run on the devices of a strategy."""
+"""The devices of a strategy: whether they exist, and whether the native ops can run on them."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,6 +19,54 @@ _HOW_TO_BUILD_FOR_GPUS = (
 def sees_gpus() -> bool:
     """Whether TensorFlow has found a GPU on this machine."""
     return bool(tf.config.list_logical_devices("GPU"))
+
+
+def check_device_names(devices: Any) -> None:
+    """Raises an error if a user's `devices` are no devices of this machine, each once.
+
+    Args:
+      devices: the argument of a strategy, or `None`.
+
+    Raises:
+      TypeError: if it is no list of strings.
+      ValueError: if it is empty, or has a device that does not exist or occurs twice.
+    """
+    if devices is None:
+        return
+    if isinstance(devices, str):
+        raise TypeError(f"devices must be a list such as [{devices!r}], got {devices!r}")
+    if not isinstance(devices, Sequence) or not all(isinstance(d, str) for d in devices):
+        raise TypeError(f'devices must be a list such as ["GPU:0", "GPU:1"], got {devices!r}')
+    local = [_place(device.name) for device in tf.config.list_logical_devices()]
+    known = [f"{kind}:{index}" for job, _, kind, index in local if kind in ("CPU", "GPU")]
+    if not devices:
+        raise ValueError(f"devices must name at least one device of {known}, got {devices!r}")
+    seen: dict[Any, str] = {}
+    for name in devices:
+        try:
+            place = _place(name)
+        except ValueError:
+            raise ValueError(f"{name!r} is no name of a device; there are {known}") from None
+        job, _, kind, index = place
+        here = job in (None, "localhost")
+        if here and (kind, index) not in [each[2:] for each in local]:
+            none = " (TensorFlow sees no GPU)" if kind == "GPU" and not sees_gpus() else ""
+            raise ValueError(f"there is no device {name!r}{none}; there are {known}")
+        key = (kind, index) if here else place
+        if key in seen:
+            raise ValueError(
+                f"devices must be different, and {seen[key]!r} and {name!r} are the same one; "
+                f"there are {known}"
+            )
+        seen[key] = name
+
+
+def _place(name: str) -> tuple[str | None, int | None, str | None, int]:
+    """Returns job, task, kind and index of a device, which is the first of its kind by default."""
+    spec = tf.DeviceSpec.from_string(name)
+    if spec.device_type is None:
+        raise ValueError(f"{name!r} names no device")
+    return spec.job, spec.task, spec.device_type, spec.device_index or 0
 
 
 def check_devices(params: CompressionParams, network: Network) -> None:

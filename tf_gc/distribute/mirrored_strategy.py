@@ -15,6 +15,7 @@ from tf_gc.distribute.compressed_strategy import (
     refuse_params,
     require_libraries,
 )
+from tf_gc.distribute.devices import check_device_names
 from tf_gc.distribute.layer_state import RunsReplicas
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.reduction.group import LocalNetwork
@@ -64,14 +65,13 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
 
         Raises:
           ValueError: if `compression_params` has an unknown type, key or value,
-            `average_layer_state` or `clip_after_sum` is of another type, or the native ops were not
-            built for the devices.
+            `average_layer_state` or `clip_after_sum` is of another type, or `devices` is empty, has
+            a device twice or one that does not exist or that the native ops were not built for.
           TypeError: if `devices`, `compression_params` or `cross_device_ops` is of another type.
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
         refuse_params("devices", devices)
-        if isinstance(devices, str):
-            raise TypeError(f"devices must be a list such as [{devices!r}], got {devices!r}")
+        check_device_names(devices)
         if isinstance(compression_params, tf.distribute.CrossDeviceOps):
             raise TypeError(
                 "the second argument of CompressedMirroredStrategy is compression_params, got "
