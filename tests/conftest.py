@@ -1,4 +1,4 @@
-"""Four logical CPU devices for every test process, and what saves time in all tests."""
+"""Eight logical CPU devices for every test process, and what saves time in all tests."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from tests import garbage
 
-REPLICAS = 4
+REPLICAS = 8
 
 # How fast examples are made depends on what else the machine does.
 hypothesis.settings.register_profile(

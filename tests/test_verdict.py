@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tf_gc
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import Comparison, Report, StepTime, duration
-from tf_gc.verdict import STEPS, judge
+from tf_gc.verdict import LONG_WARM_UP, STEPS, judge
 
 TRAFFIC = Traffic("all_gather", 2, 1, 3, 0, sent_bytes=1_000_000, stock_bytes=10_000_000)
 
@@ -98,6 +98,21 @@ def test_it_waits_for_enough_compressed_steps() -> None:
     assert judge(Report(tf_gc.Quantized())) is None
     assert judge(report(around(0.5, 20), around(0.1, STEPS - 1))) is None
     assert judge(report(around(0.5, 20), around(0.1, STEPS))) is not None
+
+
+def test_a_warm_up_that_does_not_end_is_a_warning_before_the_verdict() -> None:
+    def after(warm_up: int, compressed: int) -> Report:
+        return Report(
+            tf_gc.Quantized(), TRAFFIC, warm_up_steps=warm_up, compressed_steps=compressed
+        )
+
+    assert judge(after(LONG_WARM_UP - 1, 0)) is None
+    verdict = judge(after(LONG_WARM_UP, 0))
+    assert verdict is not None
+    assert (verdict.level, verdict.is_last) == (logging.WARNING, False)
+    assert f"has not ended after {LONG_WARM_UP} steps" in verdict.text
+    assert "warm_up=False" in verdict.text
+    assert judge(after(LONG_WARM_UP, 1)) is None
 
 
 @given(st.lists(st.floats(1e-6, 1e3), max_size=80))

@@ -9,6 +9,9 @@ from tf_gc.report import Report, TrialReport
 # The verdict is said after so many compressed steps.
 STEPS = 30
 
+# A warm-up that has not ended by then may never end. Those of benchmarks/quality.py take 12 to 63.
+LONG_WARM_UP = 300
+
 # If steps are faster by less than this even at best, compression does not pay.
 _WORTH_IT = 1.05
 
@@ -18,22 +21,35 @@ class Verdict:
     """A line for the log.
 
     Attributes:
-      level: its level: WARNING if compression does not pay, INFO otherwise.
+      level: its level: WARNING if compression does not pay or has not begun, INFO otherwise.
       text: the line.
+      is_last: whether there is nothing more to say later on.
     """
 
     level: int
     text: str
+    is_last: bool = True
 
 
 def judge(report: Report) -> Verdict | None:
     """Returns the verdict on a run; `None` if too few steps were compressed so far.
+
+    A warm-up that does not end gets a warning first.
 
     It rests on the 95% confidence intervals of the median times of steps right before and right
     after the end of the warm-up. Compression pays if all ratios within them are above 1, and does
     not if all are below 1.05; otherwise these steps do not show it. Where too few steps were in
     full precision, the line gives the time of compressed steps alone.
     """
+    if report.warm_up_steps >= LONG_WARM_UP and report.compressed_steps == 0:
+        return Verdict(
+            logging.WARNING,
+            f"tf_gc: the warm-up has not ended after {report.warm_up_steps} steps, and gradients "
+            "are still summed in full precision: the norm of the sums goes on growing. If that is "
+            "meant to be, compress from the first step on: warm_up=False, as in "
+            "tf_gc.Quantized(warm_up=False). If not, training may diverge.",
+            is_last=False,
+        )
     if report.trial is not None:
         return _choice(report, report.trial)
     time, traffic = report.compressed, report.traffic

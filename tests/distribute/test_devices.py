@@ -16,8 +16,8 @@ KNOWN = r"\['CPU:0', 'CPU:1', 'CPU:2', 'CPU:3'"
     [
         ([], ValueError, f"devices must name at least one device of {KNOWN}.*got \\[\\]"),
         ((), ValueError, "devices must name at least one device"),
-        (["CPU:0", "CPU:7"], ValueError, f"there is no device 'CPU:7'; there are {KNOWN}"),
-        (["/device:CPU:9"], ValueError, "there is no device '/device:CPU:9'"),
+        (["CPU:0", "CPU:8"], ValueError, f"there is no device 'CPU:8'; there are {KNOWN}"),
+        (["/device:CPU:19"], ValueError, "there is no device '/device:CPU:19'"),
         (["CPU:0", "TPU:0"], ValueError, "there is no device 'TPU:0'"),
         (["CPU:0", "nonsense"], ValueError, "'nonsense' is no name of a device"),
         (["CPU:0", ""], ValueError, "'' is no name of a device"),

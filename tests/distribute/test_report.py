@@ -212,6 +212,30 @@ def test_without_warm_up_it_gives_the_compressed_time(log: pytest.LogCaptureFixt
     assert strategy.report().ratio is None
 
 
+def test_a_warm_up_that_does_not_end_is_said_once(log: pytest.LogCaptureFixture) -> None:
+    strategy = strategy_of(tf_gc.Quantized())
+    growing, ends = (reducer(strategy, variables_of(strategy, *SHAPES)) for _ in range(2))
+
+    def said() -> list[str]:
+        strategy.extended.compressed_all_reduce._measurement.say_verdicts()
+        return [m for m in log.messages if "warm-up has not ended" in m]
+
+    for step in range(80):
+        ends(gradients(scale=1 / (step + 1)))
+    for step in range(299):
+        growing(gradients(scale=1.01**step))
+    assert said() == []
+    for step in range(299, 310):
+        growing(gradients(scale=1.01**step))
+        assert said() == said()[:1]
+    (message,) = said()
+    assert "Quantized(warm_up=False)" in message
+    for step in range(60):
+        growing(gradients(scale=1 / (step + 1)))
+    assert len(said()) == 1
+    assert len(verdicts(log, 2)) == 2  # which come all the same
+
+
 def test_each_model_has_its_verdict(log: pytest.LogCaptureFixture) -> None:
     strategy = strategy_of(tf_gc.Quantized())
     first = reducer(strategy, variables_of(strategy, *SHAPES))

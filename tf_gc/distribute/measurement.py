@@ -62,6 +62,8 @@ class Measurement:
         self._reductions: dict[int, dict[int, Built]] = {}
         self._latest: int | None = None
         self._to_judge: set[int] = set()
+        # What something was said of that is not the last word.
+        self._told: set[int] = set()
         self.candidates: Sequence[Candidate] = ()
         self.replicas: int | None = None
         self.recorder = Recorder()
@@ -140,9 +142,13 @@ class Measurement:
             waiting = list(self._to_judge)
         for number in waiting:
             said = verdict.judge(self._report(number))
-            if said is not None:
+            if said is None or (number in self._told and not said.is_last):
+                continue
+            if said.is_last:
                 self._to_judge.discard(number)
-                logging.log(said.level, "%s", said.text)
+            else:
+                self._told.add(number)
+            logging.log(said.level, "%s", said.text)
         return bool(self._to_judge)
 
     def _report(self, number: int) -> Report:
