@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from tf_gc import _compat
+from tf_gc.distribute.sample_weights import holds_samples
 from tf_gc.keras.flavour import tf_variable
 
 Reduce = Callable[[Any], Any]
@@ -36,6 +38,7 @@ class LayerState:
         """Notes a Keras variable; only those with floating-point numbers are averaged."""
         if tf.as_dtype(weight.dtype).is_floating:
             weight.tf_gc_assigned_in_function = False
+            weight.tf_gc_holds_samples = False
             with self._lock:
                 self._weights.append(weakref.ref(weight))
 
@@ -80,17 +83,34 @@ class LayerState:
             graph = tf.compat.v1.get_default_graph()
             operations = len(graph.get_operations())
             result = run()
-            written = [variable for _, variable in self._variables()]
-            if written:
-                handles = _compat.written_handles(graph, graph.get_operations()[operations:])
-                written = [
-                    variable
-                    for variable in written
-                    if any(id(component.handle) in handles for component in variable.values)
-                ]
+            of_layers = list(self._variables())
+            written = []
+            if of_layers:
+                of_run = graph.get_operations()[operations:]
+                handles = _compat.written_handles(graph, of_run)
+                for weight, variable in of_layers:
+                    if any(id(component.handle) in handles for component in variable.values):
+                        written.append(variable)
+                        self._warn_of_samples(weight, graph, of_run)
         if written:
             _average(written, reduce_sum)
         return result
+
+    def _warn_of_samples(
+        self, weight: Any, graph: tf.Graph, operations: Sequence[tf.Operation]
+    ) -> None:
+        component = tf_variable(weight).values[0]
+        if weight.tf_gc_holds_samples or not holds_samples(graph, operations, component):
+            return
+        weight.tf_gc_holds_samples = True  # and that was said
+        logging.warning(
+            "tf_gc: %s seems to hold samples, since each step replaces some of its elements. It is "
+            "averaged over the replicas, as running statistics are, which makes of different "
+            "samples what no replica had. Let all replicas write the same: gather the samples with "
+            "tf.distribute.get_replica_context().all_gather(samples, axis=0), or pass "
+            'aggregation="only_first_replica" to add_weight.',
+            weight.path,
+        )
 
     def _variables(self) -> Iterator[tuple[Any, Any]]:
         """Yields the weights that still exist, and their distributed variables."""
