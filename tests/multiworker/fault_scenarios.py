@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import os
 import subprocess
 import time
@@ -15,6 +17,7 @@ import tensorflow as tf
 import tf_gc
 from tests.multiworker import proxy
 from tests.multiworker.failure_scenarios import Ending, worker_index
+from tf_gc import ops
 
 ELEMENTS = 400_000  # 106 KB of codes and scales from each replica
 QUIET = 3  # steps before the fault
@@ -147,3 +150,40 @@ def stop(victim: int, params: Any, timeout_seconds: float, stops: dict[int, floa
     if worker_index() != victim:
         time.sleep(max(stops.values()))
     return report
+
+
+def deadlines(seconds: float) -> list[Ending]:
+    """How steps end: one in time, a cancelled one, and collectives with all members or too few.
+
+    Args:
+      seconds: the limit of each.
+    """
+    keys = itertools.count(1 << 10)
+
+    def gather(members: int) -> tf.Tensor:
+        key = next(keys)
+        return tf.raw_ops.CollectiveGatherV2(
+            input=tf.zeros(1),
+            group_size=members,
+            group_key=key,
+            instance_key=key,
+            ordering_token=[],
+        )
+
+    def fail() -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.Assert(False, ["on purpose"])]):
+            return tf.zeros(1)
+
+    def step(collective: Callable[[], tf.Tensor]) -> Ending:
+        within = tf.function(lambda: ops.within(seconds, tf.zeros(1), [], collective))
+        start = time.monotonic()
+        try:
+            within()
+            error, message = "", ""
+        except tf.errors.OpError as caught:
+            error, message = type(caught).__name__, str(caught)
+        return Ending(error, message, time.monotonic() - start)
+
+    endings = [step(lambda: gather(1)), step(fail)]
+    time.sleep(seconds + 1)  # their deadlines are over
+    return [*endings, *(step(functools.partial(gather, members)) for members in (1, 2, 1))]

@@ -19,7 +19,8 @@ def test_resolver_and_communication_options_are_honoured(tmp_path: Path) -> None
         assert result["sum"] == [1.0] * 6
         assert result["gathers"] == 3  # two tensors fill a bucket of 8,000 bytes
         assert result["implementations"] == {b"ring"}
-        assert result["timeouts"] == {20.0}
+        assert result["timeouts"] == {0.0}  # TensorFlow's own, which may crash
+        assert result["deadlines"] == [20.0] * 3
     assert first["error"] == "DeadlineExceededError"
     assert first["waited"] > 19
 

@@ -1,7 +1,8 @@
 // What the kernels do with their threads, for ThreadSanitizer: parts of a
 // bucket are encoded, decoded, counted and encoded again side by side, from
 // inputs that all threads share into neighbouring bytes of the same outputs.
-// Messages are packed and unpacked by tasks side by side.
+// Messages are packed and unpacked by tasks side by side. Deadlines begin and
+// end while others expire.
 //
 // The results must be those of one thread. TensorFlow is not part of this:
 // ThreadSanitizer has to see every lock, and TensorFlow's are not compiled for
@@ -21,6 +22,7 @@
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/deadlines/deadlines.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 
@@ -277,10 +279,38 @@ void CheckCodecs() {
   }
 }
 
+// Each thread has a deadline that expires at once, one that it lets expire when
+// others have ended, and many that it ends long before their time.
+void CheckDeadlines() {
+  std::atomic<int> expired{0};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      Deadlines& deadlines = Deadlines::Get();
+      deadlines.Begin(1e-9, [&] { ++expired; });
+      for (int j = 0; j < 100; ++j) {
+        deadlines.End(deadlines.Begin(3600, [&] { ++wrong; }));
+      }
+      deadlines.Begin(1e-3, [&] {
+        deadlines.End(deadlines.Begin(3600, [&] { ++wrong; }));
+        ++expired;
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  while (expired < 2 * kThreads) std::this_thread::yield();
+  if (wrong != 0) {
+    fprintf(stderr, "%d deadlines expired that had ended\n", wrong.load());
+    exit(1);
+  }
+}
+
 }  // namespace
 }  // namespace tf_gc
 
 int main() {
+  tf_gc::CheckDeadlines();
   tf_gc::CheckCodecs();
   for (int target = 0; target < 3; ++target) {
     if (!tf_gc::ForceTarget(static_cast<tf_gc::Target>(target))) continue;

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tf_gc import _compat
+from tf_gc import _compat, ops
 from tf_gc.distribute.instance_keys import KeySource
 from tf_gc.reduction.group import Channel, Group, Received, is_cpu
 
@@ -197,17 +197,45 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
         return self._all_gather(message, options)
 
     def all_to_all_rows(self, rows: tf.Tensor, options: Any) -> tf.Tensor:
+        def launch(options: Any) -> tf.Tensor:
+            with tf.device(self._device):
+                return tf.raw_ops.CollectiveAllToAllV2(
+                    input=rows,
+                    group_size=self._group_size,
+                    group_key=self._group_key,
+                    instance_key=self._next_instance_key(),
+                    ordering_token=[self._get_ordering_token()],
+                    communication_hint=options.implementation.value.lower(),
+                    timeout_seconds=options.timeout_seconds or 0,
+                )
+
+        return self._in_time(rows, options, launch)
+
+    def all_reduce(
+        self, input_tensor: tf.Tensor, control_input: Any = None, options: Any = None
+    ) -> tf.Tensor:
+        launch = functools.partial(super().all_reduce, input_tensor, control_input)
+        return self._in_time(input_tensor, options, launch)
+
+    def _all_gather(self, input_tensor: tf.Tensor, options: Any) -> tf.Tensor:
+        launch = functools.partial(super()._all_gather, input_tensor)
+        return self._in_time(input_tensor, options, launch)
+
+    def _in_time(
+        self, tensor: tf.Tensor, options: Any, launch: Callable[[Any], tf.Tensor]
+    ) -> tf.Tensor:
+        """Launches a collective that ends with an error after the options' `timeout_seconds`."""
         options = self._options.merge(options)
+        seconds = options.timeout_seconds
+        # Eagerly an op is a step, with which a deadline would end.
+        if not seconds or not _compat.builds_function():
+            return launch(options)
+        without = copy.copy(options)
+        without.timeout_seconds = 0
+        token = self._get_ordering_token()
+        tokens = [] if token is None else [token]
         with tf.device(self._device):
-            return tf.raw_ops.CollectiveAllToAllV2(
-                input=rows,
-                group_size=self._group_size,
-                group_key=self._group_key,
-                instance_key=self._next_instance_key(),
-                ordering_token=[self._get_ordering_token()],
-                communication_hint=options.implementation.value.lower(),
-                timeout_seconds=options.timeout_seconds or 0,
-            )
+            return ops.within(seconds, tensor, tokens, lambda: launch(without))
 
     def _next_instance_key(self) -> Any:
         if tf.executing_eagerly():

@@ -9,6 +9,7 @@ for GPUs.
 from tf_gc.ops import _library
 from tf_gc.ops.codec import decode, encode
 from tf_gc.ops.compact import pack, periods, unpack
+from tf_gc.ops.deadline import within
 from tf_gc.ops.library import is_compactible, message_bits
 from tf_gc.ops.recorder import Recorder, count_sent
 from tf_gc.ops.shards import count, decode_shards, reencode
@@ -32,4 +33,5 @@ __all__ = [
     "two_bit_decode",
     "two_bit_encode",
     "unpack",
+    "within",
 ]

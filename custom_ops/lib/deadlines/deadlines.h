@@ -1,0 +1,44 @@
+// Calls functions at a later time, unless that is revoked before. All functions
+// here may be called from any thread.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_
+#define TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+
+namespace tf_gc {
+
+class Deadlines {
+ public:
+  // Those of the process, whose thread never ends.
+  static Deadlines& Get();
+
+  // Calls `expired` in so many seconds, and returns a number for End.
+  int64_t Begin(double seconds, std::function<void()> expired);
+
+  // Forgets a deadline; does nothing if there is none of that number.
+  void End(int64_t number);
+
+ private:
+  struct Deadline {
+    std::chrono::steady_clock::time_point time;
+    std::function<void()> expired;
+  };
+
+  void Watch();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t next_ = 0;
+  bool watched_ = false;
+  std::map<int64_t, Deadline> deadlines_;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_
