@@ -26,6 +26,7 @@ ROOMS = {
     "custom_ops/lib/compact": 3,
     "custom_ops/lib/cpu": 4,
     "custom_ops/lib/cuda": 4,
+    "custom_ops/lib/deadlines": 4,
     "custom_ops/lib/recorder": 4,
     "custom_ops/lib/codec": 5,
     "custom_ops/lib/wire": 6,
