@@ -103,7 +103,8 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>BeginDeadline")
                         BeginDeadlineOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>EndDeadline")
                             .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("deadline"),
+                            .HostMemory("deadline")
+                            .HostMemory("tokens"),
                         EndDeadlineOp);
 
 }  // namespace

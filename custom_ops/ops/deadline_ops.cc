@@ -32,12 +32,17 @@ seconds: How long the collective may take.
 
 REGISTER_OP("TfGc>EndDeadline")
     .Input("deadline: int64")
+    .Input("tokens: N * resource")
+    .Attr("N: int >= 0")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc(R"doc(
 Ends a deadline: the collective is done.
 
 deadline: That of BeginDeadline.
+tokens: The same as of BeginDeadline. Without them a tf.function would order the
+  ends of all deadlines, and collectives of two replicas would wait for each
+  other.
 )doc");
 
 }  // namespace tf_gc

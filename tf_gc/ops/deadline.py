@@ -34,6 +34,6 @@ def within(
     with tf.control_dependencies([deadline]):
         result = collective()
     with tf.control_dependencies([result]):
-        end = ops.tf_gc_end_deadline(deadline)
+        end = ops.tf_gc_end_deadline(deadline, tokens=tokens)
     with tf.control_dependencies([end]):
         return tf.identity(result)

@@ -1,0 +1,39 @@
+"""Deadlines of collectives in a graph; tests/multiworker/test_faults.py lets them expire."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_gc import ops
+
+
+def test_collectives_of_two_replicas_do_not_wait_for_each_other() -> None:
+    tokens = [tf.Variable(0.0), tf.Variable(0.0)]
+
+    @tf.function
+    def step() -> list[tf.Tensor]:
+        return [
+            ops.within(60.0, tf.ones([]), [token.handle], lambda: tf.identity(1.0, name="sum"))
+            for token in tokens
+            for _ in range(2)
+        ]
+
+    graph = step.get_concrete_function().graph
+    deadlines = [op for op in graph.get_operations() if op.type.endswith("Deadline")]
+    assert [op.type for op in deadlines] == ["TfGc>BeginDeadline", "TfGc>EndDeadline"] * 4
+    for number, op in enumerate(deadlines):
+        # Those of a replica come one after the other: a collective's time is its own.
+        mine = deadlines[4:number] if number >= 4 else deadlines[:number]
+        assert _before(op) & set(deadlines) == set(mine)
+
+
+def _before(op: tf.Operation) -> set[tf.Operation]:
+    """Returns all operations that have run when `op` runs."""
+    found: set[tf.Operation] = set()
+    ahead = [op]
+    while ahead:
+        op = ahead.pop()
+        more = {*op.control_inputs, *(tensor.op for tensor in op.inputs)} - found
+        found |= more
+        ahead += more
+    return found
