@@ -107,9 +107,9 @@ def message_bytes(params: dict[str, Any] | None) -> float:
     if params is None or params["type"] == "none":
         return 0.0
     (treatment,) = tf_gc.params.from_params(params).treatments()
-    codec = treatment.codec
+    codec = treatment.way.codec
     one = codec.bits(1) / 8
-    if treatment.plan == "all_gather":
+    if treatment.way.plan == "all_gather":
         return (1 + REPLICAS) * one
     # A message of shards, those that come for the own one, its sum, and all sums.
     return 2 * one + (1 / REPLICAS + 1) * codec.bits(REPLICAS) / 8

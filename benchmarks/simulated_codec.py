@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.params import CompressionParams, Gradient, Treatment
+from tf_gc.reduction.codes import Codes
 
 Tensors = Sequence[tf.Tensor]
 
@@ -49,7 +50,7 @@ class Simulated(CompressionParams):
     warm_up: bool = True
 
     def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(_SimulatedCodec(self), self.plan, warm_up=self.warm_up),)
+        return (Treatment(Codes(_SimulatedCodec(self), self.plan), warm_up=self.warm_up),)
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
         return None if gradient.elements < self.bypass_size else self.treatments()[0]

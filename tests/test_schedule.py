@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 import tf_gc
 from tf_gc.params import CompressionParams, Gradient, Treatment
 from tf_gc.reduction.group import LocalNetwork
-from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.reducer import Reducers
 from tf_gc.schedule import Schedule, make_schedule
 
 F32, F16 = tf.float32, tf.float16
 ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
-PLANS = Plans(LocalNetwork(["/device:CPU:0", "/device:CPU:1"]))
+REDUCERS = Reducers(LocalNetwork(["/device:CPU:0", "/device:CPU:1"]))
 
 
 def schedule_of(
@@ -26,7 +26,7 @@ def schedule_of(
         gradient and Gradient(f"v{i}", gradient[0], (gradient[1],))
         for i, gradient in enumerate(gradients)
     ]
-    return make_schedule(params, known, PLANS, bucket_bytes)
+    return make_schedule(params, known, REDUCERS, bucket_bytes)
 
 
 def places(schedule: Schedule) -> list[tuple[int, ...]]:
@@ -112,8 +112,8 @@ def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
     schedule = schedule_of(params, [(F32, 10)] * 4)
     assert places(schedule) == [(3, 1), (2, 0)]
     others, named = schedule.buckets
-    assert (named.codec, named.plan.name) == (chosen.codec, "scatter_gather")
-    assert (others.codec, others.plan.name) == (rest.codec, "all_gather")
+    assert (named.reducer.name, named.reducer.plan) == (str(chosen.way.codec), "scatter_gather")
+    assert (others.reducer.name, others.reducer.plan) == (str(rest.way.codec), "all_gather")
 
 
 def test_a_schedule_can_be_printed() -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tf_gc.params import Auto, CompressionParams, NoCompression
-from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.group import Network
 
 FULL_PRECISION = "full precision"
 
@@ -21,21 +21,17 @@ class Candidate:
     params: CompressionParams
 
 
-def candidates(auto: Auto, plans: Plans) -> tuple[Candidate, ...]:
+def candidates(auto: Auto, network: Network) -> tuple[Candidate, ...]:
     """Returns what `auto` has to try on a network, full precision first.
 
     Args:
       auto: what the user asks for.
-      plans: the plans and wires of the network.
+      network: the replicas.
 
     Raises:
       ValueError: if `auto` chooses something else.
     """
-    ways = [
-        way
-        for treatment in auto.treatments()
-        for way in plans.worth_trying(treatment.plan, treatment.wire, treatment.codec)
-    ]
+    ways = [way for treatment in auto.treatments() for way in treatment.way.alternatives(network)]
     by_params: dict[CompressionParams, str] = {NoCompression(): FULL_PRECISION}
     for plan, wire in ways:
         by_params.setdefault(auto.sent_by(plan, wire), f"{plan}, {wire}")

@@ -170,9 +170,9 @@ class BucketReport:
             variables=bucket.variables,
             elements=bucket.elements,
             dtype=bucket.dtype.name,
-            codec=str(bucket.codec),
-            plan=bucket.plan.name,
-            wire=bucket.wire,
+            codec=bucket.reducer.name,
+            plan=bucket.reducer.plan,
+            wire=bucket.reducer.wire,
             sent_bytes=sent_bytes,
             density=density,
         )

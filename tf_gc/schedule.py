@@ -5,14 +5,13 @@ steps carry it out.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_gc.codecs import Codec
 from tf_gc.params import CompressionParams, Gradient, Treatment
-from tf_gc.reduction.plan import Plan
-from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.reducer import Reducer, Reducers
 
 # Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). This is
 # small enough that the first bucket is on its way early and its codes stay in the cache, and large
@@ -28,32 +27,33 @@ _SMALL = 16
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Gradients of one dtype that are encoded into one message.
+    """Gradients of one dtype that are summed together.
 
     Attributes:
       indices: their positions in the list of gradients.
       variables: the paths of their variables.
       dtype: the gradients' dtype.
-      elements: how many elements they have together.
-      codec: makes the messages.
-      plan: who sends what to whom.
-      wire: how codes travel: "packed", "compact" or "columns".
+      shapes: the shapes of their variables.
+      reducer: sums them.
       warm_up: whether it is in full precision in the first steps.
     """
 
     indices: tuple[int, ...]
     variables: tuple[str, ...]
     dtype: tf.DType
-    elements: int
-    codec: Codec
-    plan: Plan
-    wire: str
+    shapes: tuple[tuple[int, ...], ...]
+    reducer: Reducer
     warm_up: bool
+
+    @property
+    def elements(self) -> int:
+        """The number of elements that the gradients have together."""
+        return sum(math.prod(shape) for shape in self.shapes)
 
     def __str__(self) -> str:
         return (
-            f"{self.elements:,} elements of {self.dtype.name} by {self.codec}, {self.plan.name}, "
-            f"{self.wire}: {', '.join(self.variables)}"
+            f"{self.elements:,} elements of {self.dtype.name} by {self.reducer}: "
+            f"{', '.join(self.variables)}"
         )
 
 
@@ -96,7 +96,7 @@ class Schedule:
 def make_schedule(
     params: CompressionParams,
     gradients: Sequence[Gradient | None],
-    plans: Plans,
+    reducers: Reducers,
     bucket_bytes: int = 0,
 ) -> Schedule:
     """Decides what is sent how.
@@ -108,7 +108,7 @@ def make_schedule(
       params: what the user asks for.
       gradients: what is known of each gradient, in the order of the variables; `None` for a value
         that is no gradient.
-      plans: the plans and wires of the network.
+      reducers: those of the network.
       bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
@@ -148,10 +148,8 @@ def make_schedule(
             indices=tuple(indices),
             variables=tuple(gradient.path for gradient in known),
             dtype=known[0].dtype,
-            elements=sum(gradient.elements for gradient in known),
-            codec=treatment.codec,
-            plan=plans.of(treatment.plan, treatment.codec),
-            wire=plans.wire_of(treatment.wire, treatment.codec).name,
+            shapes=tuple(gradient.shape for gradient in known),
+            reducer=reducers.of(treatment.way),
             warm_up=treatment.warm_up,
         )
 

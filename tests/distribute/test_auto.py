@@ -236,7 +236,7 @@ def test_a_plan_or_wire_that_is_given_is_not_tried_otherwise() -> None:
     for step in range(STEPS + 2):
         run(gradients(step))
     assert sorted(strategy.report().trial.candidates) == sorted(NAMES)
-    assert {b.variables: b.plan.name for b in strategy.schedule.buckets} == {
+    assert {b.variables: b.reducer.plan for b in strategy.schedule.buckets} == {
         ("v0",): "scatter_gather",
         ("v2",): "all_gather",
     }

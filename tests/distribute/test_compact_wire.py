@@ -127,7 +127,7 @@ def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
     variables = variables_of(strategy, (size,))
     # Two functions of one model, which know of each other's messages.
     runs = [reducer(strategy, variables) for _ in range(2)]
-    codec = params.treatments()[0].codec
+    codec = params.treatments()[0].way.codec
     residuals = [tf.Variable(tf.zeros(size)) for _ in range(2)]
     known = 0
     sent = []

@@ -1,5 +1,6 @@
 """What GPUs need, as far as it shows without one."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from tf_gc import _compat
 from tf_gc.distribute.devices import check_devices
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.group import LocalNetwork, Network, Replica
-from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.reducer import Reducers
 
 CODECS = [
     tf_gc.Quantized(),
@@ -76,7 +77,7 @@ def reduction(params: CompressionParams, plan: str, network: Network) -> Callabl
     """A function that sums a bucket of two tensors."""
     shapes = [(300,), (7, 100)]
     (treatment,) = params.treatments()
-    chosen = Plans(network).of(plan, treatment.codec)
+    reducer = Reducers(network).of(dataclasses.replace(treatment.way, plan=plan))
 
     def reduce() -> Any:
         replicas = []
@@ -89,7 +90,7 @@ def reduction(params: CompressionParams, plan: str, network: Network) -> Callabl
                 ]
             replicas.append(Replica(device, gradients, residuals))
         options = tf.distribute.experimental.CommunicationOptions()
-        return chosen.reduce(treatment.codec, "packed", 0, replicas, options).sums
+        return reducer.reduce(0, replicas, options).sums
 
     return reduce
 

@@ -29,7 +29,7 @@ def chosen(params: CompressionParams, hosts: int, devices: Sequence[str]) -> str
     network = LocalNetwork(devices)
     network.hosts = hosts
     (treatment,) = params.treatments()
-    return choose_plan(treatment.plan, treatment.codec, network).name
+    return choose_plan(treatment.way.plan, treatment.way.codec, network).name
 
 
 @pytest.mark.parametrize(

@@ -113,5 +113,7 @@ def chosen_wires(all_params: list[dict[str, Any]]) -> list[Any]:
             )
         )
         step()
-        results.append((strategy.extended._network._rate, strategy.schedule.buckets[0].wire))
+        results.append(
+            (strategy.extended._network._rate, strategy.schedule.buckets[0].reducer.wire)
+        )
     return results

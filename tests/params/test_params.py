@@ -193,7 +193,7 @@ def test_a_fixed_threshold_needs_one_layer(kind: type) -> None:
 
 def bits(params: CompressionParams, *replicas: int) -> list[float]:
     (treatment,) = params.treatments()
-    return [treatment.codec.bits(n) for n in replicas]
+    return [treatment.way.codec.bits(n) for n in replicas]
 
 
 def test_bits_of_a_message() -> None:
@@ -218,7 +218,7 @@ def test_an_unknown_wire_is_refused(kind: type, wire: object) -> None:
 @pytest.mark.parametrize("wire", [None, "packed"])
 def test_a_wire_is_part_of_the_treatment(kind: type, wire: str | None) -> None:
     (treatment,) = kind(wire=wire).treatments()
-    assert treatment.wire == wire
+    assert treatment.way.wire == wire
 
 
 def test_the_compact_wire_can_be_asked_for() -> None:
@@ -226,7 +226,7 @@ def test_the_compact_wire_can_be_asked_for() -> None:
     assert params == tf_gc.TwoBit(0.5, wire="compact")
     assert from_params({"type": "quantized", "wire": "compact"}) == tf_gc.Quantized(wire="compact")
     (treatment,) = params.treatments()
-    assert treatment.wire == "compact"
+    assert treatment.way.wire == "compact"
 
 
 def test_codes_of_one_bit_have_no_compact_wire() -> None:

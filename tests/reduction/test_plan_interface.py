@@ -1,5 +1,6 @@
 """What a new plan needs: one class in the list of plans. And what a plan may be."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ from tests.distribute.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import Codec
 from tf_gc.reduction import plans
 from tf_gc.reduction.group import Network, Replica
-from tf_gc.reduction.plan import Plan, Reduction
+from tf_gc.reduction.plan import FlatPlan, Plan
+from tf_gc.reduction.reducer import Encoded, Reduction
 
 SHAPES = [(3000,), (7, 100)]
 
@@ -29,6 +31,10 @@ class Star(Plan):
     def cost(cls, codec: Codec, network: Network) -> float:
         return float("inf")
 
+    @classmethod
+    def between_hosts(cls, codec: Codec, network: Network) -> type[FlatPlan]:
+        raise NotImplementedError("there is one host")
+
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
@@ -43,7 +49,14 @@ class Star(Plan):
             with tf.device(replica.device):
                 sums.append([tf.identity(value) for value in total])
         # What is sent may be known to the step only.
-        return Reduction(sums, tf.cast(tf.size(messages[0]), tf.int64) * messages[0].dtype.size)
+        encoded = Encoded(
+            replicas[0].device,
+            replicas[0].gradients,
+            replicas[0].residuals,
+            functools.partial(codec.count_sent, messages[0]),
+        )
+        sent = tf.cast(tf.size(messages[0]), tf.int64) * messages[0].dtype.size
+        return Reduction(sums, encoded, sent)
 
 
 @pytest.fixture

@@ -2,6 +2,5 @@
 
 from tf_gc.codecs.codec import Codec
 from tf_gc.codecs.native import NativeCodec
-from tf_gc.codecs.watched import Watched
 
-__all__ = ["Codec", "NativeCodec", "Watched"]
+__all__ = ["Codec", "NativeCodec"]

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -17,7 +17,15 @@ class Codec(abc.ABC):
     A message is int64, [1, words]. What encoding leaves over goes into the residuals, for the next
     step. In a scatter-gather a bucket is cut into as many shards as there are replicas, and
     replica i owns shard i.
+
+    Attributes:
+      keeps_residuals: whether what encoding leaves over is kept. If not, `residuals` are empty
+        wherever they are an argument.
+      native: whether the codec needs kernels of the native library.
     """
+
+    keeps_residuals: ClassVar[bool] = True
+    native: ClassVar[bool] = True
 
     @abc.abstractmethod
     def bits(self, replicas: int) -> float:

@@ -11,7 +11,7 @@ from tf_gc import _compat
 from tf_gc.params import CompressionParams, Gradient
 from tf_gc.params.compression import Pattern
 from tf_gc.params.patterns import matches, name_of
-from tf_gc.reduction.plan import Reduction
+from tf_gc.reduction.reducer import Reduction
 from tf_gc.reduction.traffic import Traffic, all_gather_bytes, all_reduce_bytes
 from tf_gc.reduction.wire import PACKED
 from tf_gc.schedule import Schedule
@@ -78,14 +78,14 @@ class Accounting:
             most = sent if known else 0
         buckets = schedule.buckets
         traffic = Traffic(
-            plan=", ".join(dict.fromkeys(bucket.plan.name for bucket in buckets)) or "stock",
+            plan=", ".join(dict.fromkeys(bucket.reducer.plan for bucket in buckets)) or "stock",
             replicas=replicas,
             buckets=len(buckets),
             compressed_tensors=len(pairs) - len(schedule.bypass),
             bypassed_tensors=len(schedule.bypass),
             sent_bytes=bypassed + most,
             stock_bytes=sum(stock),
-            wire=", ".join(dict.fromkeys(bucket.wire for bucket in buckets)) or PACKED,
+            wire=", ".join(dict.fromkeys(bucket.reducer.wire for bucket in buckets)) or PACKED,
             at_most=not known,
             excluded_tensors=len(schedule.excluded),
             bypassed_bytes=bypassed,

@@ -18,7 +18,7 @@ from tf_gc.distribute.trial_steps import TrialSteps
 from tf_gc.gradients import path_of
 from tf_gc.params import Auto, CompressionParams, Gradient, from_params
 from tf_gc.reduction.group import LocalNetwork, Network
-from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.reducer import Reducers
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import Report
 from tf_gc.schedule import Schedule, make_schedule
@@ -75,7 +75,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self.compression_params = from_params(compression_params)
         self.compression_state = CompressionState(in_use=bool(self.compression_params.treatments()))
         self._stock = cross_device_ops
-        self._plans: Plans | None = None
+        self._reducers: Reducers | None = None
         self._sums: GradientSums | None = None
         self._trial: TrialSteps | None = None
         self._accounting = Accounting(self.compression_params)
@@ -97,27 +97,26 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         check_devices(self.compression_params, network)
         self._measurement.speaks = logs
         self._measurement.replicas = network.hosts * len(network.devices)
-        self._plans = Plans(network)
+        self._reducers = Reducers(network)
         self._connect(network)
-        wires = []
+        choices = []
         for params in self._ways:
             for treatment in params.treatments():
-                self._plans.of(treatment.plan, treatment.codec)
-                wires.append(self._plans.wire_of(treatment.wire, treatment.codec))
+                choices.append(self._reducers.of(treatment.way).choice)
         if logs and self._trial is None:
-            for wire in dict.fromkeys(map(str, wires)):
-                logging.info("tf_gc: %s: %s", self.compression_params, wire)
+            for choice in dict.fromkeys(choices):
+                logging.info("tf_gc: %s: %s", self.compression_params, choice)
         if logs and self._trial is not None:
             names = "; ".join(candidate.name for candidate in self._trial.candidates)
             logging.info("tf_gc: %s: tries %s", self.compression_params, names)
 
     def _connect(self, network: Network) -> None:
-        assert self._plans is not None
+        assert self._reducers is not None
         self._sums = GradientSums(
             network, self._stock, self.compression_state, self._accounting, self._measurement
         )
         if isinstance(self.compression_params, Auto):
-            self._trial = TrialSteps(self.compression_params, self._plans, self._sums)
+            self._trial = TrialSteps(self.compression_params, self._reducers.network, self._sums)
 
     @property
     def _ways(self) -> Sequence[CompressionParams]:
@@ -151,7 +150,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         # The copy starts with residuals of its own: those here belong to variables of the original.
         twin = CompressedAllReduce(self.compression_params, copy.deepcopy(self._stock, memo))
         if self._sums is not None:
-            twin._plans = self._plans
+            twin._reducers = self._reducers
             twin._connect(self._sums.network)
         return twin
 
@@ -204,14 +203,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         return results
 
     def _reduce(self, reduce_op: Any, pairs: Pairs, options: Any) -> list[Any]:
-        assert self._plans is not None
+        assert self._reducers is not None
         assert self._sums is not None
         if reduce_op != tf.distribute.ReduceOp.SUM or self._sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         gradients = _gradients(pairs)
         state = self.compression_state.of(current_stream())
         schedules = [
-            make_schedule(params, gradients, self._plans, options.bytes_per_pack)
+            make_schedule(params, gradients, self._reducers, options.bytes_per_pack)
             for params in self._ways
         ]
         schedule = schedules[-1]

@@ -48,11 +48,6 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
         return self._all_reduce.compression_params
 
     @property
-    def codec(self) -> CompressionParams:
-        """The same as `compression_params`, by its name in tf_gc 0.1."""
-        return self._all_reduce.compression_params
-
-    @property
     def schedule(self) -> Schedule | None:
         """What is sent how, to be printed; `None` until a step with compression was traced."""
         return self._all_reduce.schedule

@@ -79,7 +79,8 @@ def check_devices(params: CompressionParams, network: Network) -> None:
       network: the replicas; a single one needs no native ops.
     """
     devices = network.devices
-    if not params.treatments() or network.hosts * len(devices) == 1:
+    native = any(treatment.way.native for treatment in params.treatments())
+    if not native or network.hosts * len(devices) == 1:
         return
     built = device_types()
     needed = {tf.DeviceSpec.from_string(device).device_type for device in devices}

@@ -7,14 +7,13 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tf_gc import _compat, warm_up
-from tf_gc.codecs import Codec
 from tf_gc.compression_state import CompressionState, StreamState
 from tf_gc.distribute.accounting import Accounting
 from tf_gc.distribute.collectives import CollectiveOps
 from tf_gc.distribute.measurement import Measurement
 from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.reduction.group import Network, Replica, is_cpu
-from tf_gc.reduction.plan import Reduction
+from tf_gc.reduction.reducer import Reduction
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.schedule import Bucket, Schedule
 
@@ -118,15 +117,12 @@ class GradientSums:
             number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
         first = batch.pairs[schedule.compressed[0]][0].values[0]
         step = self.measurement.compressed_step(number, candidate, schedule, first)
-        reductions = [
-            self._compress(i, bucket, step.codecs[i], batch)
-            for i, bucket in enumerate(schedule.buckets)
-        ]
+        reductions = [self._compress(i, bucket, batch) for i, bucket in enumerate(schedule.buckets)]
         sizes = [reduction.sent_bytes for reduction in reductions]
         traffic = self.note(schedule, batch.pairs, reductions, logs=candidate == NO_CANDIDATE)
         self.measurement.built(number, candidate, schedule, traffic, sizes)
         sums = [components for reduction in reductions for components in _by_gradient(reduction)]
-        _run_in_session([step.end(sizes)], sums)
+        _run_in_session([step.end(reductions)], sums)
         return sums
 
     def with_warm_up(
@@ -173,7 +169,7 @@ class GradientSums:
                 warm += of_bucket
                 sums += of_bucket
             else:
-                sums += _by_gradient(self._compress(i, bucket, bucket.codec, batch))
+                sums += _by_gradient(self._compress(i, bucket, batch))
         report_pairs = [(_compat.PerReplica(reports), state)]
         reported = _components(*_stock_sums(self._stock_in_branches, report_pairs, batch.options))
         after: tf.Tensor | None = None
@@ -188,18 +184,26 @@ class GradientSums:
         _run_in_session([noted, *assigned, *reported], sums)
         return sums
 
-    def _compress(self, number: int, bucket: Bucket, codec: Codec, batch: Batch) -> Reduction:
-        replicas = self._replicas_of(bucket, batch)
-        return bucket.plan.reduce(codec, bucket.wire, number, replicas, batch.options)
+    def _compress(self, number: int, bucket: Bucket, batch: Batch) -> Reduction:
+        return bucket.reducer.reduce(number, self._replicas_of(bucket, batch), batch.options)
 
     def _replicas_of(self, bucket: Bucket, batch: Batch) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket."""
         of_bucket = [batch.pairs[i] for i in bucket.indices]
-        residuals = [batch.state.residuals_of(variable) for _, variable in of_bucket]
+        variables = [variable for _, variable in of_bucket]
+        gradients = [value.values for value, _ in of_bucket]
+        residuals: list[Sequence[tf.Variable]] = []
+        if bucket.reducer.keeps_residuals:
+            residuals = [batch.state.residuals_of(variable) for variable in variables]
+        else:
+            gradients = [
+                batch.state.add_restored(values, variable)
+                for values, variable in zip(gradients, variables, strict=True)
+            ]
         return [
             Replica(
                 device,
-                [_shaped(value.values[r], variable) for value, variable in of_bucket],
+                [_shaped(g[r], v) for g, v in zip(gradients, variables, strict=True)],
                 [residual[r] for residual in residuals],
             )
             for r, device in enumerate(self.network.devices)

@@ -14,12 +14,12 @@ from absl import logging
 
 from tf_gc import verdict
 from tf_gc.candidates import Candidate
-from tf_gc.codecs import Watched
 from tf_gc.distribute import verdict_log
 from tf_gc.ops import Recorder
 from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.params import CompressionParams
 from tf_gc.reduction.group import Bytes
+from tf_gc.reduction.reducer import Reduction
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.schedule import Schedule
@@ -89,7 +89,7 @@ class Measurement:
     ) -> "CompressedStep":
         """Records a step with compression. The arguments are those of `note_step`."""
         measure = self.note_step(number, gradient, True, candidate)
-        return CompressedStep(self, number, schedule, measure)
+        return CompressedStep(self, number, measure)
 
     def built(
         self,
@@ -226,52 +226,46 @@ class Measurement:
 
 
 class CompressedStep:
-    """A compressed step that is being built.
+    """A compressed step that is being built."""
 
-    Attributes:
-      number: the number of the reduction.
-      codecs: the codec to use for each bucket.
-    """
-
-    def __init__(
-        self, measurement: Measurement, number: int, schedule: Schedule, measure: tf.Tensor
-    ) -> None:
+    def __init__(self, measurement: Measurement, number: int, measure: tf.Tensor) -> None:
         self._recorder = measurement.recorder
         self._measure = measure
-        self.number = number
-        self.codecs = [Watched(bucket.codec) for bucket in schedule.buckets]
+        self._number = number
 
-    def end(self, sizes: Sequence[Bytes]) -> tf.Tensor:
+    def end(self, reductions: Sequence[Reduction]) -> tf.Tensor:
         """Measures what was encoded, if this is a step to be measured.
 
         Args:
-          sizes: what a replica sent for each bucket, in bytes.
+          reductions: those of the buckets.
 
         Returns:
           A tensor that is there when that has been done.
         """
 
         def keep() -> tf.Tensor:
-            values = [_measure(*pair) for pair in zip(self.codecs, sizes, strict=True)]
+            values = [_measure(reduction) for reduction in reductions]
             with tf.device("CPU:0"):
-                kept = self._recorder.keep(self.number, tf.concat(values, axis=0))
+                kept = self._recorder.keep(self._number, tf.concat(values, axis=0))
                 with tf.control_dependencies([] if kept is None else [kept]):
                     return tf.constant(True)
 
         return tf.cond(self._measure, keep, lambda: tf.constant(False))
 
 
-def _measure(codec: Watched, size: Bytes) -> tf.Tensor:
-    """Returns the squared norms of gradients and residuals, the codes not zero, the bytes.
+def _measure(reduction: Reduction) -> tf.Tensor:
+    """Returns the squared norms of gradients and residuals, the elements sent, the bytes.
 
-    float64 [2 * variables + 2], on the host.
+    float64 [2 * variables + 2], on the host. What keeps no residuals has norms of zero.
     """
-    with tf.device(codec.residuals[0].device):
-        gradients = [tf.cast(gradient, tf.float32) for gradient in codec.gradients]
-        residuals = [residual.read_value() for residual in codec.residuals]
+    encoded, size = reduction.encoded, reduction.sent_bytes
+    with tf.device(encoded.device):
+        gradients = [tf.cast(gradient, tf.float32) for gradient in encoded.gradients]
+        residuals = [residual.read_value() for residual in encoded.residuals]
         # `l2_loss` makes no copy of the tensor.
-        norms = tf.stack([2 * tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)])
-        sent = codec.sent()
+        norms = [2 * tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)]
+        norms = tf.stack(norms + [tf.zeros([])] * (2 * len(gradients) - len(norms)))
+        sent = encoded.count_sent()
     with tf.device("CPU:0"):
         numbers = [tf.cast(sent, tf.float64), tf.cast(size, tf.float64)]
         return tf.concat([tf.cast(norms, tf.float64), tf.stack(numbers)], axis=0)
@@ -288,6 +282,8 @@ def _residual_ratios(
     ratios: dict[str, float] = {}
     gradients = residuals = 0.0
     for bucket, part in zip(schedule.buckets if parts else (), parts, strict=True):
+        if not bucket.reducer.keeps_residuals:
+            continue
         of_gradients, of_residuals = np.split(part[:-2], 2)
         for name, gradient, residual in zip(
             bucket.variables, of_gradients, of_residuals, strict=True

@@ -10,7 +10,7 @@ from tf_gc import _compat, residuals, trial
 from tf_gc.candidates import Candidate, candidates
 from tf_gc.distribute.gradient_sums import Batch, GradientSums, Sums
 from tf_gc.params import Auto
-from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.group import Network
 from tf_gc.schedule import Schedule
 
 # The number of the candidate that compresses nothing.
@@ -24,19 +24,19 @@ class TrialSteps:
       candidates: the ways to sum gradients, full precision first.
     """
 
-    def __init__(self, auto: Auto, plans: Plans, sums: GradientSums) -> None:
+    def __init__(self, auto: Auto, network: Network, sums: GradientSums) -> None:
         """Initializes the object. On several hosts this is a collective.
 
         Args:
           auto: what the user asks for.
-          plans: the plans and wires of the network.
+          network: the replicas.
           sums: builds the sums.
 
         Raises:
           ValueError: if `auto` chooses something that is no candidate, or its params ask for a plan
             or a wire that is of no use for these replicas.
         """
-        self.candidates: tuple[Candidate, ...] = candidates(auto, plans)
+        self.candidates: tuple[Candidate, ...] = candidates(auto, network)
         names = [candidate.name for candidate in self.candidates]
         self._choice = None if auto.choice is None else names.index(auto.choice)
         self._sums = sums

@@ -1,29 +1,19 @@
-"""The arguments that all params with a codec share, and which gradients these compress."""
+"""The arguments that all params with codes share."""
 
 import abc
 import dataclasses
 from collections.abc import Iterable
 
-import tensorflow as tf
-
 from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
-from tf_gc.params.compression import CompressionParams, Gradient, Pattern, Treatment
-from tf_gc.params.patterns import Patterns, check_patterns, matches
-from tf_gc.reduction.plans import AUTO, plan_names
+from tf_gc.params.compression import Pattern, Treatment
+from tf_gc.params.selective import SelectiveParams
+from tf_gc.reduction.codes import Codes
 from tf_gc.reduction.wire import PACKED, WIRES
 
-# On one host, two and three bits take less time than the stock sum from 128 elements on
-# (benchmarks/bypass.py). But tensors below this size are biases, scales, and the first and last
-# layers of small models: the few bytes that compression would save there are not worth the
-# rounding.
-BYPASS_SIZE = 2048
 
-_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
-
-
-class CodecParams(CompressionParams):
-    """Compresses gradients of float dtypes, from a size on, with one codec.
+class CodecParams(SelectiveParams):
+    """Compresses gradients with one codec of the native library.
 
     Attributes:
       bypass_size: tensors with fewer elements are reduced in full precision.
@@ -52,15 +42,7 @@ class CodecParams(CompressionParams):
           ValueError: if an attribute has another value than its class says.
           TypeError: if `exclude` has something that is no pattern.
         """
-        object.__setattr__(self, "exclude", check_patterns("exclude", self.exclude))
-        size = bypass_size if self.bypass_size is None else as_integer(self.bypass_size)
-        if size is None or size < 0:
-            raise ValueError(
-                f"bypass_size must be None or a number of elements from 0, got {self.bypass_size!r}"
-            )
-        object.__setattr__(self, "bypass_size", size)
-        if self.plan not in plan_names():
-            raise ValueError(f"plan must be one of {plan_names()}, got {self.plan!r}")
+        self._settle_selection(bypass_size)
         layers = sum_layers if self.sum_layers is None else as_integer(self.sum_layers)
         if layers not in (1, 2):
             raise ValueError(f"sum_layers must be None, 1 or 2, got {self.sum_layers!r}")
@@ -80,23 +62,10 @@ class CodecParams(CompressionParams):
     def sent_by(self, plan: str, wire: str) -> "CodecParams":
         fitting = wire if self._codec().compacts else PACKED
         return dataclasses.replace(
-            self,  # type: ignore[type-var]
-            plan=plan if self.plan == AUTO else self.plan,
+            super().sent_by(plan, wire),  # type: ignore[type-var]
             wire=fitting if self.wire is None else self.wire,
         )
 
     def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(self._codec(), self.plan, self.wire, bool(self.warm_up)),)
-
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
-        assert self.bypass_size is not None
-        if gradient.dtype not in _DTYPES or gradient.elements < max(self.bypass_size, 1):
-            return None
-        return None if self.excludes(gradient) else self.treatments()[0]
-
-    def excludes(self, gradient: Gradient) -> bool:
-        return any(matches(pattern, gradient) for pattern in self.patterns())
-
-    def patterns(self) -> Patterns:
-        assert isinstance(self.exclude, Patterns)
-        return self.exclude
+        way = Codes(self._codec(), self.plan, self.wire)
+        return (Treatment(way, bool(self.warm_up)),)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from tf_gc.codecs import Codec
+from tf_gc.reduction.reducer import Way
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +43,11 @@ class Treatment:
     """How a gradient is sent. Only gradients with equal treatments share a bucket.
 
     Attributes:
-      codec: makes the messages.
-      plan: the name of a plan, or "auto" for the one that sends least.
-      wire: how codes travel: "packed", each in as many bits, "compact", zeros in fewer, or
-        "columns", in fewest; `None` for the one with which a step takes less time.
+      way: how it is summed.
       warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
     """
 
-    codec: Codec
-    plan: str
-    wire: str | None = None
+    way: Way
     warm_up: bool = False
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 
 from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
-from tf_gc.params.codec_params import BYPASS_SIZE, CodecParams
+from tf_gc.params.codec_params import CodecParams
 from tf_gc.params.compression import Pattern
+from tf_gc.params.selective import BYPASS_SIZE
 
 # By the bits of an element: the codec.
 _KINDS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}

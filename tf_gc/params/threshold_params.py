@@ -10,8 +10,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tf_gc.codecs import NativeCodec
-from tf_gc.params.codec_params import BYPASS_SIZE, CodecParams
+from tf_gc.params.codec_params import CodecParams
 from tf_gc.params.compression import Pattern
+from tf_gc.params.selective import BYPASS_SIZE
 
 # A float32 residual can hold magnitudes below this without overflow: kMaxMagnitude of the native
 # library, which is not needed to make params.

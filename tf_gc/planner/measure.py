@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_gc.distribute.devices import check_devices
 from tf_gc.params import Gradient
-from tf_gc.planner.prediction import Choice, CodecCost, Gradients, schedule_of
+from tf_gc.planner.prediction import Choice, CodecCost, Gradients, codes_of, schedule_of
 from tf_gc.planner.subject import Subject, UsageError
 from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.group import LocalNetwork
@@ -92,13 +92,13 @@ def measure_codec(
     costs = {}
     for link in _LINKS:
         buckets = schedule_of(choice, gradients, link).buckets
-        if buckets and buckets[0].wire not in costs:
+        if buckets and buckets[0].reducer.wire not in costs:
             tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
             try:
                 check_devices(choice.params, LocalNetwork([tensors[0][0].device] * 2))
             except ValueError as error:
                 raise UsageError(str(error)) from None
-            costs[buckets[0].wire] = _measure_buckets(buckets, tensors, repeats)
+            costs[buckets[0].reducer.wire] = _measure_buckets(buckets, tensors, repeats)
     return costs
 
 
@@ -117,7 +117,7 @@ def _measure_buckets(
         sent: list[tf.Tensor] = []
         for bucket, of_bucket, rests in zip(buckets, tensors, residuals, strict=True):
             with tf.control_dependencies(sent[-1:]):  # one after another
-                messages.append(bucket.codec.encode(of_bucket, rests))
+                messages.append(codes_of(bucket).codec.encode(of_bucket, rests))
                 sent.append(_packed(bucket, of_bucket, messages[-1]))
         return _touch(sent), messages, sent
 
@@ -126,7 +126,7 @@ def _measure_buckets(
         unpacked: list[tf.Tensor] = []
         for bucket, message, compact in zip(buckets, messages, sent, strict=True):
             with tf.control_dependencies(unpacked[-1:]):
-                unpacked.append(bucket.codec.unpack(compact, message.shape[1]))
+                unpacked.append(codes_of(bucket).codec.unpack(compact, message.shape[1]))
         return _touch(unpacked)
 
     def decode(copies: int) -> Callable[[], tf.Tensor]:
@@ -135,7 +135,7 @@ def _measure_buckets(
             sums: list[tf.Tensor] = []
             for bucket, of_bucket, message in zip(buckets, tensors, messages, strict=True):
                 with tf.control_dependencies(sums[-1:]):
-                    sums += bucket.codec.decode([message] * copies, of_bucket)
+                    sums += codes_of(bucket).codec.decode([message] * copies, of_bucket)
             return _touch(sums)
 
         return decode_all
@@ -143,7 +143,7 @@ def _measure_buckets(
     (encoding,) = _medians([lambda: encode()[0]], repeats)
     _, messages, sent = encode()  # by now the residuals are no longer zero
     few, many = _medians([decode(_FEW), decode(_MANY)], repeats)
-    unpacking = 0.0 if buckets[0].wire == PACKED else _medians([unpack], repeats)[0]
+    unpacking = 0.0 if buckets[0].reducer.wire == PACKED else _medians([unpack], repeats)[0]
     elements = sum(bucket.elements for bucket in buckets)
     add = max(many - few, 0) / (_MANY - _FEW)
     return CodecCost(
@@ -157,9 +157,10 @@ def _measure_buckets(
 
 def _packed(bucket: Bucket, gradients: Sequence[tf.Tensor], message: tf.Tensor) -> tf.Tensor:
     """Returns what travels of a bucket's message."""
-    if bucket.wire == PACKED:
+    codes = codes_of(bucket)
+    if codes.wire == PACKED:
         return message
-    compact, lengths = bucket.codec.pack(message, gradients if bucket.wire == COLUMNS else ())
+    compact, lengths = codes.codec.pack(message, gradients if codes.wire == COLUMNS else ())
     return compact[:, : lengths[0]]
 
 

@@ -1,24 +1,17 @@
 """What each choice of compression sends, and how long its step takes."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from tf_gc.params import CompressionParams, Gradient, NoCompression, Quantized
 from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_seconds
+from tf_gc.reduction.codes import CodesReducer
 from tf_gc.reduction.group import Channel, Group, Network
-from tf_gc.reduction.plans import Plans
+from tf_gc.reduction.reducer import Reducers
 from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.schedule import Bucket, Schedule, make_schedule
-
-# By the name of a plan: its collectives, and how many rounds of messages follow one another.
-_COLLECTIVES = {"all_gather": 1, "scatter_gather": 2}
-_ROUNDS: dict[str, Callable[[int], int]] = {
-    "all_gather": lambda workers: workers - 1,
-    # In TensorFlow's all-to-all a worker sends to all others at once; then comes an all-gather.
-    "scatter_gather": lambda workers: 1 + (workers - 1),
-}
 
 # Length, values and indices of a sparse gradient are gathered one after the other.
 _GATHERS_OF_SPARSE = 3
@@ -139,7 +132,7 @@ def schedule_of(choice: Choice, gradients: Gradients, link: Link) -> Schedule:
       ValueError: if the choice forces a plan that is of no use.
     """
     network = _Hosts(link, gradients.device_type)
-    return make_schedule(choice.params, gradients.gradients, Plans(network))
+    return make_schedule(choice.params, gradients.gradients, Reducers(network))
 
 
 def predict(
@@ -167,12 +160,13 @@ def predict(
         return Prediction(compute.total, 0.0)
     schedule = schedule_of(choice, gradients, link)
     first = min(schedule.compressed, default=None)
+    network = _Hosts(link, gradients.device_type)
     transfers, sent = [], 0.0
     for bucket in schedule.buckets:
-        cost = costs[choice.name][bucket.wire]
-        size = _sent_bytes(bucket, cost, _Hosts(link, gradients.device_type))
+        cost = costs[choice.name][bucket.reducer.wire]
+        size = _sent_bytes(bucket, cost, network)
         early = first not in bucket.indices
-        transfers.append(_of_bucket(bucket, cost, link, size, early))
+        transfers.append(_of_bucket(bucket, cost, link, network, size, early))
         sent += size
     full = [gradient for i in schedule.bypass if (gradient := gradients.gradients[i]) is not None]
     for size in _packs(full):
@@ -190,8 +184,8 @@ def predict(
     return Prediction(
         step_seconds(compute, transfers, slowdown),
         sent,
-        plans=tuple(bucket.plan.name for bucket in schedule.buckets),
-        wires=tuple(bucket.wire for bucket in schedule.buckets),
+        plans=tuple(bucket.reducer.plan for bucket in schedule.buckets),
+        wires=tuple(bucket.reducer.wire for bucket in schedule.buckets),
     )
 
 
@@ -206,21 +200,35 @@ def _packs(gradients: Sequence[Gradient]) -> list[int]:
 
 def _sent_bytes(bucket: Bucket, cost: CodecCost, network: Network) -> float:
     """Returns what a worker sends for a bucket."""
-    bits = bucket.plan.cost(bucket.codec, network)
+    codes = codes_of(bucket)
+    bits = codes.moves.cost(codes.codec, network)
     # What a plan sends is in proportion to what a message takes.
-    return bits * (cost.bits / bucket.codec.bits(1)) * bucket.elements / 8
+    return bits * (cost.bits / codes.codec.bits(1)) * bucket.elements / 8
 
 
-def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool) -> Transfer:
+def codes_of(bucket: Bucket) -> CodesReducer:
+    """Returns the reducer of a bucket that sends codes.
+
+    Raises:
+      TypeError: if it sends something else, of which the planner knows no costs.
+    """
+    if not isinstance(bucket.reducer, CodesReducer):
+        raise TypeError(f"the planner knows no costs of {bucket.reducer}")
+    return bucket.reducer
+
+
+def _of_bucket(
+    bucket: Bucket, cost: CodecCost, link: Link, network: Network, size: float, early: bool
+) -> Transfer:
     """Returns what sums a bucket."""
-    elements, workers, plan = bucket.elements, link.workers, bucket.plan.name
-    rounds, collectives = _ROUNDS[plan](workers), _COLLECTIVES[plan]
-    network = link.seconds(size, rounds, collectives)
+    codes, elements, workers = codes_of(bucket), bucket.elements, link.workers
+    plan = codes.moves.between_hosts(codes.codec, network)
+    seconds = link.seconds(size, plan.rounds(workers), plan.collectives)
     decode = cost.sum_of(workers)
-    if plan == "scatter_gather":
+    if plan.by_shards:
         # A worker adds up its shard, encodes the sum, in one message or two, and decodes all sums.
-        messages = bucket.codec.bits(workers) / bucket.codec.bits(1)
+        messages = codes.codec.bits(workers) / codes.codec.bits(1)
         of_shard = (workers - 1) * cost.unpack + workers * cost.add + messages * cost.encode
         of_others = (workers - 1) * messages * cost.unpack
         decode = (of_shard + of_others) / workers + messages * cost.add + cost.decode
-    return Transfer(elements * cost.encode, network, elements * decode, early)
+    return Transfer(elements * cost.encode, seconds, elements * decode, early)

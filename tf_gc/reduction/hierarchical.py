@@ -10,7 +10,8 @@ from tf_gc.codecs import Codec
 from tf_gc.reduction.all_gather import AllGather
 from tf_gc.reduction.compact_channel import open_channel
 from tf_gc.reduction.group import Network, Replica
-from tf_gc.reduction.plan import FlatPlan, Plan, Reduction
+from tf_gc.reduction.plan import FlatPlan, Plan
+from tf_gc.reduction.reducer import Encoded, Reduction
 from tf_gc.reduction.scatter_gather import ScatterGather
 
 _BETWEEN_HOSTS: tuple[type[FlatPlan], ...] = (AllGather, ScatterGather)
@@ -32,8 +33,16 @@ class Hierarchical(Plan):
     def cost(cls, codec: Codec, network: Network) -> float:
         if network.hosts == 1:
             return float("inf")  # it would compress nothing
-        sent = _between_hosts(codec, network.hosts).bits_sent(codec, network.hosts)
+        sent = cls.between_hosts(codec, network).bits_sent(codec, network.hosts)
         return sent / len(network.devices)
+
+    @classmethod
+    def between_hosts(cls, codec: Codec, network: Network) -> type[FlatPlan]:
+        return _sends_least(codec, network.hosts)
+
+    @classmethod
+    def is_one_of_the_others(cls, network: Network) -> bool:
+        return len(network.devices) == 1
 
     @classmethod
     def refusal(cls, network: Network) -> str | None:
@@ -51,12 +60,13 @@ class Hierarchical(Plan):
         group = self._groups[turn]
         channel = open_channel(group, codec, wire, round_of_turns, replicas, options)
         on_host = _sum_on_host(replicas, leader=turn)
-        between_hosts = _between_hosts(codec, group.size)
-        (sums,) = between_hosts.sums(codec, group.members([on_host]), channel)
-        return Reduction.by(channel, _share_on_host(sums, replicas), len(replicas))
+        members = group.members([on_host])
+        (sums,), count_sent = _sends_least(codec, group.size).sums(codec, members, channel)
+        encoded = Encoded.by(members[0], count_sent)
+        return Reduction.by(channel, _share_on_host(sums, replicas), encoded, len(replicas))
 
 
-def _between_hosts(codec: Codec, hosts: int) -> type[FlatPlan]:
+def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
     """Returns the plan with which a host sends least."""
     return min(_BETWEEN_HOSTS, key=lambda plan: plan.bits_sent(codec, hosts))
 

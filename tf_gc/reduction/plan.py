@@ -1,39 +1,19 @@
 """The interface of a plan: who sends what to whom so that every replica gets the sum."""
 
 import abc
-import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.reduction.compact_channel import open_channel
-from tf_gc.reduction.group import Bytes, Channel, Member, Network, Replica, is_cpu
+from tf_gc.reduction.group import Channel, Member, Network, Replica, is_cpu
+from tf_gc.reduction.reducer import Encoded, Reduction
 
-
-@dataclasses.dataclass(frozen=True)
-class Reduction:
-    """What the reduction of a bucket gives.
-
-    Attributes:
-      sums: for each replica of this host, the bucket's sums, on the replica's device.
-      sent_bytes: what a replica sent for the bucket (in a hierarchy, the replica's part of what
-        its host sent to other hosts).
-      most_bytes: what that is at most, where only the step itself knows `sent_bytes`; 0 if that is
-        not known either.
-    """
-
-    sums: Sequence[Sequence[tf.Tensor]]
-    sent_bytes: Bytes
-    most_bytes: Bytes = 0
-
-    @classmethod
-    def by(
-        cls, channel: Channel, sums: Sequence[Sequence[tf.Tensor]], replicas: int = 1
-    ) -> "Reduction":
-        """Returns a reduction that sent everything through one channel, for so many replicas."""
-        return cls(sums, channel.sent_bytes // replicas, channel.most_bytes // replicas)
+# The sums of a bucket, for each member of this host on the member's device, and what counts the
+# elements that the first of these members has sent.
+Sums: TypeAlias = tuple[Sequence[Sequence[tf.Tensor]], Callable[[], tf.Tensor]]
 
 
 class Plan(abc.ABC):
@@ -64,6 +44,17 @@ class Plan(abc.ABC):
         del network
         return None
 
+    @classmethod
+    @abc.abstractmethod
+    def between_hosts(cls, codec: Codec, network: Network) -> "type[FlatPlan]":
+        """Returns how hosts send messages to each other."""
+
+    @classmethod
+    def is_one_of_the_others(cls, network: Network) -> bool:
+        """Returns whether the plan does on a network what another plan does."""
+        del network
+        return False
+
     @abc.abstractmethod
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
@@ -82,7 +73,15 @@ class Plan(abc.ABC):
 
 
 class FlatPlan(Plan):
-    """A plan in which all members of one group do the same."""
+    """A plan in which all members of one group do the same.
+
+    Attributes:
+      collectives: how many collectives follow one another.
+      by_shards: whether a member adds up one shard of a bucket, and sends the sum to the others.
+    """
+
+    collectives: ClassVar[int]
+    by_shards: ClassVar[bool]
 
     def __init__(self, network: Network) -> None:
         self._group = network.group(network.devices)
@@ -93,12 +92,18 @@ class FlatPlan(Plan):
             return 0  # in shared memory nothing is sent
         return cls.bits_sent(codec, network.hosts * len(network.devices))
 
+    @classmethod
+    def between_hosts(cls, codec: Codec, network: Network) -> "type[FlatPlan]":
+        del codec, network
+        return cls
+
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
         channel = open_channel(self._group, codec, wire, bucket, replicas, options)
-        sums = self.sums(codec, self._group.members(replicas), channel)
-        return Reduction.by(channel, sums)
+        members = self._group.members(replicas)
+        sums, count_sent = self.sums(codec, members, channel)
+        return Reduction.by(channel, sums, Encoded.by(members[0], count_sent))
 
     @staticmethod
     @abc.abstractmethod
@@ -107,5 +112,10 @@ class FlatPlan(Plan):
 
     @staticmethod
     @abc.abstractmethod
-    def sums(codec: Codec, members: Sequence[Member], channel: Channel) -> list[list[tf.Tensor]]:
-        """Returns the sums over a group, for each member of this host on the member's device."""
+    def rounds(members: int) -> int:
+        """Returns how many rounds of messages follow one another."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def sums(codec: Codec, members: Sequence[Member], channel: Channel) -> Sums:
+        """Returns the sums over a group."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.reduction.group import Channel, Member, decode_once_per_host
-from tf_gc.reduction.plan import FlatPlan
+from tf_gc.reduction.plan import FlatPlan, Sums
 
 
 class ScatterGather(FlatPlan):
@@ -22,13 +22,20 @@ class ScatterGather(FlatPlan):
     """
 
     name = "scatter_gather"
+    collectives = 2
+    by_shards = True
 
     @staticmethod
     def bits_sent(codec: Codec, members: int) -> float:
         return (members - 1) * (codec.bits(1) + codec.bits(members)) / members
 
     @staticmethod
-    def sums(codec: Codec, members: Sequence[Member], channel: Channel) -> list[list[tf.Tensor]]:
+    def rounds(members: int) -> int:
+        # In TensorFlow's all-to-all a member sends to all others at once; then comes an all-gather.
+        return 1 + (members - 1)
+
+    @staticmethod
+    def sums(codec: Codec, members: Sequence[Member], channel: Channel) -> Sums:
         size = channel.size
         shards = []
         for member in members:
@@ -43,4 +50,5 @@ class ScatterGather(FlatPlan):
                     codec.sum_shard(received, member.gradients, member.residuals, size, member.rank)
                 )
         decode = functools.partial(codec.decode_shards, replicas=size)
-        return decode_once_per_host(members, channel.all_gather_sums(shard_sums), decode)
+        sums = decode_once_per_host(members, channel.all_gather_sums(shard_sums), decode)
+        return sums, functools.partial(codec.count_sent, shards[0], members[0].rank, shard_sums[0])

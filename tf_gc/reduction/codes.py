@@ -1,0 +1,67 @@
+"""The reducer of codes: a codec makes messages, a plan moves them, a wire packs them."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tf_gc.codecs import Codec
+from tf_gc.reduction.group import Network, Replica
+from tf_gc.reduction.plan import Plan
+from tf_gc.reduction.plans import AUTO, choose_plan, plans_worth_trying
+from tf_gc.reduction.reducer import Reducer, Reduction, Way
+from tf_gc.reduction.wire import ChosenWire, choose_wire, possible_wires
+
+
+@dataclasses.dataclass(frozen=True)
+class Codes(Way):
+    """Sums gradients by messages of a codec.
+
+    Attributes:
+      codec: makes the messages.
+      plan: the name of a plan, or "auto" for the one that sends least.
+      wire: how codes travel: "packed", each in as many bits, "compact", zeros in fewer, or
+        "columns", in fewest; `None` for the one with which a step takes less time.
+    """
+
+    codec: Codec
+    plan: str = AUTO
+    wire: str | None = None
+
+    @property
+    def native(self) -> bool:
+        return self.codec.native
+
+    def on(self, network: Network) -> "CodesReducer":
+        plan = choose_plan(self.plan, self.codec, network)
+        return CodesReducer(self.codec, plan(network), choose_wire(self.wire, self.codec, network))
+
+    def alternatives(self, network: Network) -> list[tuple[str, str]]:
+        wires = possible_wires(self.codec, network) if self.wire is None else (self.wire,)
+        plans = plans_worth_trying(self.plan, self.codec, network)
+        return [(plan, wire) for plan in plans for wire in wires]
+
+
+class CodesReducer(Reducer):
+    """Encodes a bucket, sends it, and decodes the sum."""
+
+    def __init__(self, codec: Codec, moves: Plan, wire: ChosenWire) -> None:
+        """Initializes the reducer.
+
+        Args:
+          codec: makes the messages.
+          moves: the plan that moves them.
+          wire: how they travel.
+        """
+        self.codec = codec
+        self.moves = moves
+        self.name = str(codec)
+        self.plan = moves.name
+        self.wire = wire.name
+        self.choice = str(wire)
+        self.keeps_residuals = codec.keeps_residuals
+
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        return self.moves.reduce(self.codec, self.wire, bucket, replicas, options)
+
+    def __str__(self) -> str:
+        return f"{self.codec}, {self.plan}, {self.wire}"
