@@ -12,7 +12,8 @@ shaped.
     sudo python benchmarks/network.py --model lstm --workers 2 3 4 --rates 100mbit 1gbit none
 
 Modes: `stock`; `alone`, which computes the same step on every worker and sends nothing; `none`,
-`default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one.
+`default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one;
+`bfloat16` and `float16` cast.
 `default:all_gather` forces a plan, `default:columns` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
 are shaped; so name the wire that it would choose. `Auto` begins its trial again over links of each
@@ -45,6 +46,8 @@ MODES: dict[str, dict[str, Any] | None] = {
     "auto": {"type": "2bit"},
     "default": {"type": "quantized"},
     "4 bits": {"type": "quantized", "bits": 4},
+    "bfloat16": {"type": "bfloat16"},
+    "float16": {"type": "float16"},
     "Auto": {"type": "auto", "params": {"type": "quantized", "warm_up": False}},
 }
 WIRES = ["packed", "compact", "columns"]

@@ -29,7 +29,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, default=2, help="how many to start, without TF_CONFIG"
     )
-    parser.add_argument("--compression", choices=["none", "quantized", "2bit"], default="quantized")
+    parser.add_argument(
+        "--compression", choices=["none", "quantized", "2bit", "bfloat16"], default="quantized"
+    )
     parser.add_argument("--threshold", type=float, help="of 2bit: a number, instead of automatic")
     parser.add_argument("--epochs", type=int, default=20, help="at least 2 (default %(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="of all workers together")

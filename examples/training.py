@@ -19,7 +19,7 @@ Strategy = tf_gc.CompressedMirroredStrategy | tf_gc.CompressedMultiWorkerMirrore
 Split = tuple[np.ndarray, np.ndarray]
 Optimizers = dict[str, Callable[[], keras.optimizers.Optimizer]]
 
-COMPRESSIONS = ["none", "quantized", "2bit", "1bit"]
+COMPRESSIONS = ["none", "quantized", "2bit", "1bit", "bfloat16", "float16"]
 
 
 def threshold(text: str) -> float | str:

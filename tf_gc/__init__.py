@@ -7,11 +7,12 @@ from tf_gc.distribute import (
     CompressedMultiWorkerMirroredStrategy,
     all_reduce_gradients,
 )
-from tf_gc.params import Auto, ByVariable, NoCompression, OneBit, Quantized, TwoBit
+from tf_gc.params import Auto, ByVariable, Cast, NoCompression, OneBit, Quantized, TwoBit
 
 __all__ = [
     "Auto",
     "ByVariable",
+    "Cast",
     "CompressedAllReduce",
     "CompressedMirroredStrategy",
     "CompressedMultiWorkerMirroredStrategy",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.multiworker import cluster
 
@@ -67,6 +68,34 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
                 np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
             for mine, theirs in zip(outcome["last_sums"], first["last_sums"], strict=True):
                 np.testing.assert_array_equal(mine, theirs)
+
+
+def test_casts_are_rounded_once_for_each_message() -> None:
+    plans = ["all_gather", "scatter_gather", "hierarchical"]
+    params = [
+        {"type": dtype, "bypass_size": 0, "plan": plan}
+        for dtype in ("bfloat16", "float16")
+        for plan in plans
+    ]
+    steps = np.random.default_rng(2).normal(size=(2, 4, 37, 41)).astype("f")
+
+    def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+        return values.astype(tf.as_dtype(dtype).as_numpy_dtype).astype("f")
+
+    def expected(step: np.ndarray, dtype: str, plan: str) -> np.ndarray:
+        if plan == "hierarchical":
+            return rounded(step[0] + step[1], dtype) + rounded(step[2] + step[3], dtype)
+        first, second, third, fourth = rounded(step, dtype)
+        total = first + second + third + fourth
+        return rounded(total, dtype) if plan == "scatter_gather" else total
+
+    for outcomes in cluster.values(
+        "scenarios:for_each", "gradient_sums", params, steps, workers=2, devices=2
+    ):
+        for of_params, sums in zip(params, outcomes, strict=True):
+            for step, total in zip(steps, sums, strict=True):
+                wanted = expected(step, str(of_params["type"]), str(of_params["plan"]))
+                np.testing.assert_array_equal(total, np.broadcast_to(wanted, total.shape))
 
 
 @pytest.mark.parametrize(("workers", "devices"), [(3, 1), (2, 2)])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,32 @@ def compresses(params: CompressionParams, dtype: tf.DType, elements: int) -> boo
 
 def test_none_means_three_bits() -> None:
     assert from_params(None) == tf_gc.Quantized() == tf_gc.Quantized(bits=3)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_casts(name: str) -> None:
+    assert from_params({"type": name}) == tf_gc.Cast(name) == tf_gc.Cast(tf.as_dtype(name))
+    assert from_params({"type": name, "plan": "all_gather", "exclude": "a"}) == tf_gc.Cast(
+        name, plan="all_gather", exclude="a"
+    )
+    assert compresses(tf_gc.Cast(name), tf.float32, 2048)
+    assert not compresses(tf_gc.Cast(name), tf.float32, 2047)
+    assert not any(
+        compresses(tf_gc.Cast(name), dtype, 1 << 20)
+        for dtype in (tf.float16, tf.bfloat16, tf.float64, tf.int32)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "half", 16, None, tf.float64, "int8"])
+def test_a_cast_to_other_numbers_is_refused(dtype: Any) -> None:
+    with pytest.raises(ValueError, match=r"dtype must be one of \['bfloat16', 'float16'\], got"):
+        tf_gc.Cast(dtype)
+
+
+@pytest.mark.parametrize("key", ["dtype", "warm_up", "wire", "sum_layers", "bits"])
+def test_a_cast_has_no_other_keys(key: str) -> None:
+    with pytest.raises(ValueError, match=rf"unknown keys \['{key}'\].*'bfloat16' allows"):
+        from_params({"type": "bfloat16", key: "float16"})
 
 
 def test_quantized_dicts() -> None:

@@ -175,11 +175,20 @@ class _CollectiveChannel(Channel):
 
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
         self.count(messages[0], messages[0].shape[0] * (self.size - 1))
-        return self._lane.launch(_Launcher.all_gather_rows, messages, self._options)
+        received = self._lane.launch(_Launcher.all_gather_rows, messages, self._options)
+        rows, *others = messages[0].shape
+        return self._shaped(received, [self.size * rows, *others])
 
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
         self.count(rows[0], self.size - 1)
-        return self._lane.launch(_Launcher.all_to_all_rows, rows, self._options)
+        received = self._lane.launch(_Launcher.all_to_all_rows, rows, self._options)
+        return self._shaped(received, rows[0].shape)
+
+    @staticmethod
+    def _shaped(received: list[Received], shape: Any) -> list[Received]:
+        for messages in received:
+            messages[0].set_shape(shape)  # of which TensorFlow's collectives say nothing
+        return received
 
 
 class _Launcher(_compat.CollectiveReplicaLauncher):

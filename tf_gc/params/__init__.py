@@ -2,6 +2,7 @@
 
 from tf_gc.params.auto import Auto
 from tf_gc.params.by_variable import ByVariable
+from tf_gc.params.cast import Cast
 from tf_gc.params.compression import CompressionParams, Gradient, Treatment
 from tf_gc.params.from_params import from_params
 from tf_gc.params.no_compression import NoCompression
@@ -12,6 +13,7 @@ from tf_gc.params.two_bit import TwoBit
 __all__ = [
     "Auto",
     "ByVariable",
+    "Cast",
     "CompressionParams",
     "Gradient",
     "NoCompression",

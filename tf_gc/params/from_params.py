@@ -4,19 +4,24 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from tf_gc.params.cast import Cast
 from tf_gc.params.compression import CompressionParams
 from tf_gc.params.no_compression import NoCompression
 from tf_gc.params.one_bit import OneBit
 from tf_gc.params.quantized import Quantized
 from tf_gc.params.two_bit import TwoBit
 
-# As in `compression_params={"type": "2bit"}`, MXNet's form and names; "quantized" is ours.
+# As in `compression_params={"type": "2bit"}`, MXNet's form and names; the others are ours.
 _TYPES: dict[str, type[CompressionParams]] = {
     "none": NoCompression,
     "1bit": OneBit,
     "2bit": TwoBit,
     "quantized": Quantized,
+    "bfloat16": Cast,
+    "float16": Cast,
 }
+# The arguments that a type stands for.
+_IMPLIED = {name: {"dtype": name} for name in ("bfloat16", "float16")}
 
 ParamsT = TypeVar("ParamsT", bound=type[CompressionParams])
 
@@ -42,7 +47,7 @@ def from_params(
     Args:
       params: `None` for the default `Quantized()`, such a value, or a dict in MXNet's form:
         `{"type": "2bit", "threshold": 0.5}`, `{"type": "1bit"}`, `{"type": "none"}`,
-        `{"type": "quantized", "bits": 4}`,
+        `{"type": "quantized", "bits": 4}`, `{"type": "bfloat16"}`,
         `{"type": "by_variable", "rules": {"embeddings": {"type": "none"}}}`. Keys other than
         "type" are the arguments of the class.
       name: what the argument is called, for errors.
@@ -68,7 +73,8 @@ def from_params(
         raise ValueError(f'{name}["type"] must be one of {sorted(_TYPES)}, got {kind!r}')
     params_class = _TYPES[kind]
     fields = dataclasses.fields(params_class)  # type: ignore[arg-type]
-    allowed = [field.name for field in fields]
+    implied = _IMPLIED.get(kind, {})
+    allowed = [field.name for field in fields if field.name not in implied]
     unknown = sorted(str(key) for key in arguments if key not in allowed)
     if unknown:
         raise ValueError(
@@ -77,4 +83,4 @@ def from_params(
     needed = {field.name for field in fields if field.default is dataclasses.MISSING}
     if missing := sorted(needed - arguments.keys()):
         raise ValueError(f"{name} of type {kind!r} must have the keys {missing}")
-    return params_class(**arguments)
+    return params_class(**implied, **arguments)
