@@ -1,4 +1,4 @@
-"""The two pictures at the top of the README, drawn from results that are recorded already.
+"""The pictures at the top of README.md and docs/precision.md, drawn from recorded results.
 
 Measures nothing. The first picture shows the time of a step by the rate of the links, stock
 strategy against tf_gc's default, with the wire that it chooses between hosts of that rate; it is
