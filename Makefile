@@ -29,12 +29,13 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build test test-stock lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
+.PHONY: help demo build test test-stock test-versions lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
 	@echo "make test     lint, then run all tests"
 	@echo "make test-stock  ask the stock strategies what tests/conformance asks ours"
+	@echo "make test-versions  build and test with other versions of TensorFlow and Keras"
 	@echo "make lint     check format, style and types"
 	@echo "make format   format the sources"
 	@echo "make bench    measure the codec"
@@ -61,6 +62,11 @@ test: lint build cuda-report
 # or for another TensorFlow.
 test-stock: build
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m stock tests/conformance $(PYTEST_ARGS)
+
+# With each TensorFlow from 2.16 on, the oldest and the newest Keras: ten minutes a pair. ONLY=2.18 or
+# ONLY=2.18/3.10 takes some.
+test-versions:
+	$(PYTHON) tests/versions.py $(if $(ONLY),--only $(ONLY))
 
 lint: $(INSTALLED) lint-bazel
 	$(BIN)/ruff format --check .

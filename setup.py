@@ -183,7 +183,7 @@ if __name__ == "__main__":
         cmdclass={"build_ext": BuildOps},
         install_requires=[
             requirement(find_tensorflow()),
-            "keras>=3",
+            "keras>=3.10",
             "numpy",
             "absl-py",
         ],

@@ -22,7 +22,7 @@ from tf_gc_cuda import WHEELS
 
 # What is required where there is no TensorFlow; `-C tensorflow=tensorflow-cpu`
 # on pip's command line names another one.
-DEFAULT_TENSORFLOW = "tensorflow>=2.20"
+DEFAULT_TENSORFLOW = "tensorflow>=2.16"
 
 # Names the distribution that owns the package `tensorflow`: tensorflow,
 # tensorflow-cpu, tf-nightly, ... without importing it, which takes seconds.

@@ -189,3 +189,10 @@ def test_a_symbol_that_moved_is_reported() -> None:
     message = rf"tf_gc needs os\.paths \(to test\), which TensorFlow {tf.__version__} with Keras"
     with pytest.raises(ImportError, match=message):
         symbol("os", "paths", "to test")
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "3.0.5"])
+def test_a_keras_that_is_too_old_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras, "__version__", version)
+    with pytest.raises(ImportError, match=rf"needs Keras 3\.10 or newer, found {version}"):
+        tf_gc.CompressedMirroredStrategy(["CPU:0"])

@@ -1,9 +1,10 @@
 #include "custom_ops/kernels/density.h"
 
 #include <map>
+#include <mutex>
 
 #include "absl/log/log.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/strings/str_cat.h"
 #include "custom_ops/lib/codec/sent.h"
 
 namespace tf_gc {
@@ -21,7 +22,7 @@ struct Tally {
 void DensityWatch::Observe(float threshold, int64_t elements,
                            const MessageLayout& layout, const uint8_t* messages,
                            int64_t shards) {
-  static absl::Mutex mutex(absl::kConstInit);
+  static std::mutex mutex;
   static auto* const tallies = new std::map<float, Tally>;
 
   int64_t sent = 0;
@@ -32,7 +33,7 @@ void DensityWatch::Observe(float threshold, int64_t elements,
     }
   }
   const int step = steps_.fetch_add(1, std::memory_order_relaxed);
-  absl::MutexLock lock(mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   Tally& tally = (*tallies)[threshold];
   if (step == 0) verdicts_before_ = tally.verdicts;
   // Of the kernels that began together, the first one that is through its steps
@@ -43,14 +44,15 @@ void DensityWatch::Observe(float threshold, int64_t elements,
   if (step != kSteps - 1) return;
   if (!tally.warned && tally.sent < tally.elements / kRarely) {
     tally.warned = true;
-    LOG(WARNING) << "tf_gc: threshold " << threshold << " sent " << tally.sent
-                 << " of " << tally.elements
-                 << " gradient elements in the first " << kSteps
-                 << " steps (density "
-                 << static_cast<double>(tally.sent) /
-                        static_cast<double>(tally.elements)
-                 << "): the model learns from next to nothing. A smaller "
-                    "threshold, or threshold=\"auto\", sends more.";
+    const double density =
+        static_cast<double>(tally.sent) / static_cast<double>(tally.elements);
+    // One string: TensorFlow 2.19 and 2.20 export no `LOG << number`.
+    LOG(WARNING) << absl::StrCat(
+        "tf_gc: threshold ", threshold, " sent ", tally.sent, " of ",
+        tally.elements, " gradient elements in the first ", kSteps,
+        " steps (density ", density,
+        "): the model learns from next to nothing. A smaller threshold, or "
+        "threshold=\"auto\", sends more.");
   }
   tally.elements = tally.sent = 0;
   ++tally.verdicts;

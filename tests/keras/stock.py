@@ -1,6 +1,7 @@
 """Tiny models, data and training under stock strategies; does not import tf_gc."""
 
 import dataclasses
+import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,13 @@ Build = Callable[[], keras.Model]
 MakeOptimizer = Callable[[], keras.optimizers.Optimizer]
 
 SAMPLES, FEATURES, CLASSES, BATCH = 64, 12, 3, 16
+
+# Renormalizes batches where Keras knows how to: 3.10 does not.
+RENORM: dict[str, Any] = (
+    {"renorm": True}
+    if "renorm" in inspect.signature(keras.layers.BatchNormalization.__init__).parameters
+    else {}
+)
 
 _collective_key_bases = itertools.count(1 << 24, 1 << 10)
 

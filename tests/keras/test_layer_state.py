@@ -43,7 +43,7 @@ def renormalized() -> keras.Model:
         [
             keras.Input((stock.FEATURES,)),
             keras.layers.Dense(16),
-            keras.layers.BatchNormalization(momentum=SMALL_MOMENTUM, renorm=True),
+            keras.layers.BatchNormalization(momentum=SMALL_MOMENTUM, **stock.RENORM),
             keras.layers.Dense(stock.CLASSES),
         ]
     )

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tests.keras import compressed
+from tests.keras import compressed, stock
 from tests.keras.compressed import components
 
 SHAPE = (8, 3)
@@ -166,7 +166,7 @@ def test_statistics_get_none(update: Update, caplog: pytest.LogCaptureFixture) -
     "layer",
     [
         lambda: keras.layers.BatchNormalization(),
-        lambda: keras.layers.BatchNormalization(renorm=True),
+        lambda: keras.layers.BatchNormalization(**stock.RENORM),
         lambda: keras.layers.SpectralNormalization(keras.layers.Dense(3)),
         lambda: keras.layers.Bidirectional(keras.layers.LSTM(2, dropout=0.5, stateful=True)),
     ],

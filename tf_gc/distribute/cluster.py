@@ -116,7 +116,9 @@ def limit_registration(config: tf.compat.v1.ConfigProto, timeout_seconds: float 
         coordination = config.experimental.coordination_config
         coordination.cluster_register_timeout_in_ms = int(timeout_seconds * 1000)
         # Without the barrier, the first worker would register and then wait without a limit.
-        coordination.cluster_register_with_barrier = True
+        # TensorFlow 2.16 has no such option.
+        if "cluster_register_with_barrier" in coordination.DESCRIPTOR.fields_by_name:
+            coordination.cluster_register_with_barrier = True
 
 
 def send_in_large_chunks(config: tf.compat.v1.ConfigProto) -> None:

@@ -29,7 +29,9 @@ def install() -> None:
     @functools.wraps(keras_build)
     def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
         if iterator is not None and isinstance(self.distribute_strategy, KerasStrategy):
-            for _, _, batches in iterator:
+            # Until Keras 3.11 it is not iterable itself.
+            epoch = iterator if hasattr(iterator, "__iter__") else iterator.enumerate_epoch()
+            for *_, batches in epoch:
                 data_batch = keras.tree.map_structure(_of_first_replica, next(batches))
                 break
             iterator = None

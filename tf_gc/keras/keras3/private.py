@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tf_gc._compat.lookup import Attributes, require, symbol
 
-_KERAS_3 = 3
+# Keras 3 before this trains other weights with accumulated gradients and moving averages.
+_OLDEST_KERAS = (3, 10)
 _UNCOMPRESSED = "to sum the gradients, which would else silently stay uncompressed"
 _WHOLE_STEPS = "to let the replicas decide together what a step of the optimizer does"
 _OPTIMIZER = ("keras.src.backend.tensorflow.optimizer", "TFOptimizer")
@@ -79,16 +80,24 @@ ATTRIBUTES = (OPTIMIZER, LAYER, VARIABLE, TRAINER, EPOCH_ITERATOR, BACKUP, RESTO
 
 
 def check_version() -> None:
-    """Checks that programs use Keras 3 on the TensorFlow backend.
+    """Checks that programs use a Keras 3 that tf_gc knows, on the TensorFlow backend.
 
     Raises:
       ImportError: if they do not.
     """
-    if int(keras.__version__.split(".")[0]) != _KERAS_3 or tf.keras.__version__[0] != "3":
+    major, minor = (int(part) for part in keras.__version__.split(".")[:2])
+    # Keras 2 says its version elsewhere.
+    of_tensorflow = getattr(tf.keras, "__version__", "2")
+    if major != _OLDEST_KERAS[0] or int(of_tensorflow.split(".")[0]) != major:
         raise ImportError(
-            "tf_gc compresses the gradients of Keras 3; tf.keras is version "
-            f"{tf.keras.__version__} and keras is version {keras.__version__}. Unset "
-            "TF_USE_LEGACY_KERAS or install keras>=3."
+            f"tf_gc compresses the gradients of Keras 3; tf.keras is version {of_tensorflow} and "
+            f"keras is version {keras.__version__}. Unset TF_USE_LEGACY_KERAS, or install keras>=3."
+        )
+    if (major, minor) < _OLDEST_KERAS:
+        oldest = ".".join(map(str, _OLDEST_KERAS))
+        raise ImportError(
+            f"tf_gc needs Keras {oldest} or newer, found {keras.__version__}: pip install "
+            f"'keras>={oldest}'"
         )
     if keras.backend.backend() != "tensorflow":
         raise ImportError(

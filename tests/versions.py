@@ -1,0 +1,114 @@
+"""Builds and tests tf_gc with other versions of TensorFlow and Keras than those of `.venv`.
+
+For each pair, `build/versions` gets an environment and a copy of the sources, in which the native
+ops are built and the core tests run; both are removed when they pass. Prints a row of a table for
+each pair. A pair takes about ten minutes on two cores.
+
+    python tests/versions.py
+    python tests/versions.py --only 2.16/3.10 2.20
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "versions"
+
+# The oldest Keras that tf_gc takes, and the newest that was tried.
+OLDEST, NEWEST = "3.10", "3.15"
+PAIRS = [(f"2.{minor}", keras) for minor in range(16, 22) for keras in (OLDEST, NEWEST)]
+
+# What depends on TensorFlow and Keras most.
+TESTS = [
+    *("tests/distribute", "tests/ops/test_density.py", "tests/ops/test_deadline.py"),
+    *("tests/test_streams.py", "tests/test_residuals.py", "tests/test_restored_state.py"),
+    *(
+        f"tests/keras/test_{name}.py"
+        for name in (
+            *("backup", "bad_numbers", "clip_after_sum", "custom_loops", "first_batch", "fit"),
+            *("layer_state", "monitor", "no_compression", "optimizer_options", "precision"),
+            *("sample_weights", "saving", "steps"),
+        )
+    ),
+    *(
+        f"tests/multiworker/test_{name}.py"
+        for name in ("backup", "files", "fit", "options", "programs", "sums", "wire")
+    ),
+]
+# With the packages that the tests import.
+TOOLS = ["hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist", "scikit-learn", "tensorboard"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--only", nargs="+", metavar="TENSORFLOW[/KERAS]", help="pairs such as 2.16/3.10, or 2.16"
+    )
+    parser.add_argument("--processes", default="2", help="of pytest")
+    options = parser.parse_args()
+    pairs = [
+        pair
+        for pair in PAIRS
+        if not options.only or pair[0] in options.only or "/".join(pair) in options.only
+    ]
+    if not pairs:
+        parser.error(f"--only must name some of {['/'.join(pair) for pair in PAIRS]}")
+    print("| TensorFlow | Keras | tests |\n|---|---|---|", flush=True)
+    failed = False
+    for tensorflow, keras in pairs:
+        versions, outcome, passed = test(tensorflow, keras, options.processes)
+        print(f"| {versions[0]} | {versions[1]} | {outcome} |", flush=True)
+        failed |= not passed
+    sys.exit(failed)
+
+
+def test(tensorflow: str, keras: str, processes: str) -> tuple[list[str], str, bool]:
+    """Tests a pair; returns the versions, what pytest says at last, and whether all passed."""
+    folder = FOLDER / f"{tensorflow}-{keras}"
+    shutil.rmtree(folder, ignore_errors=True)
+    sources = folder / "sources"
+    copy_sources(sources)
+    venv.create(folder / "venv", with_pip=True)
+    python = str(folder / "venv" / "bin" / "python")
+    log = folder.with_suffix(".log")
+    with log.open("w") as output:
+
+        def run(*command: str) -> int:
+            return subprocess.run(
+                [python, *command], cwd=sources, stdout=output, stderr=subprocess.STDOUT
+            ).returncode
+
+        pip = ("-m", "pip", "install", "--quiet")
+        wanted = [f"tensorflow-cpu=={tensorflow}.*", f"keras=={keras}.*", *TOOLS]
+        if run(*pip, *wanted) or run(*pip, "-e", "."):
+            return [tensorflow, keras], f"not installed: {log.relative_to(ROOT)}", False
+        output.flush()
+        names = "import tensorflow as tf, keras; print(tf.__version__, keras.__version__)"
+        said = subprocess.run([python, "-c", names], capture_output=True, text=True, check=True)
+        versions = said.stdout.split()[-2:]
+        status = run("-m", "pytest", "-q", "-n", processes, "--dist", "worksteal", *TESTS)
+    outcome = re.findall(r"^=*\s*(.*\b(?:passed|failed|error).*?)\s*=*$", log.read_text(), re.M)
+    if status == 0:
+        shutil.rmtree(folder)
+    return versions, re.sub(r",? \d+ warnings?.*", "", outcome[-1]) if outcome else "?", status == 0
+
+
+def copy_sources(target: Path) -> None:
+    """Copies what git knows or would take, so that nothing that was built comes along."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in names.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+if __name__ == "__main__":
+    main()
