@@ -44,7 +44,7 @@ class CompressionState(Store):
         """
         super().__init__((residuals.SLOT, warm_up.SLOT, trial.SLOT), name="compression_state")
         self.in_use = in_use
-        self._said = False
+        self._logged = False
         # Whether a function was built that does not add what a later restore brings.
         self._adds_nothing = False
 
@@ -91,10 +91,10 @@ class CompressionState(Store):
         parts += [value for value in waiting if value is not None]
         return sum(parts[1:], start=parts[0]) if parts else None
 
-    def say_what_was_restored(self) -> None:
+    def log_what_was_restored(self) -> None:
         """Logs which residuals were restored: once after a restore, or once at the start."""
-        if not self._said:
-            self._say(self.residual_owners())
+        if not self._logged:
+            self._log(self.residual_owners())
 
     def residual_owners(self) -> list[str]:
         """Returns the names of all residuals, each a variable and its stream."""
@@ -103,21 +103,21 @@ class CompressionState(Store):
     def reset(self) -> None:
         """Starts anew: drops what has not been sent yet, and begins the warm-up again."""
         super().reset()
-        self._said = False
+        self._logged = False
 
     def restore(self, saved: Sequence[Saved]) -> None:
         if not self.in_use:
             self.reset()
-            self._said = True
+            self._logged = True
             count = sum(each.slot == residuals.SLOT.name for each in saved)
             if count:
                 logging.warning(
                     f"tf_gc: residuals of {count} variables dropped, {NOTHING_COMPRESSED}"
                 )
             return
-        self._said = False
+        self._logged = False
         super().restore(saved)
-        self._say_at_once()
+        self._log_at_once()
         if self._adds_nothing and any(each.waits for each in saved):
             logging.warning(
                 "tf_gc: residuals of variables that are not compressed now are added to their "
@@ -127,20 +127,20 @@ class CompressionState(Store):
 
     def arrived(self, slot: str, key: str, value: npt.NDArray[Any]) -> None:
         super().arrived(slot, key, value)
-        self._say_at_once()
+        self._log_at_once()
 
     def __len__(self) -> int:
         return len(self.values(residuals.SLOT))
 
-    def _say_at_once(self) -> None:
+    def _log_at_once(self) -> None:
         """Logs what was restored if all of it is there, and the first step has been built."""
         mine = self.residual_owners()
-        if not self._said and mine and all(each.value is not None for each in self.saved()):
-            self._say(mine)
+        if not self._logged and mine and all(each.value is not None for each in self.saved()):
+            self._log(mine)
 
-    def _say(self, mine: Sequence[str]) -> None:
+    def _log(self, mine: Sequence[str]) -> None:
         """Logs what was restored, what waits, what does not fit, and what is new in `mine`."""
-        self._said = True
+        self._logged = True
         saved = [each for each in self.saved() if each.slot == residuals.SLOT.name]
         if not saved and not mine:
             return
@@ -151,12 +151,12 @@ class CompressionState(Store):
         rest = []
         waiting = [str(each.owner) for each in saved if each.waits]
         if waiting:
-            rest.append(said_of(waiting, "not used so far"))
+            rest.append(in_words(waiting, "not used so far"))
         if misfits := [str(each.entry.owner) for each in saved if each.entry and not each.fits]:
-            rest.append(said_of(misfits, "start at zero, for they had another shape"))
+            rest.append(in_words(misfits, "start at zero, for they had another shape"))
         restored = [str(each.entry.owner) for each in saved if each.entry is not None]
         if new := set(mine) - set(restored):
-            rest.append(said_of(new, "start at zero"))
+            rest.append(in_words(new, "start at zero"))
         if waiting and new:
             rest.append("Keras numbers models and layers without a name: give them names")
         level = logging.WARNING if rest else logging.INFO
@@ -223,6 +223,6 @@ class StreamState:
         return residuals.emptied_into(gradients, self.residuals_of(variable))
 
 
-def said_of(names: Iterable[str], what: str) -> str:
+def in_words(names: Iterable[str], what: str) -> str:
     """Says in words what happened to the residuals of some variables."""
     return f"residuals of {', '.join(sorted(names))} {what}"

@@ -64,7 +64,7 @@ def _batch_reduce(
             state.of(stream).add_restored((gradient,), variable)[0]
             for gradient, variable in zip(gradients, variables, strict=True)
         )
-        state.say_what_was_restored()
+        state.log_what_was_restored()
     # TensorFlow hands on one tensor as it is where all local replicas have the same.
     several = strategy.num_replicas_in_sync > 1 and len(strategy.extended.worker_devices) > 1
     to_reduce = [

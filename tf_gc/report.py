@@ -17,8 +17,8 @@ _CONFIDENCE = 0.95
 class StepTime:
     """The time from one sum of gradients to the next, in seconds.
 
-    Evaluation and what else is between two steps makes single intervals longer, and the median
-    hardly. With gradient accumulation an interval has as many batches as are accumulated.
+    Evaluation, or anything else between two steps, makes single intervals longer. It hardly changes
+    the median. With gradient accumulation an interval has as many batches as are accumulated.
 
     Attributes:
       median: the median of the latest intervals, of at most 256.

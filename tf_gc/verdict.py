@@ -6,7 +6,7 @@ from absl import logging
 
 from tf_gc.report import Report, TrialReport
 
-# The verdict is said after so many compressed steps.
+# The verdict is given after so many compressed steps.
 STEPS = 30
 
 # A warm-up that has not ended by then may never end. Those of benchmarks/quality.py take 12 to 63.

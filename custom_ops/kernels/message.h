@@ -1,4 +1,4 @@
-// The frame of a message: which codec a kernel speaks, where messages are,
+// The frame of a message: which codec a kernel has, where messages are,
 // writing the header and the padding, checking those that arrive.
 
 #ifndef TF_GC_CUSTOM_OPS_KERNELS_MESSAGE_H_

@@ -217,7 +217,7 @@ def test_a_warm_up_that_does_not_end_is_said_once(log: pytest.LogCaptureFixture)
     growing, ends = (reducer(strategy, variables_of(strategy, *SHAPES)) for _ in range(2))
 
     def said() -> list[str]:
-        strategy.extended.compressed_all_reduce._measurement.say_verdicts()
+        strategy.extended.compressed_all_reduce._measurement.log_verdicts()
         return [m for m in log.messages if "warm-up has not ended" in m]
 
     for step in range(80):

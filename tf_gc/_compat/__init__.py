@@ -1,7 +1,7 @@
 """What tf_gc needs of TensorFlow's private parts, and how it takes private parts of a library.
 
 No other module of tf_gc imports `tensorflow.python` or uses private attributes that
-`_compat.attributes` does not list. `tf_gc.keras.keras3.private` is the like for Keras.
+`_compat.attributes` does not list. `tf_gc.keras.keras3.private` is the same for Keras.
 """
 
 from tf_gc._compat.attributes import require_attributes

@@ -31,7 +31,7 @@ class Accounting:
         # What the codes took in the latest step, by what else is known of a step: only the step
         # itself knows how small its messages get. A traced step keeps its variable for ever.
         self._measured: dict[Traffic, tf.Variable] = {}
-        self._said_that_nothing_is_compressed = False
+        self._warned_that_nothing_is_compressed = False
         self._missed: set[Pattern] = set()
 
     def traffic(self, built: Traffic | None = None) -> Traffic | None:
@@ -115,7 +115,7 @@ class Accounting:
                 )
         return self._measured[traffic]
 
-    def say_what_matches_nothing(self, gradients: Sequence[Gradient | None]) -> None:
+    def warn_of_unmatched_patterns(self, gradients: Sequence[Gradient | None]) -> None:
         """Warns, once for each, of the user's patterns that match no variable.
 
         Args:
@@ -133,11 +133,11 @@ class Accounting:
                     ", ".join(gradient.path for gradient in known),
                 )
 
-    def say_that_nothing_is_compressed(self, gradients: Sequence[Gradient | None]) -> None:
+    def warn_that_nothing_is_compressed(self, gradients: Sequence[Gradient | None]) -> None:
         """Warns, once, that all gradients take the stock path, and says why."""
-        if self._said_that_nothing_is_compressed:
+        if self._warned_that_nothing_is_compressed:
             return
-        self._said_that_nothing_is_compressed = True
+        self._warned_that_nothing_is_compressed = True
         known = [gradient for gradient in gradients if gradient is not None]
         chosen = [gradient for gradient in known if not self._params.excludes(gradient)]
         dense = [gradient.elements for gradient in chosen if not gradient.sparse]

@@ -95,7 +95,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             `compression_params` is of no use for these replicas.
         """
         check_devices(self.compression_params, network)
-        self._measurement.speaks = logs
+        self._measurement.logs_verdicts = logs
         self._measurement.replicas = network.hosts * len(network.devices)
         self._reducers = Reducers(network)
         self._connect(network)
@@ -214,7 +214,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             for params in self._ways
         ]
         schedule = schedules[-1]
-        self._accounting.say_what_matches_nothing(gradients)
+        self._accounting.warn_of_unmatched_patterns(gradients)
         bypassed = [
             _with_restored(state, *pairs[i]) if gradients[i] is not None else pairs[i]
             for i in schedule.bypass
@@ -228,7 +228,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
         elif self.compression_params.treatments() and any(g is not None for g in gradients):
             self._sums.note(schedule, pairs, [])
-            self._accounting.say_that_nothing_is_compressed(gradients)
+            self._accounting.warn_that_nothing_is_compressed(gradients)
         for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
             results[i] = value
         return results

@@ -150,7 +150,7 @@ class GradientSums:
     ) -> Traffic:
         """Notes what is being built, and returns what it sends as far as that is known."""
         self.schedule = schedule
-        self.compression_state.say_what_was_restored()
+        self.compression_state.log_what_was_restored()
         return self._accounting.note(schedule, pairs, reductions, self.replicas, logs)
 
     def _warm_up_step(self, state: Any, schedule: Schedule, batch: Batch) -> Sums:

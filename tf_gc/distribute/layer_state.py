@@ -102,7 +102,7 @@ class LayerState:
         component = tf_variable(weight).values[0]
         if weight.tf_gc_holds_samples or not holds_samples(graph, operations, component):
             return
-        weight.tf_gc_holds_samples = True  # and that was said
+        weight.tf_gc_holds_samples = True  # and a warning has said so
         logging.warning(
             "tf_gc: %s seems to hold samples, since each step replaces some of its elements. It is "
             "averaged over the replicas, as running statistics are, which makes of different "

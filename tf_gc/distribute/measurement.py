@@ -49,7 +49,7 @@ class Measurement:
     Attributes:
       candidates: the ways to sum gradients among which a trial chooses; none without a trial.
       recorder: what the steps have recorded.
-      speaks: whether this worker logs the verdict; the others' steps take as long as its own.
+      logs_verdicts: whether this worker logs them; the steps of the others take as long as its own.
     """
 
     def __init__(self, params: CompressionParams) -> None:
@@ -62,12 +62,12 @@ class Measurement:
         self._reductions: dict[int, dict[int, Built]] = {}
         self._latest: int | None = None
         self._to_judge: set[int] = set()
-        # What something was said of that is not the last word.
+        # Those with a verdict that is not the last one.
         self._told: set[int] = set()
         self.candidates: Sequence[Candidate] = ()
         self.replicas: int | None = None
         self.recorder = Recorder()
-        self.speaks = True
+        self.logs_verdicts = True
 
     def note_step(
         self, number: int, gradient: tf.Tensor, compressed: bool, candidate: int = NO_CANDIDATE
@@ -109,7 +109,7 @@ class Measurement:
             before, self._latest = self._latest, number
             if before is not None and before not in (number, *self._numbers.values()):
                 self._drop(before)
-            judge = self.speaks and number in self._to_judge
+            judge = self.logs_verdicts and number in self._to_judge
         if judge:
             verdict_log.watch(self)
 
@@ -136,19 +136,19 @@ class Measurement:
             return Report(self._params, traffic, replicas=self.replicas)
         return dataclasses.replace(self._report(number), traffic=traffic)
 
-    def say_verdicts(self) -> bool:
+    def log_verdicts(self) -> bool:
         """Logs the verdicts that are due, and returns whether there are more to come."""
         with self._lock:
             waiting = list(self._to_judge)
         for number in waiting:
-            said = verdict.judge(self._report(number))
-            if said is None or (number in self._told and not said.is_last):
+            judged = verdict.judge(self._report(number))
+            if judged is None or (number in self._told and not judged.is_last):
                 continue
-            if said.is_last:
+            if judged.is_last:
                 self._to_judge.discard(number)
             else:
                 self._told.add(number)
-            logging.log(said.level, "%s", said.text)
+            logging.log(judged.level, "%s", judged.text)
         return bool(self._to_judge)
 
     def _report(self, number: int) -> Report:

@@ -66,8 +66,8 @@ class TrialSteps:
         now = state.values[0].read_value()
 
         def take_turn() -> None:
-            # What counts the step, below, writes the state, and so waits for branches that read it:
-            # the choice would else be there when the last step of the trial notes itself.
+            # What counts the step, below, writes the state, and so waits for branches that read it.
+            # Otherwise the choice might be made before the last step of the trial notes itself.
             state.values[0].read_value()
 
         def compressed(candidate: int) -> Sums:
@@ -102,7 +102,7 @@ class TrialSteps:
         variables = [pairs[i][1] for i in in_buckets.compressed]
         mine = [pairs[i][0].values for i in in_buckets.compressed]
         measurement.note_step(number, mine[0][0], compressed=False, candidate=_FULL_PRECISION)
-        # What the trial left in the residuals would else never be sent.
+        # Otherwise what the trial left in the residuals would never be sent.
         mine = tf.cond(
             self._trial.has_just_ended(now),
             lambda: [

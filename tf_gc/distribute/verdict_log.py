@@ -3,7 +3,7 @@
 The steps record their times by themselves, and nobody else looks at them while a program trains:
 there is not always a callback. The thread sleeps nearly all of the time, and reads a few numbers on
 the host when it wakes up. It holds no reference to what it watches, ends with it or when all
-verdicts are said, and being a daemon does not keep a process from ending.
+verdicts are logged, and being a daemon does not keep a process from ending.
 """
 
 import threading
@@ -21,7 +21,7 @@ _threads: "weakref.WeakKeyDictionary[Judged, threading.Thread]" = weakref.WeakKe
 class Judged(Protocol):
     """What the thread watches."""
 
-    def say_verdicts(self) -> bool:
+    def log_verdicts(self) -> bool:
         """Logs the verdicts that are due, and returns whether there are more to come."""
 
 
@@ -46,10 +46,10 @@ def _wait(reference: "weakref.ref[Judged]") -> None:
         judged = reference()
         if judged is None:
             return
-        if not judged.say_verdicts():
+        if not judged.log_verdicts():
             with _lock:
-                # A reduction that was built just now would else find this thread alive.
-                if not judged.say_verdicts():
+                # Otherwise a reduction that was built just now would find this thread alive.
+                if not judged.log_verdicts():
                     _threads.pop(judged, None)
                     return
         del judged

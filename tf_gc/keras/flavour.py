@@ -18,7 +18,7 @@ class Flavour(Protocol):
 
         Raises:
           ImportError: if the installed Keras does something in a way that tf_gc does not know.
-            Training would else go on without compression, or replicas would drift apart.
+            Otherwise training would go on without compression, or replicas would drift apart.
         """
 
     def is_variable(self, value: Any) -> bool:

@@ -102,7 +102,7 @@ def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
         if private_files.is_private(path):
             return stock(self, filepath, *args, **kwargs)
         if workers.is_evaluator and not private_files.is_below(path, private_files.root()):
-            _say_that_it_is_not_kept(path)
+            _warn_that_it_is_not_kept(path)
         # Removed at once: a temporary disk may be too small for all checkpoints of a job.
         with tempfile.TemporaryDirectory(dir=private_files.root()) as folder:
             name = os.path.basename(path.rstrip("/"))
@@ -129,7 +129,7 @@ def _trains(callbacks: Sequence[Any]) -> bool:
     return any(isinstance(callback, keras.callbacks.History) for callback in callbacks)
 
 
-def _say_that_it_is_not_kept(path: str) -> None:
+def _warn_that_it_is_not_kept(path: str) -> None:
     """Warns, once in a process."""
     logging.log_first_n(
         logging.WARNING,
@@ -151,7 +151,7 @@ def _redirect(callback: Any, is_evaluator: bool) -> None:
         if private == root:  # this callback was redirected before
             continue
         if is_evaluator:
-            _say_that_it_is_not_kept(root)
+            _warn_that_it_is_not_kept(root)
         os.makedirs(os.path.dirname(private.rstrip("/")), exist_ok=True)
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             _shared_backups[callback] = root

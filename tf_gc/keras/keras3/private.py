@@ -1,8 +1,8 @@
 """What tf_gc needs of Keras 3's private parts, each with its purpose.
 
 No other module imports `keras.src` or uses private attributes that are not listed here. A hook
-requires its attributes when it is installed. If one moved, making a strategy fails: training would
-else go on without compression, or with replicas that drift apart, and not say so.
+requires its attributes when it is installed. If one moved, making a strategy fails: otherwise
+training would go on without compression, or with replicas that drift apart, without a word.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from tf_gc._compat.lookup import Attributes, require, symbol
 
 # Keras 3 before this trains other weights with accumulated gradients and moving averages.
 _OLDEST_KERAS = (3, 10)
-_UNCOMPRESSED = "to sum the gradients, which would else silently stay uncompressed"
+_UNCOMPRESSED = "to sum the gradients, which would otherwise go uncompressed without a word"
 _WHOLE_STEPS = "to let the replicas decide together what a step of the optimizer does"
 _OPTIMIZER = ("keras.src.backend.tensorflow.optimizer", "TFOptimizer")
 _TRAINER = ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
