@@ -49,11 +49,12 @@ def load() -> types.ModuleType:
         raise ImportError(f"{misfit}. {how_to_build()}")
     try:
         return tf.load_op_library(str(library_path()))
-    except tf.errors.OpError:
-        # The loader's own message is a mangled symbol, which does not help a user.
+    except tf.errors.OpError as error:
+        # The loader names a mangled symbol, which helps whoever mends it rather than the user.
+        reason = error.message.rpartition(": ")[2]
         raise ImportError(
-            f"{misfit}, and do not load into it: another build of TensorFlow, or a damaged "
-            f"file. {how_to_build()}"
+            f"{misfit}, and do not load into it ({reason}): another build of TensorFlow, or a "
+            f"damaged file. {how_to_build()}"
         ) from None
 
 
