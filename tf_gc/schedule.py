@@ -81,6 +81,12 @@ class Schedule:
         """The positions of the gradients that are compressed, in the order of the buckets."""
         return [index for bucket in self.buckets for index in bucket.indices]
 
+    @property
+    def with_residuals(self) -> set[int]:
+        """The positions of the gradients of which what is not sent is kept."""
+        kept = (bucket for bucket in self.buckets if bucket.reducer.keeps_residuals)
+        return {index for bucket in kept for index in bucket.indices}
+
     def __str__(self) -> str:
         lines = [f"bucket {number}: {bucket}" for number, bucket in enumerate(self.buckets)]
         lines.append(f"in full precision: {len(self.bypass)} gradients")

@@ -125,6 +125,7 @@ def test_rules_and_trials_take_it() -> None:
     run = reducer(strategy, variables_of(strategy, (50, 50)))
     (total,), _ = [run(mine[:1]) for _ in range(50)][-1]
     np.testing.assert_array_equal(total, expected(mine[0], "float16", "all_gather"))
+    assert len(strategy.compression_state) == 0
 
 
 def test_a_step_measures_itself() -> None:

@@ -215,9 +215,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         ]
         schedule = schedules[-1]
         self._accounting.warn_of_unmatched_patterns(gradients)
-        bypassed = [
-            _with_restored(state, *pairs[i]) if gradients[i] is not None else pairs[i]
-            for i in schedule.bypass
+        kept = schedule.with_residuals
+        pairs = [
+            pair if gradient is None or i in kept else _with_restored(state, *pair)
+            for i, (pair, gradient) in enumerate(zip(pairs, gradients, strict=True))
         ]
         batch = Batch(pairs, state, options)
         results: list[Any] = [None] * len(pairs)
@@ -229,6 +230,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         elif self.compression_params.treatments() and any(g is not None for g in gradients):
             self._sums.note(schedule, pairs, [])
             self._accounting.warn_that_nothing_is_compressed(gradients)
+        bypassed = [pairs[i] for i in schedule.bypass]
         for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
             results[i] = value
         return results
@@ -259,7 +261,7 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
 
 
 def _with_restored(state: StreamState, value: Any, variable: Any) -> tuple[Any, Any]:
-    """Returns a gradient that is not compressed, plus what was restored of it, and where to."""
+    """Returns a gradient that gets no residuals, plus what was restored of it, and where to."""
     total = state.add_restored(value.values, variable)
     return (value if total is value.values else _compat.PerReplica(total)), variable
 

@@ -195,11 +195,6 @@ class GradientSums:
         residuals: list[Sequence[tf.Variable]] = []
         if bucket.reducer.keeps_residuals:
             residuals = [batch.state.residuals_of(variable) for variable in variables]
-        else:
-            gradients = [
-                batch.state.add_restored(values, variable)
-                for values, variable in zip(gradients, variables, strict=True)
-            ]
         return [
             Replica(
                 device,

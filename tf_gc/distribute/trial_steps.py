@@ -101,13 +101,14 @@ class TrialSteps:
         schedule, in_buckets = schedules[_FULL_PRECISION], schedules[-1]
         variables = [pairs[i][1] for i in in_buckets.compressed]
         mine = [pairs[i][0].values for i in in_buckets.compressed]
+        keeps = [i in in_buckets.with_residuals for i in in_buckets.compressed]
         measurement.note_step(number, mine[0][0], compressed=False, candidate=_FULL_PRECISION)
         # Otherwise what the trial left in the residuals would never be sent.
         mine = tf.cond(
             self._trial.has_just_ended(now),
             lambda: [
-                list(residuals.emptied_into(m, batch.state.residuals_of(v)))
-                for m, v in zip(mine, variables, strict=True)
+                list(residuals.emptied_into(m, batch.state.residuals_of(v)) if kept else m)
+                for m, v, kept in zip(mine, variables, keeps, strict=True)
             ],
             lambda: [[tf.identity(gradient) for gradient in gradients] for gradients in mine],
         )
