@@ -9,7 +9,6 @@ from tf_gc.codecs import CastCodec
 from tf_gc.params.compression import Pattern, Treatment
 from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
 from tf_gc.reduction.codes import Codes
-from tf_gc.reduction.wire import PACKED
 
 _DTYPES = ("bfloat16", "float16")
 
@@ -52,4 +51,4 @@ class Cast(SelectiveParams):
         return (tf.float32,)
 
     def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(Codes(CastCodec(self.dtype), self.plan, PACKED)),)
+        return (Treatment(Codes(CastCodec(self.dtype), self.plan)),)
