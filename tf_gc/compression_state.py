@@ -151,12 +151,12 @@ class CompressionState(Store):
         rest = []
         waiting = [str(each.owner) for each in saved if each.waits]
         if waiting:
-            rest.append(in_words(waiting, "not used so far"))
+            rest.append(describe_residuals(waiting, "not used so far"))
         if misfits := [str(each.entry.owner) for each in saved if each.entry and not each.fits]:
-            rest.append(in_words(misfits, "start at zero, for they had another shape"))
+            rest.append(describe_residuals(misfits, "start at zero, for they had another shape"))
         restored = [str(each.entry.owner) for each in saved if each.entry is not None]
         if new := set(mine) - set(restored):
-            rest.append(in_words(new, "start at zero"))
+            rest.append(describe_residuals(new, "start at zero"))
         if waiting and new:
             rest.append("Keras numbers models and layers without a name: give them names")
         level = logging.WARNING if rest else logging.INFO
@@ -223,6 +223,6 @@ class StreamState:
         return residuals.emptied_into(gradients, self.residuals_of(variable))
 
 
-def in_words(names: Iterable[str], what: str) -> str:
-    """Says in words what happened to the residuals of some variables."""
+def describe_residuals(names: Iterable[str], what: str) -> str:
+    """Returns a clause that says whose residuals they are, and what became of them."""
     return f"residuals of {', '.join(sorted(names))} {what}"

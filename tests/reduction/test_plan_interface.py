@@ -13,7 +13,7 @@ from tests.distribute.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import Codec
 from tf_gc.reduction import plans
 from tf_gc.reduction.group import Network, Replica
-from tf_gc.reduction.plan import FlatPlan, Plan
+from tf_gc.reduction.plan import Plan
 from tf_gc.reduction.reducer import Encoded, Reduction
 
 SHAPES = [(3000,), (7, 100)]
@@ -30,10 +30,6 @@ class Star(Plan):
     @classmethod
     def cost(cls, codec: Codec, network: Network) -> float:
         return float("inf")
-
-    @classmethod
-    def between_hosts(cls, codec: Codec, network: Network) -> type[FlatPlan]:
-        raise NotImplementedError("there is one host")
 
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any

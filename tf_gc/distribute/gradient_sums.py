@@ -116,13 +116,12 @@ class GradientSums:
         if number is None:
             number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
         first = batch.pairs[schedule.compressed[0]][0].values[0]
-        step = self.measurement.compressed_step(number, candidate, schedule, first)
+        measure = self.measurement.note_step(number, first, True, candidate)
         reductions = [self._compress(i, bucket, batch) for i, bucket in enumerate(schedule.buckets)]
-        sizes = [reduction.sent_bytes for reduction in reductions]
         traffic = self.note(schedule, batch.pairs, reductions, logs=candidate == NO_CANDIDATE)
-        self.measurement.built(number, candidate, schedule, traffic, sizes)
+        self.measurement.built(number, candidate, schedule, traffic, reductions)
         sums = [components for reduction in reductions for components in _by_gradient(reduction)]
-        _run_in_session([step.end(reductions)], sums)
+        _run_in_session([self.measurement.measure_if(measure, number, reductions)], sums)
         return sums
 
     def with_warm_up(
@@ -190,15 +189,13 @@ class GradientSums:
     def _replicas_of(self, bucket: Bucket, batch: Batch) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket."""
         of_bucket = [batch.pairs[i] for i in bucket.indices]
-        variables = [variable for _, variable in of_bucket]
-        gradients = [value.values for value, _ in of_bucket]
         residuals: list[Sequence[tf.Variable]] = []
         if bucket.reducer.keeps_residuals:
-            residuals = [batch.state.residuals_of(variable) for variable in variables]
+            residuals = [batch.state.residuals_of(variable) for _, variable in of_bucket]
         return [
             Replica(
                 device,
-                [_shaped(g[r], v) for g, v in zip(gradients, variables, strict=True)],
+                [_shaped(value.values[r], variable) for value, variable in of_bucket],
                 [residual[r] for residual in residuals],
             )
             for r, device in enumerate(self.network.devices)

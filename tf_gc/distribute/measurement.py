@@ -18,7 +18,6 @@ from tf_gc.distribute import verdict_log
 from tf_gc.ops import Recorder
 from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.params import CompressionParams
-from tf_gc.reduction.group import Bytes
 from tf_gc.reduction.reducer import Reduction
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import BucketReport, Comparison, Report, StepTime, TrialReport
@@ -84,12 +83,28 @@ class Measurement:
         with tf.control_dependencies([gradient]):
             return self.recorder.note_step(number, compressed, candidate)
 
-    def compressed_step(
-        self, number: int, candidate: int, schedule: Schedule, gradient: tf.Tensor
-    ) -> "CompressedStep":
-        """Records a step with compression. The arguments are those of `note_step`."""
-        measure = self.note_step(number, gradient, True, candidate)
-        return CompressedStep(self, number, measure)
+    def measure_if(
+        self, wanted: tf.Tensor, number: int, reductions: Sequence[Reduction]
+    ) -> tf.Tensor:
+        """Measures density and residuals in the steps in which that is wanted.
+
+        Args:
+          wanted: what `note_step` returned, a bool scalar.
+          number: the model's.
+          reductions: those of the buckets.
+
+        Returns:
+          A bool scalar that is there when that has been done.
+        """
+
+        def keep() -> tf.Tensor:
+            values = [_measure(reduction) for reduction in reductions]
+            with tf.device("CPU:0"):
+                kept = self.recorder.keep(number, tf.concat(values, axis=0))
+                with tf.control_dependencies([] if kept is None else [kept]):
+                    return tf.constant(True)
+
+        return tf.cond(wanted, keep, lambda: tf.constant(False))
 
     def built(
         self,
@@ -97,9 +112,10 @@ class Measurement:
         candidate: int,
         schedule: Schedule,
         traffic: Traffic,
-        sizes: Sequence[Bytes],
+        reductions: Sequence[Reduction],
     ) -> None:
-        """Notes what a reduction sends; called while it is built."""
+        """Notes what a step sends; called while it is built."""
+        sizes = [reduction.sent_bytes for reduction in reductions]
         known = tuple(size if isinstance(size, int) else None for size in sizes)
         with self._lock:
             if number not in self._reductions:
@@ -223,34 +239,6 @@ class Measurement:
                 for ends in (stream, variable):
                     weakref.finalize(ends, _forget, weakref.ref(self), key).atexit = False
             return self._numbers[key]
-
-
-class CompressedStep:
-    """A compressed step that is being built."""
-
-    def __init__(self, measurement: Measurement, number: int, measure: tf.Tensor) -> None:
-        self._recorder = measurement.recorder
-        self._measure = measure
-        self._number = number
-
-    def end(self, reductions: Sequence[Reduction]) -> tf.Tensor:
-        """Measures what was encoded, if this is a step to be measured.
-
-        Args:
-          reductions: those of the buckets.
-
-        Returns:
-          A tensor that is there when that has been done.
-        """
-
-        def keep() -> tf.Tensor:
-            values = [_measure(reduction) for reduction in reductions]
-            with tf.device("CPU:0"):
-                kept = self._recorder.keep(self._number, tf.concat(values, axis=0))
-                with tf.control_dependencies([] if kept is None else [kept]):
-                    return tf.constant(True)
-
-        return tf.cond(self._measure, keep, lambda: tf.constant(False))
 
 
 def _measure(reduction: Reduction) -> tf.Tensor:

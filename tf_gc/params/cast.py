@@ -10,7 +10,7 @@ from tf_gc.params.compression import Pattern, Treatment
 from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
 from tf_gc.reduction.codes import Codes
 
-_DTYPES = ("bfloat16", "float16")
+DTYPES = ("bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Cast(SelectiveParams):
 
     def __post_init__(self) -> None:
         dtype = self.dtype.name if isinstance(self.dtype, tf.DType) else self.dtype
-        if dtype not in _DTYPES:
-            raise ValueError(f"dtype must be one of {list(_DTYPES)}, got {self.dtype!r}")
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {list(DTYPES)}, got {self.dtype!r}")
         object.__setattr__(self, "dtype", dtype)
         self._settle_selection(BYPASS_SIZE)
 

@@ -2,11 +2,10 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterable
 
 from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
-from tf_gc.params.compression import Pattern, Treatment
+from tf_gc.params.compression import Treatment
 from tf_gc.params.selective import SelectiveParams
 from tf_gc.reduction.codes import Codes
 from tf_gc.reduction.wire import PACKED, WIRES
@@ -16,20 +15,14 @@ class CodecParams(SelectiveParams):
     """Compresses gradients with one codec of the native library.
 
     Attributes:
-      bypass_size: tensors with fewer elements are reduced in full precision.
-      plan: who sends what to whom.
       sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
       warm_up: whether the first steps are in full precision.
       wire: how codes travel.
-      exclude: which variables' gradients are reduced in full precision.
     """
 
-    bypass_size: int | None
-    plan: str
     sum_layers: int | None
     warm_up: bool | None
     wire: str | None
-    exclude: Pattern | Iterable[Pattern]
 
     @abc.abstractmethod
     def _codec(self) -> NativeCodec:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from tf_gc.params.cast import Cast
+from tf_gc.params.cast import DTYPES, Cast
 from tf_gc.params.compression import CompressionParams
 from tf_gc.params.no_compression import NoCompression
 from tf_gc.params.one_bit import OneBit
@@ -17,11 +17,10 @@ _TYPES: dict[str, type[CompressionParams]] = {
     "1bit": OneBit,
     "2bit": TwoBit,
     "quantized": Quantized,
-    "bfloat16": Cast,
-    "float16": Cast,
+    **dict.fromkeys(DTYPES, Cast),
 }
 # The arguments that a type stands for.
-_IMPLIED = {name: {"dtype": name} for name in ("bfloat16", "float16")}
+_IMPLIED = {name: {"dtype": name} for name in DTYPES}
 
 ParamsT = TypeVar("ParamsT", bound=type[CompressionParams])
 

@@ -9,6 +9,7 @@ from tf_gc.params import CompressionParams, Gradient, NoCompression, Quantized
 from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_seconds
 from tf_gc.reduction.codes import CodesReducer
 from tf_gc.reduction.group import Channel, Group, Network
+from tf_gc.reduction.plan import FlatPlan
 from tf_gc.reduction.reducer import Reducers
 from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.schedule import Bucket, Schedule, make_schedule
@@ -166,7 +167,7 @@ def predict(
         cost = costs[choice.name][bucket.reducer.wire]
         size = _sent_bytes(bucket, cost, network)
         early = first not in bucket.indices
-        transfers.append(_of_bucket(bucket, cost, link, network, size, early))
+        transfers.append(_of_bucket(bucket, cost, link, size, early))
         sent += size
     full = [gradient for i in schedule.bypass if (gradient := gradients.gradients[i]) is not None]
     for size in _packs(full):
@@ -217,12 +218,12 @@ def codes_of(bucket: Bucket) -> CodesReducer:
     return bucket.reducer
 
 
-def _of_bucket(
-    bucket: Bucket, cost: CodecCost, link: Link, network: Network, size: float, early: bool
-) -> Transfer:
+def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool) -> Transfer:
     """Returns what sums a bucket."""
     codes, elements, workers = codes_of(bucket), bucket.elements, link.workers
-    plan = codes.moves.between_hosts(codes.codec, network)
+    plan = codes.moves
+    if not isinstance(plan, FlatPlan):
+        raise TypeError(f"the planner knows no collectives of the plan {plan.name!r}")
     seconds = link.seconds(size, plan.rounds(workers), plan.collectives)
     decode = cost.sum_of(workers)
     if plan.by_shards:

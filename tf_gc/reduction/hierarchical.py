@@ -33,12 +33,8 @@ class Hierarchical(Plan):
     def cost(cls, codec: Codec, network: Network) -> float:
         if network.hosts == 1:
             return float("inf")  # it would compress nothing
-        sent = cls.between_hosts(codec, network).bits_sent(codec, network.hosts)
+        sent = _sends_least(codec, network.hosts).bits_sent(codec, network.hosts)
         return sent / len(network.devices)
-
-    @classmethod
-    def between_hosts(cls, codec: Codec, network: Network) -> type[FlatPlan]:
-        return _sends_least(codec, network.hosts)
 
     @classmethod
     def is_one_of_the_others(cls, network: Network) -> bool:

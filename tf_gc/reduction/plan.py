@@ -45,11 +45,6 @@ class Plan(abc.ABC):
         return None
 
     @classmethod
-    @abc.abstractmethod
-    def between_hosts(cls, codec: Codec, network: Network) -> "type[FlatPlan]":
-        """Returns how hosts send messages to each other."""
-
-    @classmethod
     def is_one_of_the_others(cls, network: Network) -> bool:
         """Returns whether the plan does on a network what another plan does."""
         del network
@@ -91,11 +86,6 @@ class FlatPlan(Plan):
         if network.hosts == 1 and all(is_cpu(device) for device in network.devices):
             return 0  # in shared memory nothing is sent
         return cls.bits_sent(codec, network.hosts * len(network.devices))
-
-    @classmethod
-    def between_hosts(cls, codec: Codec, network: Network) -> "type[FlatPlan]":
-        del codec, network
-        return cls
 
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any

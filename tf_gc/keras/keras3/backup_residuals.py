@@ -12,7 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tf_gc import residuals, warm_up
-from tf_gc.compression_state import NOTHING_COMPRESSED, CompressionState, in_words
+from tf_gc.compression_state import NOTHING_COMPRESSED, CompressionState, describe_residuals
 from tf_gc.state.book import Saved
 
 # The file has an array for each value, by slot and number of the variable, and these two besides.
@@ -154,7 +154,9 @@ def restore_totals(model: Any, totals: Totals | None) -> list[str]:
             restored.append(Saved(value.slot, heir, value=value.array))
     state.restore(restored)
     dropped = [totals.layout[n][0] for n in totals.numbers if target_of[n] is None]
-    return [in_words(dropped, "dropped, the model has no such variables")] if dropped else []
+    return (
+        [describe_residuals(dropped, "dropped, the model has no such variables")] if dropped else []
+    )
 
 
 def _kept(state: CompressionState, variable: tf.Variable) -> list[tuple[str, str | None, Array]]:
