@@ -2,7 +2,7 @@
 
 For each pair, `build/versions` gets an environment and a copy of the sources, in which the native
 ops are built and the core tests run; both are removed when they pass. Prints a row of a table for
-each pair. A pair takes about ten minutes on two cores.
+each pair. A pair takes 8 to 16 minutes on two cores.
 
     python tests/versions.py
     python tests/versions.py --only 2.16/3.10 2.20
@@ -77,7 +77,7 @@ def test(tensorflow: str, keras: str, processes: str) -> tuple[list[str], str, b
     copy_sources(sources)
     venv.create(folder / "venv", with_pip=True)
     python = str(folder / "venv" / "bin" / "python")
-    log = folder.with_suffix(".log")
+    log = FOLDER / f"{folder.name}.log"  # a version has dots
     with log.open("w") as output:
 
         def run(*command: str) -> int:
