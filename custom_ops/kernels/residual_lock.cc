@@ -9,10 +9,18 @@ namespace tf_gc {
 using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
 using ::tensorflow::Var;
 
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
                                    const OpInputList& gradients) {
+  std::vector<TensorShape> shapes;
+  for (const Tensor& gradient : gradients) shapes.push_back(gradient.shape());
+  return Acquire(context, shapes);
+}
+
+absl::Status ResidualLock::Acquire(OpKernelContext* context,
+                                   const std::vector<TensorShape>& shapes) {
   int first_handle;
   int end_handle;
   TF_RETURN_IF_ERROR(
@@ -35,17 +43,16 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
   locks_.reserve(ordered.size());
   for (Var* variable : ordered) locks_.emplace_back(*variable->mu());
 
-  for (int i = 0; i < gradients.size(); ++i) {
+  for (size_t i = 0; i < variables_.size(); ++i) {
     Var* variable = variables_[i].get();
     Tensor* residual = variable->tensor();
     if (!residual->IsInitialized() ||
         residual->dtype() != tensorflow::DT_FLOAT ||
-        residual->shape() != gradients[i].shape()) {
+        residual->shape() != shapes[i]) {
       return absl::InvalidArgumentError(absl::StrCat(
           "residual ", i,
           " must be an initialized float32 variable of its gradient's shape ",
-          gradients[i].shape().DebugString(), ", got ",
-          residual->DebugString(0)));
+          shapes[i].DebugString(), ", got ", residual->DebugString(0)));
     }
     Tensor replacement;
     const float* before = residual->flat<float>().data();

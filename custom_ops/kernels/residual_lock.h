@@ -22,9 +22,10 @@ class ResidualLock {
     float* after;  // the same as `before`, or another array
   };
 
-  // Takes the input list `residuals` of `context`, one for each gradient.
-  // InvalidArgument if one is no initialized float32 variable of its gradient's
-  // shape, or occurs twice.
+  // Takes the input list `residuals` of `context`. InvalidArgument if one is no
+  // initialized float32 variable of its gradient's shape, or occurs twice.
+  absl::Status Acquire(tensorflow::OpKernelContext* context,
+                       const std::vector<tensorflow::TensorShape>& shapes);
   absl::Status Acquire(tensorflow::OpKernelContext* context,
                        const tensorflow::OpInputList& gradients);
 

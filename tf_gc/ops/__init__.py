@@ -2,8 +2,8 @@
 
 On GPUs an op only starts its work and does not wait for it, so two things differ from the CPU. A
 message with a wrong header gives NaN instead of an error, although lengths are checked as on the
-CPU. And the ops do not count how much a fixed threshold sends. `pack` and `unpack` have no kernels
-for GPUs.
+CPU. And the ops do not count how much a fixed threshold sends. `pack`, `unpack`,
+`encode_rows` and `decode_rows` have no kernels for GPUs.
 """
 
 from tf_gc.ops import _library
@@ -12,6 +12,7 @@ from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
 from tf_gc.ops.library import is_compactible, message_bits
 from tf_gc.ops.recorder import Recorder, count_sent
+from tf_gc.ops.rows import decode_rows, encode_rows
 from tf_gc.ops.shards import count, decode_shards, reencode
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
 
@@ -23,8 +24,10 @@ __all__ = [
     "count",
     "count_sent",
     "decode",
+    "decode_rows",
     "decode_shards",
     "encode",
+    "encode_rows",
     "is_compactible",
     "message_bits",
     "pack",

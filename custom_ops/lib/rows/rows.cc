@@ -1,0 +1,173 @@
+// Encoding and decoding of rows, by the codecs of cpu/codec.h.
+
+#include "custom_ops/lib/rows/rows.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/cpu/float_mode.h"
+#include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/rows/sums.h"
+#include "custom_ops/lib/wire/rows_wire.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+namespace {
+
+constexpr int64_t kMostCodeBytes = CodeBytes(Codec::kFourBit);
+
+// Codes of a part to and from those of a whole block. In each plane only the
+// first bytes are sent.
+int64_t PlanesOf(Codec codec) {
+  return InPlanes(CodeBits(codec)) ? CodeBits(codec) : 1;
+}
+
+void CopyPlanes(Codec codec, int64_t bytes, const uint8_t* block,
+                uint8_t* part) {
+  const int64_t planes = PlanesOf(codec);
+  for (int64_t i = 0; i < planes; ++i) {
+    std::memcpy(part + i * bytes / planes,
+                block + i * CodeBytes(codec) / planes, bytes / planes);
+  }
+}
+
+void SpreadPlanes(Codec codec, int64_t bytes, const uint8_t* part,
+                  uint8_t* block) {
+  const int64_t planes = PlanesOf(codec);
+  std::memset(block, 0, CodeBytes(codec));
+  for (int64_t i = 0; i < planes; ++i) {
+    std::memcpy(block + i * CodeBytes(codec) / planes,
+                part + i * bytes / planes, bytes / planes);
+  }
+}
+
+// Encodes a part of a row. Where the scale is that of the largest magnitude,
+// zeros after the part change nothing, and the SIMD code takes whole blocks.
+void EncodePart(Codec codec, const float* gradient, const float* residual_in,
+                float* residual_out, int64_t size, uint8_t* codes,
+                uint16_t* scale) {
+  if (size == kBlockSize || codec == Codec::kOneBitAuto) {
+    Encode(codec, gradient, residual_in, residual_out, size, 0.0f, codes,
+           scale);
+    return;
+  }
+  float p[kBlockSize] = {};
+  float kept[kBlockSize] = {};
+  std::copy_n(gradient, size, p);
+  std::copy_n(residual_in, size, kept);
+  Encode(codec, p, kept, kept, kBlockSize, 0.0f, codes, scale);
+  std::copy_n(kept, size, residual_out);
+}
+
+}  // namespace
+
+template <typename T>
+void EncodeRows(const RowsFormat& format, const RowLayout& layout,
+                const RowsSection& section, const Occurrences& rows,
+                int64_t first, int64_t last, const T* values,
+                const float* residual_in, float* residual_out, uint8_t* to) {
+  const ScopedExactFloatMode mode;
+  const SectionLayout at = LayoutOfSection(layout, section);
+  const int64_t columns = layout.columns();
+  std::vector<float> sum(columns);
+  std::vector<float> rest(residual_in == nullptr ? columns : 0);
+  for (int64_t row = first; row < last; ++row) {
+    SumOccurrences(values, columns, rows.positions.data() + rows.starts[row],
+                   rows.starts[row + 1] - rows.starts[row], sum.data());
+    uint8_t* const codes = to + at.codes + row * layout.bytes();
+    if (format.IsExact()) {
+      std::memcpy(codes, sum.data(), layout.bytes());
+      continue;
+    }
+    auto* scale =
+        reinterpret_cast<uint16_t*>(to + at.scales) + row * layout.scales();
+    const int64_t start = rows.indices[row] * columns;
+    if (residual_in == nullptr) std::fill(rest.begin(), rest.end(), 0.0f);
+    const float* before =
+        residual_in == nullptr ? rest.data() : residual_in + start;
+    float* const after =
+        residual_out == nullptr ? rest.data() : residual_out + start;
+    for (int64_t layer = 0; layer < layout.layers(); ++layer) {
+      for (int64_t part = 0; part < layout.parts(); ++part) {
+        const int64_t element = part * layout.PartSize(0);
+        uint8_t block[kMostCodeBytes];
+        EncodePart(format.codec, sum.data() + element, before + element,
+                   after + element, layout.PartSize(part), block, scale++);
+        CopyPlanes(format.codec, layout.PartBytes(part), block,
+                   codes + layout.PartOffset(layer, part));
+      }
+      // The next layer encodes what this one left.
+      std::fill(sum.begin(), sum.end(), 0.0f);
+      before = after;
+    }
+  }
+}
+
+template <typename T>
+void DecodeRows(const RowsFormat& format, const RowLayout& layout,
+                const MergedRows& rows, int64_t first, int64_t last,
+                T* values) {
+  const ScopedExactFloatMode mode;
+  const int64_t columns = layout.columns();
+  std::vector<uint8_t> blocks;
+  std::vector<const uint8_t*> codes;
+  std::vector<const uint16_t*> scales;
+  std::vector<const uint8_t*> exact;
+  for (int64_t row = first; row < last; ++row) {
+    T* const to = values + row * columns;
+    const MergedRows::Source* const source =
+        rows.sources.data() + rows.starts[row];
+    const int64_t sources = rows.starts[row + 1] - rows.starts[row];
+    if (format.IsExact()) {
+      exact.clear();
+      for (int64_t i = 0; i < sources; ++i) {
+        const ReceivedRows& from = *source[i].from;
+        exact.push_back(from.section + from.layout.codes +
+                        source[i].row * layout.bytes());
+      }
+      SumExactRows(exact.data(), sources, columns, to);
+      continue;
+    }
+    for (int64_t part = 0; part < layout.parts(); ++part) {
+      codes.clear();
+      scales.clear();
+      blocks.resize(sources * layout.layers() * kMostCodeBytes);
+      for (int64_t i = 0; i < sources; ++i) {
+        const ReceivedRows& from = *source[i].from;
+        const uint8_t* const of_row =
+            from.section + from.layout.codes + source[i].row * layout.bytes();
+        const auto* scale = reinterpret_cast<const uint16_t*>(
+                                from.section + from.layout.scales) +
+                            source[i].row * layout.scales() + part;
+        for (int64_t layer = 0; layer < layout.layers(); ++layer) {
+          uint8_t* const block = blocks.data() + codes.size() * kMostCodeBytes;
+          SpreadPlanes(format.codec, layout.PartBytes(part),
+                       of_row + layout.PartOffset(layer, part), block);
+          codes.push_back(block);
+          scales.push_back(scale + layer * layout.parts());
+        }
+      }
+      DecodeSum(format.codec, codes.data(), scales.data(),
+                static_cast<int64_t>(codes.size()), layout.PartSize(part), 0.0f,
+                to + part * layout.PartSize(0));
+    }
+  }
+}
+
+#define TF_GC_INSTANTIATE(T)                                                   \
+  template void EncodeRows<T>(const RowsFormat&, const RowLayout&,             \
+                              const RowsSection&, const Occurrences&, int64_t, \
+                              int64_t, const T*, const float*, float*,         \
+                              uint8_t*);                                       \
+  template void DecodeRows<T>(const RowsFormat&, const RowLayout&,             \
+                              const MergedRows&, int64_t, int64_t, T*)
+
+TF_GC_INSTANTIATE(float);
+TF_GC_INSTANTIATE(Half);
+TF_GC_INSTANTIATE(BFloat16);
+#undef TF_GC_INSTANTIATE
+
+}  // namespace tf_gc

@@ -1,0 +1,92 @@
+// Messages of rows (wire/rows_wire.h), on the CPU. No TensorFlow here: pointers
+// and counts.
+//
+// Results are the same bits for every Target, number of threads and split into
+// ranges of rows.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_ROWS_ROWS_H_
+#define TF_GC_CUSTOM_OPS_LIB_ROWS_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "custom_ops/lib/wire/rows_wire.h"
+#include "custom_ops/lib/wire/wire.h"
+
+namespace tf_gc {
+
+// Which positions of a list of indices have the same index.
+struct Occurrences {
+  std::vector<int64_t> indices;    // ascending, each once
+  std::vector<int64_t> starts;     // of each index in `positions`; then the end
+  std::vector<int64_t> positions;  // of an index in ascending order
+};
+
+// `indices` has `count` numbers from 0 on.
+Occurrences OccurrencesOf(const int64_t* indices, int64_t count);
+
+// Where the parts of a table's section are, in bytes from its start.
+struct SectionLayout {
+  int64_t scales;
+  int64_t codes;
+  int64_t gaps;
+  int64_t end;  // a multiple of 8
+};
+SectionLayout LayoutOfSection(const RowLayout& row, const RowsSection& section);
+
+// What the varints of these indices take.
+int64_t GapBytes(const std::vector<int64_t>& indices);
+
+// Writes all of a section but its scales and codes.
+void WriteSectionFrame(const RowLayout& row, const RowsSection& section,
+                       const std::vector<int64_t>& indices, uint8_t* to);
+
+// Encodes the rows [first, last) of `rows` into their section. The row of an
+// index is the sum of its occurrences in `values`, rows of `columns` elements,
+// added in float32 in their order.
+//
+// `residual_in` and `residual_out` are the whole table's, the same array or
+// two; a row in `residual_out` becomes what was not sent of gradient plus
+// residual. Both are null where nothing is kept.
+template <typename T>
+void EncodeRows(const RowsFormat& format, const RowLayout& layout,
+                const RowsSection& section, const Occurrences& rows,
+                int64_t first, int64_t last, const T* values,
+                const float* residual_in, float* residual_out, uint8_t* to);
+
+// A table's section of a message that arrived.
+struct ReceivedRows {
+  const uint8_t* section;
+  SectionLayout layout;
+  std::vector<int64_t> indices;
+};
+
+// Reads the sections of a message of `size` bytes for tables of `layouts` with
+// so many rows. False if it is no message of that format and these tables, or
+// is cut off.
+bool ReadRows(const RowsFormat& format, const std::vector<RowLayout>& layouts,
+              const std::vector<int64_t>& table_rows, const uint8_t* message,
+              int64_t size, std::vector<ReceivedRows>* sections);
+
+// Which rows of which replicas make up the rows of their sum.
+struct MergedRows {
+  struct Source {
+    const ReceivedRows* from;
+    int64_t row;
+  };
+  std::vector<int64_t> indices;  // ascending, each once
+  std::vector<int64_t> starts;   // of each index in `sources`; then the end
+  std::vector<Source> sources;   // of an index in the order of the replicas
+};
+MergedRows MergeRows(const std::vector<const ReceivedRows*>& replicas);
+
+// Decodes the rows [first, last) of a sum into `values`, which has all rows.
+// Adds in float32, replica after replica and layer after layer, and rounds
+// once.
+template <typename T>
+void DecodeRows(const RowsFormat& format, const RowLayout& layout,
+                const MergedRows& rows, int64_t first, int64_t last, T* values);
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_ROWS_ROWS_H_

@@ -1,0 +1,98 @@
+"""Wrappers of the ops that encode rows of tables and decode their messages.
+
+The gradient of an embedding is a `tf.IndexedSlices`: some rows of a table, one index perhaps
+several times. A message has each row once, with its index. Each row has a scale of its own, and a
+row of more than 128 elements one for each of the equal parts, of at most 128 elements, into which
+it is cut; codes are those of `tf_gc.ops.encode` with automatic scales.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.ops import _library
+from tf_gc.ops._arguments import as_list, non_empty
+
+# Instead of a codec: rows in float32.
+EXACT = "exact"
+
+
+def encode_rows(
+    gradients: Sequence[tf.IndexedSlices],
+    residuals: Sequence[tf.Variable],
+    shapes: Sequence[Sequence[int]],
+    codec: str = "three_bit",
+    layers: int = 1,
+    names: Sequence[str] = (),
+) -> tf.Tensor:
+    """Encodes rows of tables, and updates their residuals.
+
+    Args:
+      gradients: of one dtype (float32, float16 or bfloat16); at least one. Rows that occur more
+        than once are added in float32, in their order.
+      residuals: one initialized float32 `tf.Variable` for each gradient, of the shape of its table,
+        of which only the rows that are sent change; or none, and what is not sent is not kept.
+      shapes: the shapes of the tables.
+      codec: the codec's name, or `"exact"`, which sends rows in float32 and takes no residuals.
+      layers: 1; without residuals, 2 sends in the codes again what the first codes leave.
+      names: what the tables are called in an error; their numbers by default.
+
+    Returns:
+      The message: int64, shape [1, words].
+
+    Raises:
+      ValueError: if there is no gradient.
+      tf.errors.InvalidArgumentError: if no codec has that name, an index is not that of a row, a
+        gradient or residual does not fit its table, or there are residuals where nothing is kept.
+        No residual has changed then.
+    """
+    return _library.load().tf_gc_encode_rows(
+        values=[gradient.values for gradient in non_empty(gradients, "gradients")],
+        indices=[tf.cast(gradient.indices, tf.int64) for gradient in gradients],
+        residuals=[getattr(residual, "handle", residual) for residual in residuals],
+        shapes=[list(shape) for shape in shapes],
+        names=list(names) or [f"table {number}" for number in range(len(gradients))],
+        codec=codec,
+        layers=layers,
+    )
+
+
+def decode_rows(
+    messages: tf.Tensor | Sequence[tf.Tensor],
+    shapes: Sequence[Sequence[int]],
+    dtype: Any = tf.float32,
+    codec: str = "three_bit",
+    layers: int = 1,
+) -> list[tf.IndexedSlices]:
+    """Decodes the messages of all replicas, and adds rows of one index in the order of messages.
+
+    Args:
+      messages: int64, shape [rows, words] (or a list of such tensors): messages of `encode_rows`,
+        one a row, perhaps with zeros after them.
+      shapes: the shapes of the tables.
+      dtype: that of the results.
+      codec: the codec that the messages were encoded with.
+      layers: the layers that the messages were encoded with.
+
+    Returns:
+      For each table the rows of the sum, in ascending order, each once. What any replica marked as
+      not finite is NaN.
+
+    Raises:
+      ValueError: if there is no message.
+      tf.errors.InvalidArgumentError: if no codec has that name, or a message has another wire
+        version, codec, layers or tables, or is cut off.
+    """
+    values, indices = _library.load().tf_gc_decode_rows(
+        messages=as_list(messages),
+        K=len(shapes),
+        T=dtype,
+        shapes=[list(shape) for shape in shapes],
+        codec=codec,
+        layers=layers,
+    )
+    return [
+        tf.IndexedSlices(v, i, tf.constant(shape, tf.int64))
+        for v, i, shape in zip(values, indices, shapes, strict=True)
+    ]
