@@ -106,7 +106,7 @@ def message_bytes(params: dict[str, Any] | None) -> float:
     """Returns the bytes of the messages that a replica makes and gets, for each parameter."""
     if params is None or params["type"] == "none":
         return 0.0
-    (treatment,) = tf_gc.params.from_params(params).treatments()
+    treatment, *_ = tf_gc.params.from_params(params).treatments()
     codec = treatment.way.codec
     one = codec.bits(1) / 8
     if treatment.way.plan == "all_gather":

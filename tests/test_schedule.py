@@ -106,8 +106,8 @@ class ByName(CompressionParams):
 
 
 def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
-    (chosen,) = tf_gc.TwoBit(0.5, plan="scatter_gather").treatments()
-    (rest,) = tf_gc.OneBit().treatments()
+    chosen, *_ = tf_gc.TwoBit(0.5, plan="scatter_gather").treatments()
+    rest, *_ = tf_gc.OneBit().treatments()
     params = ByName(frozenset(["v0", "v2"]), chosen, rest)
     schedule = schedule_of(params, [(F32, 10)] * 4)
     assert places(schedule) == [(3, 1), (2, 0)]

@@ -180,6 +180,10 @@ class StreamState:
         """Returns the float32 residuals of a distributed variable, one for each local replica."""
         return self._state.value(residuals.SLOT, self.stream, variable).values
 
+    def notes_of(self, variable: tf.Variable) -> dict[Any, Any]:
+        """Returns what is remembered of a distributed variable but not saved."""
+        return self._state.notes(self.stream, variable)
+
     def of_first(self, slot: Slot, variables: Sequence[tf.Variable]) -> Any:
         """Returns a state of variables whose gradients are reduced together, a mirrored variable.
 
@@ -207,8 +211,8 @@ class StreamState:
         as it is, as under compression.
 
         Args:
-          gradients: one for each local replica, of the shape of the variable; sparse ones are left
-            alone.
+          gradients: one for each local replica, of the shape of the variable. A sparse one gets the
+            residuals of its rows.
           variable: the distributed variable.
 
         Returns:
@@ -218,7 +222,7 @@ class StreamState:
         if not state.has(residuals.SLOT, self.stream, variable):
             state._adds_nothing |= not tf.executing_eagerly()
             return gradients
-        if not state.in_use or not all(isinstance(gradient, tf.Tensor) for gradient in gradients):
+        if not state.in_use:
             return gradients
         return residuals.emptied_into(gradients, self.residuals_of(variable))
 

@@ -12,14 +12,24 @@ from tf_gc.state.seat import Slot
 SLOT = Slot("residual")
 
 
-def emptied_into(gradients: Sequence[Any], residuals: Sequence[tf.Variable]) -> tuple[Any, ...]:
+def emptied_into(
+    gradients: Sequence[Any], residuals: Sequence[tf.Variable], all_rows: bool = False
+) -> tuple[Any, ...]:
     """Returns gradients plus residuals, and sets the residuals to zero where that is finite.
 
     Args:
-      gradients: one for each local replica, of the shape of the variable.
+      gradients: one for each local replica, of the shape of the variable, or `tf.IndexedSlices` of
+        it.
       residuals: likewise, float32.
+      all_rows: whether `tf.IndexedSlices` get the residuals of all rows, and not only those of
+        their own rows.
     """
-    return tuple(map(_emptied_into, gradients, residuals))
+    return tuple(
+        _rows_emptied_into(gradient, residual, all_rows)
+        if isinstance(gradient, tf.IndexedSlices)
+        else _emptied_into(gradient, residual)
+        for gradient, residual in zip(gradients, residuals, strict=True)
+    )
 
 
 def _emptied_into(gradient: tf.Tensor, residual: tf.Variable) -> tf.Tensor:
@@ -29,3 +39,28 @@ def _emptied_into(gradient: tf.Tensor, residual: tf.Variable) -> tf.Tensor:
         total = tf.cast(gradient, dtype) + tf.cast(waiting, dtype)
         residual.assign(tf.where(tf.math.is_finite(total), tf.zeros_like(waiting), waiting))
         return tf.cast(total, gradient.dtype)
+
+
+def _rows_emptied_into(
+    gradient: tf.IndexedSlices, residual: tf.Variable, all_rows: bool
+) -> tf.IndexedSlices:
+    with tf.device(residual.device):
+        indices = tf.cast(gradient.indices, tf.int64)
+        own = indices
+        if all_rows:
+            waits = tf.reduce_any(tf.not_equal(residual, 0), axis=tf.range(1, residual.shape.rank))
+            own = tf.concat([indices, tf.where(waits)[:, 0]], axis=0)
+        rows, position = tf.unique(own, out_idx=tf.int64)
+        waiting = tf.gather(residual, rows)
+        sums = tf.math.unsorted_segment_sum(
+            tf.cast(gradient.values, tf.float32), position[: tf.size(indices)], tf.size(rows)
+        )
+        finite = tf.math.is_finite(sums + waiting)
+        nothing = tf.zeros_like(waiting)
+        residual.scatter_update(tf.IndexedSlices(tf.where(finite, nothing, waiting), rows))
+        sent = tf.cast(tf.where(finite, waiting, nothing), gradient.dtype)
+        return tf.IndexedSlices(
+            tf.concat([gradient.values, sent], axis=0),
+            tf.concat([gradient.indices, tf.cast(rows, gradient.indices.dtype)], axis=0),
+            gradient.dense_shape,
+        )

@@ -123,17 +123,32 @@ def make_schedule(
     for index, gradient in enumerate(gradients):
         if gradient is None:
             continue
-        treatment = None if gradient.sparse else params.treatment_of(gradient)
-        if treatment is not None:
+        treatment = params.treatment_of(gradient)
+        if treatment is not None and reducers.of(treatment.way) is not None:
             to_compress[index] = (gradient, treatment)
         elif params.excludes(gradient):
             excluded.append(gradient.path)
+
+    def bucket(indices: list[int]) -> Bucket:
+        known = [to_compress[index][0] for index in indices]
+        treatment = to_compress[indices[0]][1]
+        reducer = reducers.of(treatment.way)
+        assert reducer is not None
+        return Bucket(
+            indices=tuple(indices),
+            variables=tuple(gradient.path for gradient in known),
+            dtype=known[0].dtype,
+            shapes=tuple(gradient.shape for gradient in known),
+            reducer=reducer,
+            warm_up=treatment.warm_up,
+        )
 
     full: list[list[int]] = []
     open_buckets: dict[tuple[Treatment, tf.DType, bool], tuple[list[int], int]] = {}
     # Backpropagation reaches the last variable first.
     for index, (gradient, treatment) in reversed(to_compress.items()):
-        size = gradient.elements * gradient.dtype.size
+        # How many rows of a table there are is known in the step: its gradients travel together.
+        size = 0 if gradient.sparse else gradient.elements * gradient.dtype.size
         if size >= limit:
             full.append([index])
             continue
@@ -146,18 +161,6 @@ def make_schedule(
         else:
             open_buckets[kind] = (indices, total)
     left_open = [indices for indices, _ in open_buckets.values()]
-
-    def bucket(indices: list[int]) -> Bucket:
-        known = [to_compress[index][0] for index in indices]
-        treatment = to_compress[indices[0]][1]
-        return Bucket(
-            indices=tuple(indices),
-            variables=tuple(gradient.path for gradient in known),
-            dtype=known[0].dtype,
-            shapes=tuple(gradient.shape for gradient in known),
-            reducer=reducers.of(treatment.way),
-            warm_up=treatment.warm_up,
-        )
 
     return Schedule(
         buckets=tuple(bucket(indices) for indices in [*full, *left_open]),

@@ -56,7 +56,8 @@ def after_step(state: tf.Tensor, reported: tf.Tensor, sums: Any) -> tf.Tensor:
     Args:
       state: float32 [SIZE], the state before.
       reported: the sum of `report` over all replicas, a float32 scalar.
-      sums: the summed gradients of this step, of any shapes and float types.
+      sums: the summed gradients of this step, of any shapes and float types; of a
+        `tf.IndexedSlices` each row occurs once.
     """
     average, weight, maximum, since, done, _ = tf.unstack(state)
     # In the first step there is no report yet, and after an overflow the report is of no use.
@@ -69,5 +70,6 @@ def after_step(state: tf.Tensor, reported: tf.Tensor, sums: Any) -> tf.Tensor:
     maximum = tf.where(grows, norm, maximum)
     since = tf.where(tf.logical_or(grows, tf.equal(done, 0)), 0.0, since + 1)
     # `l2_loss` is one op for each tensor, and makes no copy of the tensor.
-    halves = [tf.nn.l2_loss(tf.cast(total, tf.float32)) for total in sums]
+    dense = [total.values if isinstance(total, tf.IndexedSlices) else total for total in sums]
+    halves = [tf.nn.l2_loss(tf.cast(total, tf.float32)) for total in dense]
     return tf.stack([average, weight, maximum, since, done + 1, 2 * tf.add_n(halves)])

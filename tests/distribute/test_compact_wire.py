@@ -14,8 +14,9 @@ import tf_gc
 from tests.distribute.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import NativeCodec
 from tf_gc.params import CompressionParams
-from tf_gc.reduction.compact_channel import CompactChannel, Lengths
+from tf_gc.reduction.compact_channel import CompactChannel, slightly_longer
 from tf_gc.reduction.group import LocalChannel, LocalNetwork
+from tf_gc.reduction.unequal import Lengths
 from tf_gc.reduction.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES, choose_wire
 
 SHAPES = [(70, 100), (1,), (129,), (60_000,), (600, 100)]
@@ -149,11 +150,12 @@ def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
 
 def test_an_all_to_all_sends_as_much_as_in_the_step_before_or_what_is_needed() -> None:
     codec = NativeCodec("two_bit", "auto", 1)
-    residual, size = tf.Variable(0.0), 30_000
+    notes: dict[Any, Any] = {}
+    size = 30_000
 
     @tf.function
     def exchanged(rows: tf.Tensor) -> Any:
-        channel = CompactChannel(LocalChannel(3), codec, range(3), Lengths(residual))
+        channel = CompactChannel(LocalChannel(3), codec, range(3), Lengths(notes, slightly_longer))
         received = [tf.concat(mine, axis=0) for mine in channel.all_to_all(tf.unstack(rows))]
         return tf.stack(received), channel.sent_bytes
 

@@ -76,7 +76,7 @@ def arguments(op: tf.Operation) -> list[str]:
 def reduction(params: CompressionParams, plan: str, network: Network) -> Callable[[], Any]:
     """A function that sums a bucket of two tensors."""
     shapes = [(300,), (7, 100)]
-    (treatment,) = params.treatments()
+    treatment, *_ = params.treatments()
     reducer = Reducers(network).of(dataclasses.replace(treatment.way, plan=plan))
 
     def reduce() -> Any:

@@ -9,6 +9,7 @@ from tests.distribute.helpers import cpus, reducer, variables_of
 
 SHAPE = (30, 100)
 PARAMS = {"type": "2bit", "warm_up": False}
+NOT_SPARSE = {**PARAMS, "sparse": False}
 
 
 def gradients(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
@@ -45,7 +46,7 @@ def test_eager_steps_that_differ_in_bytes_alone_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="absl")
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), NOT_SPARSE)
     dense, sparse = variables_of(strategy, SHAPE, SHAPE)
 
     def step(rows: int) -> None:

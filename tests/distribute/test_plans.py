@@ -28,7 +28,7 @@ def gradients_of(replicas: int, seed: int, scale: float = 0.1) -> list[np.ndarra
 def chosen(params: CompressionParams, hosts: int, devices: Sequence[str]) -> str:
     network = LocalNetwork(devices)
     network.hosts = hosts
-    (treatment,) = params.treatments()
+    treatment, *_ = params.treatments()
     return choose_plan(treatment.way.plan, treatment.way.codec, network).name
 
 

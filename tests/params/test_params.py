@@ -219,7 +219,7 @@ def test_a_fixed_threshold_needs_one_layer(kind: type) -> None:
 
 
 def bits(params: CompressionParams, *replicas: int) -> list[float]:
-    (treatment,) = params.treatments()
+    treatment, *_ = params.treatments()
     return [treatment.way.codec.bits(n) for n in replicas]
 
 
@@ -244,7 +244,7 @@ def test_an_unknown_wire_is_refused(kind: type, wire: object) -> None:
 @each_class
 @pytest.mark.parametrize("wire", [None, "packed"])
 def test_a_wire_is_part_of_the_treatment(kind: type, wire: str | None) -> None:
-    (treatment,) = kind(wire=wire).treatments()
+    treatment, *_ = kind(wire=wire).treatments()
     assert treatment.way.wire == wire
 
 
@@ -252,7 +252,7 @@ def test_the_compact_wire_can_be_asked_for() -> None:
     params = from_params({"type": "2bit", "threshold": 0.5, "wire": "compact"})
     assert params == tf_gc.TwoBit(0.5, wire="compact")
     assert from_params({"type": "quantized", "wire": "compact"}) == tf_gc.Quantized(wire="compact")
-    (treatment,) = params.treatments()
+    treatment, *_ = params.treatments()
     assert treatment.way.wire == "compact"
 
 

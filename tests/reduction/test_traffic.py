@@ -52,7 +52,8 @@ def test_a_strategy_knows_what_it_sends(params: tf_gc.TwoBit, sent: int) -> None
 
 
 def test_a_sparse_gradient_counts_what_is_gathered() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1", "CPU:2"])
+    params = tf_gc.Quantized(sparse=False)
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1", "CPU:2"], params)
     with strategy.scope():
         variables = [tf.Variable(tf.zeros((1000, 8))), tf.Variable(tf.zeros(10))]
 

@@ -28,8 +28,9 @@ class Accounting:
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
         self._latest: Traffic | None = None
-        # What the codes took in the latest step, by what else is known of a step: only the step
-        # itself knows how small its messages get. A traced step keeps its variable for ever.
+        # What the buckets took in the latest step, and would have taken by the stock ops beyond
+        # what is known: by what else is known of a step. Only the step itself knows how small its
+        # messages get, and how many rows it has. A traced step keeps its variable for ever.
         self._measured: dict[Traffic, tf.Variable] = {}
         self._warned_that_nothing_is_compressed = False
         self._missed: set[Pattern] = set()
@@ -43,11 +44,16 @@ class Accounting:
         traffic = built or self._latest
         if traffic is None or traffic not in self._measured:
             return traffic
-        measured = int(self._measured[traffic].numpy())
-        if measured == _NOT_YET:
+        sent, stock = self._measured[traffic].numpy().tolist()
+        if sent == _NOT_YET:
             return traffic
-        sent = traffic.bypassed_bytes + measured
-        return dataclasses.replace(traffic, sent_bytes=sent, at_most=False)
+        return dataclasses.replace(
+            traffic,
+            sent_bytes=traffic.bypassed_bytes + sent,
+            stock_bytes=traffic.stock_bytes + stock,
+            at_most=False,
+            without_rows=False,
+        )
 
     def note(
         self,
@@ -69,11 +75,21 @@ class Accounting:
         Returns:
           The bytes of a step as far as they are known.
         """
-        stock = [_stock_bytes(value, variable, replicas) for value, variable in pairs]
+        in_steps = [reduction.stock_bytes for reduction in reductions]
+        known_in_steps = {
+            index
+            for bucket, size in zip(schedule.buckets, in_steps, strict=False)
+            if size is not None
+            for index in bucket.indices
+        }
+        stock = [
+            0 if i in known_in_steps else _stock_bytes(value, variable, replicas)
+            for i, (value, variable) in enumerate(pairs)
+        ]
         bypassed = sum(stock[i] for i in schedule.bypass)
         sent = sum((reduction.sent_bytes for reduction in reductions), start=0)
-        most = sum((reduction.most_bytes for reduction in reductions), start=0)
         known = isinstance(sent, int)
+        most = sum((reduction.most_bytes for reduction in reductions), start=0)
         if known or not isinstance(most, int):
             most = sent if known else 0
         buckets = schedule.buckets
@@ -89,10 +105,13 @@ class Accounting:
             at_most=not known,
             excluded_tensors=len(schedule.excluded),
             bypassed_bytes=bypassed,
+            without_rows=bool(known_in_steps),
         )
         # A graph for a Session is not run as a whole.
         if not known and (tf.executing_eagerly() or _compat.builds_function()):
-            self._variable_of(traffic).assign(sent, read_value=False)
+            more = sum((size for size in in_steps if size is not None), start=0)
+            measured = tf.stack([tf.cast(sent, tf.int64), tf.cast(more, tf.int64)])
+            self._variable_of(traffic).assign(measured, read_value=False)
         if logs and not self._is_known(traffic):
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
@@ -111,7 +130,7 @@ class Accounting:
         if traffic not in self._measured:
             with tf.init_scope(), tf.device("CPU:0"):
                 self._measured[traffic] = _compat.OwnVariable(
-                    tf.constant(_NOT_YET, tf.int64), trainable=False
+                    tf.constant([_NOT_YET, 0], tf.int64), trainable=False
                 )
         return self._measured[traffic]
 

@@ -102,7 +102,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         choices = []
         for params in self._ways:
             for treatment in params.treatments():
-                choices.append(self._reducers.of(treatment.way).choice)
+                reducer = self._reducers.of(treatment.way)
+                choices += [reducer.choice] if reducer is not None and reducer.choice else []
         if logs and self._trial is None:
             for choice in dict.fromkeys(choices):
                 logging.info("tf_gc: %s: %s", self.compression_params, choice)

@@ -13,14 +13,14 @@ from tf_gc.distribute.collectives import CollectiveOps
 from tf_gc.distribute.measurement import Measurement
 from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.reduction.group import Network, Replica, is_cpu
-from tf_gc.reduction.reducer import Reduction
+from tf_gc.reduction.reducer import Reducer, Reduction
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.schedule import Bucket, Schedule
 
 Pairs = Sequence[tuple[Any, Any]]
 
-# For each gradient, its sum on each local device.
-Sums: TypeAlias = list[list[tf.Tensor]]
+# For each gradient, its sum on each local device: a tensor, or of rows a `tf.IndexedSlices`.
+Sums: TypeAlias = list[list[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +92,15 @@ class GradientSums:
         """Returns each pair's sum by the stock ops."""
         return _stock_sums(self._stock, pairs, options)
 
-    def in_full_precision(self, bucket: Bucket, pairs: Sequence[Any], options: Any) -> Sums:
-        """Returns a bucket's sums by the stock ops, in a branch."""
+    def in_full_precision(self, number: int, bucket: Bucket, batch: Batch) -> Sums:
+        """Returns the sums of a bucket of this number in full precision, in a branch."""
+        reducer = bucket.reducer.in_full_precision
+        if reducer is not None:
+            replicas = self._replicas_of(bucket, reducer, batch)
+            return _by_gradient(reducer.reduce(number, replicas, batch.options))
         # Each bucket by itself: the stock ops copy what they sum at once.
-        sums = _stock_sums(self._stock_in_branches, [pairs[i] for i in bucket.indices], options)
+        pairs = [batch.pairs[i] for i in bucket.indices]
+        sums = _stock_sums(self._stock_in_branches, pairs, batch.options)
         return [_components(total) for total in sums]
 
     def compressed(
@@ -164,7 +169,7 @@ class GradientSums:
         sums, warm = [], []
         for i, bucket in enumerate(schedule.buckets):
             if bucket.warm_up:
-                of_bucket = self.in_full_precision(bucket, batch.pairs, batch.options)
+                of_bucket = self.in_full_precision(i, bucket, batch)
                 warm += of_bucket
                 sums += of_bucket
             else:
@@ -184,19 +189,24 @@ class GradientSums:
         return sums
 
     def _compress(self, number: int, bucket: Bucket, batch: Batch) -> Reduction:
-        return bucket.reducer.reduce(number, self._replicas_of(bucket, batch), batch.options)
+        replicas = self._replicas_of(bucket, bucket.reducer, batch)
+        return bucket.reducer.reduce(number, replicas, batch.options)
 
-    def _replicas_of(self, bucket: Bucket, batch: Batch) -> list[Replica]:
-        """Returns what each replica of this host contributes to a bucket."""
+    def _replicas_of(self, bucket: Bucket, reducer: Reducer, batch: Batch) -> list[Replica]:
+        """Returns what each replica of this host contributes to a bucket, for a reducer of it."""
         of_bucket = [batch.pairs[i] for i in bucket.indices]
+        variables = [variable for _, variable in of_bucket]
         residuals: list[Sequence[tf.Variable]] = []
-        if bucket.reducer.keeps_residuals:
-            residuals = [batch.state.residuals_of(variable) for _, variable in of_bucket]
+        if reducer.keeps_residuals:
+            residuals = [batch.state.residuals_of(variable) for variable in variables]
+        notes = batch.state.notes_of(variables[0])
         return [
             Replica(
                 device,
                 [_shaped(value.values[r], variable) for value, variable in of_bucket],
                 [residual[r] for residual in residuals],
+                variables,
+                notes,
             )
             for r, device in enumerate(self.network.devices)
         ]
@@ -239,7 +249,10 @@ def _components(total: Any) -> list[tf.Tensor]:
     return list(getattr(total, "values", [total]))
 
 
-def _shaped(gradient: tf.Tensor, variable: Any) -> tf.Tensor:
+def _shaped(gradient: Any, variable: Any) -> Any:
     """Returns a gradient that knows its shape; that of a loop, say, may not."""
-    gradient.set_shape(variable.shape)
+    if isinstance(gradient, tf.IndexedSlices):
+        gradient.values.set_shape([None, *variable.shape[1:]])
+    else:
+        gradient.set_shape(variable.shape)
     return gradient

@@ -26,6 +26,9 @@ from tf_gc.state.stream import Stream
 
 Pairs = Sequence[tuple[Any, Any]]
 
+# How many numbers are measured of a bucket, besides norms.
+_NUMBERS = 3
+
 
 @dataclasses.dataclass(frozen=True)
 class Built:
@@ -175,17 +178,22 @@ class Measurement:
             candidate = self.recorder.candidate(number)
             reduction = ways.get(candidate) or list(ways.values())[-1]
         buckets = reduction.schedule.buckets
-        counts = [2 * len(bucket.variables) + 2 for bucket in buckets]
+        counts = [2 * len(bucket.variables) + _NUMBERS for bucket in buckets]
         step, values = self.recorder.measured(number, sum(counts))
         parts = np.split(values, np.cumsum(counts)[:-1]) if step else []
         sizes = list(reduction.sizes)
         traffic = reduction.traffic
         if None in sizes and parts:
-            measured = [int(part[-1]) for part in parts]
+            measured = [int(part[-2]) for part in parts]
             sizes = list(measured)
-            sent_bytes = traffic.bypassed_bytes + sum(measured)
-            traffic = dataclasses.replace(traffic, sent_bytes=sent_bytes, at_most=False)
-        sent = [float(part[-2]) for part in parts]
+            traffic = dataclasses.replace(
+                traffic,
+                sent_bytes=traffic.bypassed_bytes + sum(measured),
+                stock_bytes=traffic.stock_bytes + sum(int(part[-1]) for part in parts),
+                at_most=False,
+                without_rows=False,
+            )
+        sent = [float(part[-3]) for part in parts]
         densities = [
             min(count / bucket.elements, 1.0) for bucket, count in zip(buckets, sent, strict=False)
         ]
@@ -242,11 +250,13 @@ class Measurement:
 
 
 def _measure(reduction: Reduction) -> tf.Tensor:
-    """Returns the squared norms of gradients and residuals, the elements sent, the bytes.
+    """Returns the squared norms of gradients and residuals, and `_NUMBERS` numbers.
 
-    float64 [2 * variables + 2], on the host. What keeps no residuals has norms of zero.
+    float64 [2 * variables + _NUMBERS], on the host. What keeps no residuals has norms of zero. The
+    numbers are the elements sent, the bytes sent, and the bytes that the stock ops would send as
+    far as only the step knows them.
     """
-    encoded, size = reduction.encoded, reduction.sent_bytes
+    encoded = reduction.encoded
     with tf.device(encoded.device):
         gradients = [tf.cast(gradient, tf.float32) for gradient in encoded.gradients]
         residuals = [residual.read_value() for residual in encoded.residuals]
@@ -255,7 +265,8 @@ def _measure(reduction: Reduction) -> tf.Tensor:
         norms = tf.stack(norms + [tf.zeros([])] * (2 * len(gradients) - len(norms)))
         sent = encoded.count_sent()
     with tf.device("CPU:0"):
-        numbers = [tf.cast(sent, tf.float64), tf.cast(size, tf.float64)]
+        stock = 0 if reduction.stock_bytes is None else reduction.stock_bytes
+        numbers = [tf.cast(number, tf.float64) for number in (sent, reduction.sent_bytes, stock)]
         return tf.concat([tf.cast(norms, tf.float64), tf.stack(numbers)], axis=0)
 
 
@@ -272,7 +283,7 @@ def _residual_ratios(
     for bucket, part in zip(schedule.buckets if parts else (), parts, strict=True):
         if not bucket.reducer.keeps_residuals:
             continue
-        of_gradients, of_residuals = np.split(part[:-2], 2)
+        of_gradients, of_residuals = np.split(part[:-_NUMBERS], 2)
         for name, gradient, residual in zip(
             bucket.variables, of_gradients, of_residuals, strict=True
         ):

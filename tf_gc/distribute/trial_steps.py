@@ -1,5 +1,6 @@
 """The steps of `tf_gc.Auto`: a trial of all candidates, and then those of the one it chooses."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -107,7 +108,9 @@ class TrialSteps:
         mine = tf.cond(
             self._trial.has_just_ended(now),
             lambda: [
-                list(residuals.emptied_into(m, batch.state.residuals_of(v)) if kept else m)
+                list(residuals.emptied_into(m, batch.state.residuals_of(v), all_rows=True))
+                if kept
+                else list(m)
                 for m, v, kept in zip(mine, variables, keeps, strict=True)
             ],
             lambda: [[tf.identity(gradient) for gradient in gradients] for gradients in mine],
@@ -115,18 +118,17 @@ class TrialSteps:
         whole = dict(enumerate(pairs))
         for index, gradients, variable in zip(in_buckets.compressed, mine, variables, strict=True):
             whole[index] = (_compat.PerReplica(self._placed(gradients)), variable)
+        whole_batch = dataclasses.replace(batch, pairs=list(whole.values()))
         sums = [
             components
-            for bucket in in_buckets.buckets
-            for components in self._sums.in_full_precision(
-                bucket, list(whole.values()), batch.options
-            )
+            for i, bucket in enumerate(in_buckets.buckets)
+            for components in self._sums.in_full_precision(i, bucket, whole_batch)
         ]
         traffic = self._sums.note(schedule, pairs, [], logs=False)
         measurement.built(number, _FULL_PRECISION, schedule, traffic, [])
         return sums
 
-    def _placed(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _placed(self, gradients: Sequence[Any]) -> list[Any]:
         """Returns the gradients of the local replicas, on their devices.
 
         A result of `tf.cond` has none, and the stock ops would sum such gradients one by one.

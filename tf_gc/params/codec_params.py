@@ -3,12 +3,19 @@
 import abc
 import dataclasses
 
+import tensorflow as tf
+
 from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
-from tf_gc.params.compression import Treatment
+from tf_gc.params.compression import Gradient, Treatment
 from tf_gc.params.selective import SelectiveParams
 from tf_gc.reduction.codes import Codes
+from tf_gc.reduction.reducer import Way
+from tf_gc.reduction.rows import Rows
 from tf_gc.reduction.wire import PACKED, WIRES
+
+# A residual of a table of more bytes is not kept, unless the user asks for it.
+SPARSE_RESIDUAL_BYTES = 64 << 20
 
 
 class CodecParams(SelectiveParams):
@@ -18,11 +25,16 @@ class CodecParams(SelectiveParams):
       sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
       warm_up: whether the first steps are in full precision.
       wire: how codes travel.
+      sparse: whether gradients that are `tf.IndexedSlices`, as those of embeddings, are compressed
+        row by row; `None` means yes with automatic scales.
+      sparse_residual_bytes: the largest residual, in bytes a replica, that is kept for a table.
     """
 
     sum_layers: int | None
     warm_up: bool | None
     wire: str | None
+    sparse: bool | None
+    sparse_residual_bytes: int
 
     @abc.abstractmethod
     def _codec(self) -> NativeCodec:
@@ -52,6 +64,24 @@ class CodecParams(SelectiveParams):
                 f"got {self.wire!r}"
             )
 
+        automatic = self._codec().threshold == "auto"
+        if self.sparse is None:
+            object.__setattr__(self, "sparse", automatic)
+        elif not isinstance(self.sparse, bool):
+            raise ValueError(f"sparse must be None, True or False, got {self.sparse!r}")
+        elif self.sparse and not automatic:
+            raise ValueError(
+                "sparse=True is for threshold='auto': a fixed threshold is MXNet's, which has no "
+                f"codes for sparse gradients; got threshold={self._codec().threshold!r}"
+            )
+        most = as_integer(self.sparse_residual_bytes)
+        if most is None or most < 0:
+            raise ValueError(
+                "sparse_residual_bytes must be a number of bytes from 0, got "
+                f"{self.sparse_residual_bytes!r}"
+            )
+        object.__setattr__(self, "sparse_residual_bytes", most)
+
     def sent_by(self, plan: str, wire: str) -> "CodecParams":
         fitting = wire if self._codec().compacts else PACKED
         return dataclasses.replace(
@@ -60,5 +90,16 @@ class CodecParams(SelectiveParams):
         )
 
     def treatments(self) -> tuple[Treatment, ...]:
-        way = Codes(self._codec(), self.plan, self.wire)
-        return (Treatment(way, bool(self.warm_up)),)
+        ways: list[Way] = [Codes(self._codec(), self.plan, self.wire)]
+        if self.sparse:
+            ways += [self._rows(keeps_residuals) for keeps_residuals in (True, False)]
+        return tuple(Treatment(way, bool(self.warm_up)) for way in ways)
+
+    def _treatment_of_rows(self, gradient: Gradient) -> Treatment | None:
+        if not self.sparse:
+            return None
+        keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
+        return Treatment(self._rows(keeps), bool(self.warm_up))
+
+    def _rows(self, keeps_residuals: bool) -> Rows:
+        return Rows(self._codec().kind, layers=1 if keeps_residuals else 2)

@@ -20,7 +20,7 @@ class Gradient:
         "dense/kernel", and the name without ":0" of a `tf.Variable`.
       dtype: the gradient's dtype.
       shape: the shape of its variable.
-      sparse: whether it is a `tf.IndexedSlices`, which is never compressed.
+      sparse: whether it is a `tf.IndexedSlices`, rows of its variable.
     """
 
     path: str

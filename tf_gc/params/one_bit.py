@@ -27,6 +27,8 @@ class OneBit(ThresholdParams):
       warm_up: as in `TwoBit`.
       wire: `None` or "packed": codes of one bit do not get smaller.
       exclude: as in `TwoBit`.
+      sparse: as in `TwoBit`.
+      sparse_residual_bytes: as in `TwoBit`.
 
     One bit has no code for "not finite". So if an element is NaN, infinite or beyond 2^120, its
     whole block is NaN on every replica, and the residuals of the block stay as they are.

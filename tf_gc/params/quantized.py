@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
-from tf_gc.params.codec_params import CodecParams
+from tf_gc.params.codec_params import SPARSE_RESIDUAL_BYTES, CodecParams
 from tf_gc.params.compression import Pattern
 from tf_gc.params.selective import BYPASS_SIZE
 
@@ -35,6 +35,8 @@ class Quantized(CodecParams):
       wire: how codes travel, as in `TwoBit`. "compact" and "columns" need 2 bits or more, since
         codes of one bit do not get smaller.
       exclude: variables whose gradients are reduced in full precision, as in `TwoBit`.
+      sparse: whether sparse gradients are compressed, as in `TwoBit`. `None` means yes.
+      sparse_residual_bytes: the largest residual that is kept for a table, as in `TwoBit`.
 
     Raises:
       ValueError: if an attribute has another value.
@@ -48,6 +50,8 @@ class Quantized(CodecParams):
     warm_up: bool | None = None
     wire: str | None = None
     exclude: Pattern | Iterable[Pattern] = ()
+    sparse: bool | None = None
+    sparse_residual_bytes: int = SPARSE_RESIDUAL_BYTES
 
     def __post_init__(self) -> None:
         bits = as_integer(self.bits)

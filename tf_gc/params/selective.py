@@ -66,7 +66,12 @@ class SelectiveParams(CompressionParams):
             return None
         if gradient.elements < max(self.bypass_size, 1) or self.excludes(gradient):
             return None
-        return self.treatments()[0]
+        return self._treatment_of_rows(gradient) if gradient.sparse else self.treatments()[0]
+
+    def _treatment_of_rows(self, gradient: Gradient) -> Treatment | None:
+        """Returns how a gradient that is a `tf.IndexedSlices` is sent."""
+        del gradient
+        return None
 
     def excludes(self, gradient: Gradient) -> bool:
         return any(matches(pattern, gradient) for pattern in self.patterns())

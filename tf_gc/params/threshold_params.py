@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tf_gc.codecs import NativeCodec
-from tf_gc.params.codec_params import CodecParams
+from tf_gc.params.codec_params import SPARSE_RESIDUAL_BYTES, CodecParams
 from tf_gc.params.compression import Pattern
 from tf_gc.params.selective import BYPASS_SIZE
 
@@ -31,6 +31,8 @@ class ThresholdParams(CodecParams):
       warm_up: whether the first steps are in full precision; the default is yes with `"auto"`.
       wire: how codes travel.
       exclude: which variables' gradients are reduced in full precision.
+      sparse: whether sparse gradients are compressed; the default is yes with `"auto"`.
+      sparse_residual_bytes: the largest residual that is kept for a table.
 
     Raises:
       ValueError: if an attribute has another value.
@@ -43,6 +45,8 @@ class ThresholdParams(CodecParams):
     warm_up: bool | None = None
     wire: str | None = None
     exclude: Pattern | Iterable[Pattern] = ()
+    sparse: bool | None = None
+    sparse_residual_bytes: int = SPARSE_RESIDUAL_BYTES
 
     _kind: ClassVar[Literal["two_bit", "one_bit"]]
 

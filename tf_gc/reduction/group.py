@@ -21,13 +21,18 @@ class Replica:
 
     Attributes:
       device: the replica's device.
-      gradients: the bucket's tensors.
-      residuals: their residuals, on the replica's device.
+      gradients: the bucket's tensors, or of a bucket of rows `tf.IndexedSlices`.
+      residuals: their residuals, on the replica's device; none if nothing is kept.
+      variables: the distributed variables to which the gradients belong.
+      notes: what is remembered of the bucket from step to step but not saved; it ends with the
+        bucket's first variable or the stream of the gradients.
     """
 
     device: str
-    gradients: Sequence[tf.Tensor]
+    gradients: Sequence[Any]
     residuals: Sequence[tf.Variable]
+    variables: Sequence[Any] = ()
+    notes: dict[Any, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Member(Replica):
       rank: the member's number among all members.
     """
 
-    rank: int
+    rank: int = 0
 
 
 class Channel(abc.ABC):
@@ -145,7 +150,9 @@ class Group:
     def members(self, replicas: Sequence[Replica]) -> list[Member]:
         """Returns this host's members, given what each of them contributes."""
         return [
-            Member(replica.device, replica.gradients, replica.residuals, rank)
+            Member(
+                **{f.name: getattr(replica, f.name) for f in dataclasses.fields(replica)}, rank=rank
+            )
             for replica, rank in zip(replicas, self.ranks, strict=True)
         ]
 

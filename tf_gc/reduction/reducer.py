@@ -46,12 +46,14 @@ class Reduction:
         its host sent to other hosts).
       most_bytes: what that is at most, where only the step itself knows `sent_bytes`; 0 if that is
         not known either.
+      stock_bytes: what the stock ops would have a replica send, where only the step itself knows.
     """
 
     sums: Sequence[Sequence[tf.Tensor]]
     encoded: Encoded
     sent_bytes: Bytes
     most_bytes: Bytes = 0
+    stock_bytes: Bytes | None = None
 
     @classmethod
     def by(
@@ -74,7 +76,7 @@ class Reducer(abc.ABC):
       name: what is sent of an element, such as "three_bit (automatic scales)".
       plan: the name of who sends what to whom.
       wire: the name of how it travels.
-      choice: what was chosen for this network and why, for the log.
+      choice: what was chosen for this network and why, for the log; empty if there was no choice.
       keeps_residuals: whether what is not sent is kept for the next step. Other reducers get
         replicas without residuals.
     """
@@ -84,6 +86,11 @@ class Reducer(abc.ABC):
     wire: str
     choice: str
     keeps_residuals: bool
+
+    @property
+    def in_full_precision(self) -> "Reducer | None":
+        """What sums the steps of a warm-up; `None` if the stock ops do."""
+        return None
 
     @abc.abstractmethod
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
@@ -106,8 +113,11 @@ class Way(abc.ABC):
         """Whether that needs kernels of the native library on the replicas' devices."""
 
     @abc.abstractmethod
-    def on(self, network: Network) -> Reducer:
+    def on(self, network: Network) -> Reducer | None:
         """Makes the reducer for a network. This may be a collective of all workers.
+
+        Returns:
+          The reducer; `None` to leave these gradients to the stock ops there.
 
         Raises:
           ValueError: if the user asks for something that is of no use on this network.
@@ -130,10 +140,12 @@ class Reducers:
 
     def __init__(self, network: Network) -> None:
         self.network: Network = _SharedGroups(network)
-        self._made: dict[Way, Reducer] = {}
+        self._made: dict[Way, Reducer | None] = {}
 
-    def of(self, way: Way) -> Reducer:
+    def of(self, way: Way) -> Reducer | None:
         """Returns the reducer for what a user wants. To make one may be a collective.
+
+        `None` has the stock ops sum.
 
         Raises:
           ValueError: as `Way.on`.

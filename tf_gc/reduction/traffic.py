@@ -18,12 +18,14 @@ class Traffic:
         sent, or, while `at_most` says so, what a step sends at most.
       stock_bytes: what a replica would send if the stock ops reduced all gradients. Sparse
         gradients (`tf.IndexedSlices`) are gathered row by row. Where the number of rows is not
-        known before the step, such a gradient counts as large as its variable.
+        known before the step, one that is not compressed counts as large as its variable.
       wire: how codes travel: "packed", "compact" or "columns".
       at_most: whether no step has said yet what it sends.
       excluded_tensors: how many of the bypassed gradients are bypassed because the user excludes
         their variables.
       bypassed_bytes: how many of the `sent_bytes` are for bypassed gradients.
+      without_rows: whether `sent_bytes` and `stock_bytes` leave out the rows of compressed sparse
+        gradients, since no step has said yet how many there are.
     """
 
     plan: str
@@ -37,6 +39,7 @@ class Traffic:
     at_most: bool = False
     excluded_tensors: int = 0
     bypassed_bytes: int = 0
+    without_rows: bool = False
 
     @property
     def ratio(self) -> float:
@@ -55,6 +58,7 @@ class Traffic:
             f"{self.plan} among {self.replicas} replicas, {_count(self.buckets, 'bucket')} with "
             f"{_count(self.compressed_tensors, 'tensor')}, {bypassed}, {self.wire} wire; a replica "
             f"sends {sent} instead of {self.stock_bytes:,}"
+            + (", and rows of sparse gradients" if self.without_rows else "")
         )
 
 

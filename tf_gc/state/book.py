@@ -90,6 +90,7 @@ class Book:
 
     Attributes:
       entries: by the name of the slot and the ids of stream and variable.
+      notes: by the ids of stream and variable, what is remembered but not saved.
       saved: what was restored most recently.
     """
 
@@ -100,6 +101,7 @@ class Book:
           drop: is called with each entry that has ended.
         """
         self.entries: dict[tuple[str, int, int], Entry] = {}
+        self.notes: dict[tuple[int, int], dict[Any, Any]] = {}
         self.saved: list[Saved] = []
         self._drop = drop
         self._names: dict[int, tuple[str, int]] = {}
@@ -122,6 +124,8 @@ class Book:
             self._streams.discard(ended)
             for place in [place for place in self.entries if ended in place[1:]]:
                 self._drop(self.entries.pop(place))
+            for pair in [pair for pair in self.notes if ended in pair]:
+                del self.notes[pair]
 
     def owner(self, stream: Stream, variable: Any) -> Owner:
         """Returns the owner of what a stream keeps for a variable."""

@@ -71,6 +71,20 @@ class Store(tf.Module):
             entry = self._book.find(slot.name, stream, variable)
             return (entry or self._create(slot, stream, variable)).value
 
+    def notes(self, stream: Stream, variable: Any) -> dict[Any, Any]:
+        """Returns what is remembered of a stream and a variable but not saved.
+
+        The caller fills it.
+
+        Args:
+          stream: as in `value`.
+          variable: as in `value`.
+        """
+        with self._book.held():
+            self._meet(stream)
+            self._book.owner(stream, variable)
+            return self._book.notes.setdefault((id(stream), id(variable)), {})
+
     def has(self, slot: Slot, stream: Stream, variable: Any) -> bool:
         """Returns whether a value exists, or waits for this stream and variable."""
         with self._book.held():
@@ -150,11 +164,8 @@ class Store(tf.Module):
         return tuple(entry.value for entry in self.entries())
 
     def _create(self, slot: Slot, stream: Stream, variable: Any) -> Entry:
+        self._meet(stream)
         book = self._book
-        if book.is_new(stream) and book.entries:
-            # A model that is compiled again has left its old optimizer, in cycles.
-            gc.collect()
-            book.forget_ended()
         owner = book.owner(stream, variable)
         waiting = book.waiting(slot.name, owner)
         key = waiting.key if waiting is not None else ""
@@ -180,6 +191,12 @@ class Store(tf.Module):
         if waiting is not None:
             _put(waiting)
         return entry
+
+    def _meet(self, stream: Stream) -> None:
+        if self._book.is_new(stream) and self._book.entries:
+            # A model that is compiled again has left its old optimizer, in cycles.
+            gc.collect()
+            self._book.forget_ended()
 
     def layout(self) -> str:
         """Returns in JSON whose values a checkpoint holds, and by which keys."""

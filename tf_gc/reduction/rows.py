@@ -1,0 +1,160 @@
+"""The reducer of rows: sums gradients that are `tf.IndexedSlices`, such as those of embeddings.
+
+Every member merges the rows that occur several times in its gradient, encodes them, each with a
+scale of its own, gets the messages of all members, and adds them up. The sum has each row once, in
+ascending order, so that an optimizer that updates rows alone still does.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import ops
+from tf_gc.gradients import path_of
+from tf_gc.ops.rows import EXACT
+from tf_gc.reduction.all_gather import AllGather
+from tf_gc.reduction.group import (
+    Channel,
+    Group,
+    Network,
+    Received,
+    Replica,
+    decode_once_per_host,
+    is_cpu,
+)
+from tf_gc.reduction.reducer import Encoded, Reducer, Reduction, Way
+from tf_gc.reduction.unequal import Lengths, UnequalLengths
+
+ROWS = "rows"
+
+# The next message may be so much longer than the longest of this step; and the guess falls by so
+# much a step at most. With less, more steps need a second collective (docs/decisions/rows.md).
+_LONGER = 16
+_FALLS_BY = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(Way):
+    """Sums gradients of tables row by row.
+
+    Attributes:
+      kind: the name of a codec, or `EXACT`.
+      layers: 1, with residuals as large as the table; or 2, without: a row is then off by at most
+        what two messages of codes leave of it.
+    """
+
+    kind: str
+    layers: int = 1
+
+    @property
+    def native(self) -> bool:
+        return False  # on the CPU, which every build is for; on other devices it steps aside
+
+    def on(self, network: Network) -> "RowsReducer | None":
+        if not all(is_cpu(device) for device in network.devices):
+            return None
+        return RowsReducer(self, network)
+
+    def alternatives(self, network: Network) -> list[tuple[str, str]]:
+        del network
+        return []
+
+
+class RowsReducer(Reducer):
+    """Merges, encodes and sends rows, and decodes the sum."""
+
+    def __init__(self, way: Rows, network: Network) -> None:
+        self._way = way
+        self._network = network
+        self._group: Group = network.group(network.devices)
+        self.keeps_residuals = way.kind != EXACT and way.layers == 1
+        scales = "" if way.kind == EXACT else " (a scale for each row)"
+        layers = "" if way.layers == 1 else ", in two layers without residuals"
+        self.name = f"{way.kind}{scales}{layers}"
+        self.plan = AllGather.name
+        self.wire = ROWS
+        self.choice = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.plan}, {self.wire}"
+
+    @functools.cached_property
+    def in_full_precision(self) -> "RowsReducer":
+        return RowsReducer(Rows(EXACT), self._network)
+
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        channel = self._group.open(bucket, options)
+        members = self._group.members(replicas)
+        first = members[0]
+        shapes = [variable.shape.as_list() for variable in first.variables]
+        codec, layers = self._way.kind, self._way.layers
+        messages = []
+        for member in members:
+            with tf.device(member.device):
+                names = [path_of(variable) for variable in member.variables]
+                messages.append(
+                    ops.encode_rows(
+                        member.gradients, member.residuals, shapes, codec, layers, names
+                    )
+                )
+
+        def decode(received: Received, like: Sequence[tf.IndexedSlices]) -> list[Any]:
+            sums = ops.decode_rows(received, shapes, like[0].dtype, codec, layers)
+            return [
+                tf.IndexedSlices(
+                    total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape
+                )
+                for total, g in zip(sums, like, strict=True)
+            ]
+
+        def count_sent() -> tf.Tensor:
+            own = decode([messages[0]], first.gradients)
+            return tf.add_n([tf.math.count_nonzero(rows.values) for rows in own])
+
+        received = self._gathered(channel, messages, first.notes)
+        stock = sum(_bytes(gradient) for gradient in first.gradients)
+        return Reduction(
+            sums=decode_once_per_host(members, received, decode),
+            encoded=Encoded(
+                first.device,
+                [gradient.values for gradient in first.gradients],
+                first.residuals,
+                count_sent,
+            ),
+            sent_bytes=channel.sent_bytes,
+            stock_bytes=(self._group.size - 1) * stock,
+        )
+
+    def _gathered(
+        self, channel: Channel, messages: Sequence[tf.Tensor], notes: dict[Any, Any]
+    ) -> Sequence[Received]:
+        """Returns for each member of this host the messages of all members."""
+        if self._network.hosts == 1:
+            return channel.all_gather(messages)
+        unequal = UnequalLengths(channel, self._group.ranks, Lengths(notes, enough_for_most))
+        # All members get the same, and CPU devices share memory.
+        (received,) = unequal.sent(
+            [(message, tf.shape(message, tf.int64)[1:]) for message in messages],
+            1,
+            lambda sent: channel.all_gather(sent)[:1],
+            (ROWS, self._way),
+        )
+        received.insert(min(self._group.ranks[0], 1), messages[0])
+        return [received] * len(messages)
+
+
+def enough_for_most(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
+    """Returns how many words to send in the next step (`tf_gc.reduction.unequal.Guess`)."""
+    return tf.maximum(longest + longest // _LONGER, sent - sent // _FALLS_BY)
+
+
+def _bytes(gradient: tf.IndexedSlices) -> tf.Tensor:
+    """Returns the bytes of a gradient's values and indices, an int64 scalar."""
+    values, indices = gradient.values, gradient.indices
+    return (
+        tf.size(values, tf.int64) * values.dtype.size
+        + tf.size(indices, tf.int64) * indices.dtype.size
+    )
