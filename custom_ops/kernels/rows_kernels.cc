@@ -26,10 +26,10 @@ using ::tensorflow::OpOutputList;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-constexpr int64_t kWordBytes = sizeof(WireWord);
+constexpr int64_t kRowsWord = sizeof(WireWord);
 
 // Nanoseconds for an element of a row of a replica, on one core.
-constexpr int64_t kElementCost = 1;
+constexpr int64_t kRowElementCost = 1;
 
 // What the attributes say of the tables and of how their rows are sent.
 struct RowsAttributes {
@@ -73,11 +73,11 @@ struct RowsAttributes {
 
 // Calls work(first, last) for parts of so many rows, in the device's threads.
 template <typename Work>
-void ForRows(OpKernelContext* context, int64_t rows, int64_t row_elements,
-             Work work) {
+void ForTableRows(OpKernelContext* context, int64_t rows, int64_t row_elements,
+                  Work work) {
   const auto& pool = *context->device()->tensorflow_cpu_worker_threads();
   tensorflow::Shard(pool.num_threads, pool.workers, rows,
-                    row_elements * kElementCost, work);
+                    row_elements * kRowElementCost, work);
 }
 
 template <typename T>
@@ -128,7 +128,7 @@ class EncodeRowsOp : public OpKernel {
     Tensor* message = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(
-                       0, TensorShape({1, bytes / kWordBytes}), &message));
+                       0, TensorShape({1, bytes / kRowsWord}), &message));
     // Last of all that may fail: from here on residuals change.
     ResidualLock residuals;
     OP_REQUIRES_OK(context, residuals.Acquire(context, attributes_.shapes));
@@ -147,12 +147,12 @@ class EncodeRowsOp : public OpKernel {
       }
       const RowLayout& layout = attributes_.layouts[i];
       WriteSectionFrame(layout, sections[i], rows[i].indices, to);
-      ForRows(context, sections[i].rows, layout.columns(),
-              [&](int64_t first, int64_t last) {
-                EncodeRows(attributes_.format, layout, sections[i], rows[i],
-                           first, last, Data<T>(values[i]), residual.after,
-                           residual.after, to);
-              });
+      ForTableRows(context, sections[i].rows, layout.columns(),
+                   [&](int64_t first, int64_t last) {
+                     EncodeRows(attributes_.format, layout, sections[i],
+                                rows[i], first, last, Data<T>(values[i]),
+                                residual.after, residual.after, to);
+                   });
       to += LayoutOfSection(layout, sections[i]).end;
     }
     residuals.Commit();
@@ -202,7 +202,7 @@ class DecodeRowsOp : public OpKernel {
                   absl::InvalidArgumentError(absl::StrCat(
                       "messages must have the shape [rows, words], got ",
                       message.shape().DebugString())));
-      const int64_t bytes = message.dim_size(1) * kWordBytes;
+      const int64_t bytes = message.dim_size(1) * kRowsWord;
       const auto* data = static_cast<const uint8_t*>(message.data());
       for (int64_t row = 0; row < message.dim_size(0); ++row) {
         received.emplace_back();
@@ -236,11 +236,11 @@ class DecodeRowsOp : public OpKernel {
       std::copy(rows.indices.begin(), rows.indices.end(),
                 numbers->flat<int64_t>().data());
       const RowLayout& layout = attributes_.layouts[i];
-      ForRows(context, count, layout.columns(),
-              [&](int64_t first, int64_t last) {
-                DecodeRows(attributes_.format, layout, rows, first, last,
-                           MutableData<T>(sum));
-              });
+      ForTableRows(context, count, layout.columns(),
+                   [&](int64_t first, int64_t last) {
+                     DecodeRows(attributes_.format, layout, rows, first, last,
+                                MutableData<T>(sum));
+                   });
     }
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -13,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.custom_ops import native
+from tests.golden.rows_make_golden import SHAPES
 from tests.oracles import rows as oracle
 from tf_gc import ops
 
 Array = native.Array
 Targets = Callable[[], Iterator[native.Library]]
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "rows_golden.npz"
 CODECS = [*oracle.BITS]
 # The rows of a table and how long a row is: below, at and above the size of a block.
 TABLES = [(50, 16), (7, 128), (300, 200), (1, 5), (40, 3, 43), (9,), (1000, 1)]
@@ -77,6 +80,22 @@ def test_each_target_gives_the_bits_of_the_oracle(
             encoded.append(mine)
         sums = ops.decode_rows(messages, TABLES, dtype, codec, layers)
         assert_same_rows(sums, oracle.decode(encoded, TABLES, codec, layers, dtype))
+
+
+@pytest.mark.parametrize("codec", oracle.CODECS)
+def test_messages_are_the_golden_ones(codec: str) -> None:
+    with np.load(GOLDEN) as golden:
+        gradients = [(golden[f"values_{i}"], golden[f"indices_{i}"]) for i in range(len(SHAPES))]
+        layers = 1 if codec == "exact" else 2
+        message = ops.encode_rows(slices(gradients), [], SHAPES, codec, layers)
+        assert message.numpy().tobytes() == golden[f"{codec}/without"].tobytes()
+        if codec == "exact":
+            return
+        residuals = [tf.Variable(golden[f"residual_{i}"]) for i in range(len(SHAPES) - 1)]
+        message = ops.encode_rows(slices(gradients[1:]), residuals, SHAPES[1:], codec)
+        assert message.numpy().tobytes() == golden[f"{codec}/with"].tobytes()
+        for i, residual in enumerate(residuals):
+            np.testing.assert_array_equal(residual, golden[f"{codec}/residual_{i}"])
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,6 +1,6 @@
 // Fuzz target of the codec library: the calls that codec.h allows, with any
 // bytes as messages, and the sizes of wire.h and bucket.h for any numbers. What
-// compact.h allows is in fuzz_compact.cc.
+// compact.h allows is in fuzz_compact.cc, what rows.h allows in fuzz_rows.cc.
 //
 // Each array has exactly the size that codec.h promises, so that
 // AddressSanitizer sees one byte too many. Results must be those of the scalar
@@ -17,7 +17,7 @@
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "tests/sanitize/check.h"
-#include "tests/sanitize/fuzz_compact.h"
+#include "tests/sanitize/fuzz_parts.h"
 #include "tests/sanitize/input.h"
 
 namespace tf_gc {
@@ -356,7 +356,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tf_gc::Input input(data, size);
-  switch (input.Below(6)) {
+  switch (input.Below(7)) {
     case 0:
       tf_gc::FuzzSizes(&input);
       break;
@@ -374,6 +374,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 5:
       tf_gc::FuzzCompact(&input);
+      break;
+    case 6:
+      tf_gc::FuzzRows(&input);
       break;
   }
   return 0;

@@ -4,8 +4,6 @@
 // Each array has exactly the size that compact.h promises. What unpacking makes
 // of any bytes is the same with every target.
 
-#include "tests/sanitize/fuzz_compact.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +17,7 @@
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "tests/sanitize/check.h"
+#include "tests/sanitize/fuzz_parts.h"
 
 namespace tf_gc {
 namespace {

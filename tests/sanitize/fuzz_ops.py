@@ -1,4 +1,4 @@
-"""Hostile messages, shapes, attributes and residuals for all seven ops, for a time.
+"""Hostile messages, shapes, attributes and residuals for the ops of dense gradients, for a time.
 
     python -m tests.sanitize.fuzz_ops LIBRARY SECONDS [SEED]
 

@@ -2,7 +2,7 @@
 
     python tests/sanitize/run.py [SECONDS]
 
-- fuzz_codec.cc and fuzz_compact.cc: the codec library, under AddressSanitizer and
+- fuzz_codec.cc and the parts beside it: the codec library, under AddressSanitizer and
   UndefinedBehaviorSanitizer;
 - fuzz_ops.py: the ops in TensorFlow, their library built with the same two;
 - threads.cc: the codec library in many threads, under ThreadSanitizer. Not the ops: it has to see

@@ -44,22 +44,20 @@ void SpreadPlanes(Codec codec, int64_t bytes, const uint8_t* part,
   }
 }
 
-// Encodes a part of a row. Where the scale is that of the largest magnitude,
-// zeros after the part change nothing, and the SIMD code takes whole blocks.
-void EncodePart(Codec codec, const float* gradient, const float* residual_in,
-                float* residual_out, int64_t size, uint8_t* codes,
-                uint16_t* scale) {
-  if (size == kBlockSize || codec == Codec::kOneBitAuto) {
-    Encode(codec, gradient, residual_in, residual_out, size, 0.0f, codes,
-           scale);
-    return;
+// Whether zeros after a part change nothing but that they are zeros. Then the
+// SIMD code takes the part as a whole block. The scale of kOneBitAuto is a
+// mean.
+bool MayBePadded(Codec codec) { return codec != Codec::kOneBitAuto; }
+
+// Asks for the memory of a row that will be read and written soon: rows lie
+// anywhere in a table.
+void FetchRow(const float* row, int64_t columns) {
+#if defined(__GNUC__)
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t i = 0; i < columns; i += kLine) {
+    __builtin_prefetch(row + i, /*write=*/1);
   }
-  float p[kBlockSize] = {};
-  float kept[kBlockSize] = {};
-  std::copy_n(gradient, size, p);
-  std::copy_n(residual_in, size, kept);
-  Encode(codec, p, kept, kept, kBlockSize, 0.0f, codes, scale);
-  std::copy_n(kept, size, residual_out);
+#endif
 }
 
 }  // namespace
@@ -72,16 +70,26 @@ void EncodeRows(const RowsFormat& format, const RowLayout& layout,
   const ScopedExactFloatMode mode;
   const SectionLayout at = LayoutOfSection(layout, section);
   const int64_t columns = layout.columns();
-  std::vector<float> sum(columns);
+  const int64_t count = static_cast<int64_t>(rows.indices.size());
+  // Each part begins a block, which is zero after the part.
+  std::vector<float> sum(layout.parts() * kBlockSize);
   std::vector<float> rest(residual_in == nullptr ? columns : 0);
+  float padded[kBlockSize] = {};
   for (int64_t row = first; row < last; ++row) {
-    SumOccurrences(values, columns, rows.positions.data() + rows.starts[row],
-                   rows.starts[row + 1] - rows.starts[row], sum.data());
+    const int64_t* const positions = rows.positions.data() + rows.starts[row];
+    const int64_t occurrences = rows.starts[row + 1] - rows.starts[row];
     uint8_t* const codes = to + at.codes + row * layout.bytes();
     if (format.IsExact()) {
+      SumOccurrences(values, columns, columns, positions, occurrences,
+                     sum.data());
       std::memcpy(codes, sum.data(), layout.bytes());
       continue;
     }
+    if (residual_in != nullptr && row + 1 < count) {
+      FetchRow(residual_in + rows.indices[row + 1] * columns, columns);
+    }
+    SumOccurrences(values, columns, layout.PartSize(0), positions, occurrences,
+                   sum.data());
     auto* scale =
         reinterpret_cast<uint16_t*>(to + at.scales) + row * layout.scales();
     const int64_t start = rows.indices[row] * columns;
@@ -93,9 +101,19 @@ void EncodeRows(const RowsFormat& format, const RowLayout& layout,
     for (int64_t layer = 0; layer < layout.layers(); ++layer) {
       for (int64_t part = 0; part < layout.parts(); ++part) {
         const int64_t element = part * layout.PartSize(0);
+        const int64_t size = layout.PartSize(part);
+        const float* const gradient = sum.data() + part * kBlockSize;
         uint8_t block[kMostCodeBytes];
-        EncodePart(format.codec, sum.data() + element, before + element,
-                   after + element, layout.PartSize(part), block, scale++);
+        if (size < kBlockSize && MayBePadded(format.codec)) {
+          std::copy_n(before + element, size, padded);
+          std::fill(padded + size, padded + kBlockSize, 0.0f);
+          Encode(format.codec, gradient, padded, padded, kBlockSize, 0.0f,
+                 block, scale++);
+          std::copy_n(padded, size, after + element);
+        } else {
+          Encode(format.codec, gradient, before + element, after + element,
+                 size, 0.0f, block, scale++);
+        }
         CopyPlanes(format.codec, layout.PartBytes(part), block,
                    codes + layout.PartOffset(layer, part));
       }

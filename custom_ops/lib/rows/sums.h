@@ -9,10 +9,11 @@
 
 namespace tf_gc {
 
-// Writes the sum of the rows of `values` at `count` >= 1 positions.
+// Writes the sum of the rows of `values` at `count` >= 1 positions, in parts of
+// `part_size` elements, each of which begins a block.
 template <typename T>
-void SumOccurrences(const T* values, int64_t columns, const int64_t* positions,
-                    int64_t count, float* sum);
+void SumOccurrences(const T* values, int64_t columns, int64_t part_size,
+                    const int64_t* positions, int64_t count, float* sum);
 
 // Writes the sum of `count` >= 1 rows of float32, rounded once.
 template <typename T>

@@ -1,0 +1,16 @@
+// The parts of the fuzz target that pack and unpack messages, and that send
+// rows.
+
+#ifndef TF_GC_TESTS_SANITIZE_FUZZ_PARTS_H_
+#define TF_GC_TESTS_SANITIZE_FUZZ_PARTS_H_
+
+#include "tests/sanitize/input.h"
+
+namespace tf_gc {
+
+void FuzzCompact(Input* input);
+void FuzzRows(Input* input);
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_TESTS_SANITIZE_FUZZ_PARTS_H_
