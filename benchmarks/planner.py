@@ -113,7 +113,8 @@ class Cell:
         # A mode that says nothing of the wire has the packed one in the other files: links were not
         # shaped yet when the workers chose.
         wire = "compact" if self.file in COMPACT else "packed"
-        params = {"wire": wire, **network.compression_params(self.mode), **layers}
+        # These steps were recorded when sparse gradients were sent in full precision.
+        params = {"wire": wire, **network.compression_params(self.mode), **layers, "sparse": False}
         return Choice(self.mode, from_params(params))
 
 
@@ -178,7 +179,9 @@ def measure_machine(cells: Sequence[Cell], repeats: int) -> dict[str, Any]:
         measured[task] = {
             "compute": dataclasses.asdict(compute),
             "gradients": {
-                "dense": [g and [g.path, g.dtype.name, g.elements] for g in gradients.gradients],
+                "gradients": [
+                    g and [g.path, g.dtype.name, g.shape, g.sparse] for g in gradients.gradients
+                ],
                 "sparse_bytes": gradients.sparse_bytes,
                 "state_bytes": gradients.state_bytes,
             },
@@ -198,7 +201,10 @@ class Predictor:
         self._compute = {name: Compute(**one["compute"]) for name, one in measured.items()}
         self._gradients = {
             name: Gradients(
-                tuple(g and Gradient(g[0], tf.as_dtype(g[1]), (g[2],)) for g in one["dense"]),
+                tuple(
+                    g and Gradient(g[0], tf.as_dtype(g[1]), tuple(g[2]), g[3])
+                    for g in one["gradients"]
+                ),
                 tuple(one["sparse_bytes"]),
                 one["state_bytes"],
             )

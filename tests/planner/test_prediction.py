@@ -136,13 +136,19 @@ def test_what_is_small_is_sent_in_full_precision() -> None:
     assert stock.sent_bytes == 2 * 3 * 4 * 2100 // 4
 
 
-def test_sparse_gradients_are_gathered_by_every_choice() -> None:
-    one = Gradients((None,), sparse_bytes=(1000,))
-    for choice in (STOCK, THREE_BITS):
-        link = Link(4, 1e9, launch=1, latency=10, byte=0)
+def test_sparse_gradients_are_gathered_or_sent_as_rows() -> None:
+    table = Gradient("table", tf.float32, (1000, 64), sparse=True)
+    one = Gradients((table,), sparse_bytes=(1000,))
+    link = Link(4, 1e9, launch=1, latency=10, byte=0)
+    for choice in (STOCK, Choice("dense", tf_gc.Quantized(sparse=False))):
         sent = predict(choice, one, COMPUTE, {}, link)
         assert sent.sent_bytes == 3 * 1000
         assert sent.seconds == pytest.approx(COMPUTE.total + 3 * 1 + 9 * 10, abs=1e-3)
+    rows = CodecCost(encode=0.5, unpack=0, decode=0.25, add=0.125, bits=8 * 100)
+    sent = predict(THREE_BITS, one, COMPUTE, {THREE_BITS.name: {"rows": rows}}, link)
+    assert (sent.sent_bytes, sent.wires) == (3 * 100, ("rows",))
+    codec = 0.5 + 0.25 + 4 * 0.125
+    assert sent.seconds == pytest.approx(COMPUTE.total + codec + 1 + 3 * 10, abs=1e-3)
 
 
 def test_state_of_layers_is_averaged_with_compression_only() -> None:
@@ -190,7 +196,7 @@ def test_bytes_are_those_that_a_strategy_counts(plan: str, bits: int) -> None:
 
 
 def test_what_is_measured_of_a_model() -> None:
-    embedding = keras.layers.Embedding(50, 8)
+    embedding = keras.layers.Embedding(500, 8)
     layers = [embedding, keras.layers.Flatten(), keras.layers.Dense(64)]
     subject = subject_of(
         *layers, keras.layers.BatchNormalization(), inputs=keras.Input((6,), dtype="int32")
@@ -202,11 +208,13 @@ def test_what_is_measured_of_a_model() -> None:
     gradients = describe(subject, values)
     # 4 samples of 6 words: rows of 8 float32, and their numbers, which are int32.
     assert gradients.sparse_bytes == (24 * (8 * 4 + 4),)
-    assert [known and known.elements for known in gradients.gradients] == [None, 3072, 64, 64, 64]
+    assert [known and known.elements for known in gradients.gradients] == [4000, 3072, 64, 64, 64]
     assert gradients.state_bytes == 2 * 64 * 4
     for choice, bits in zip(CHOICES, (1.125, 2.125, 3.125, 4.125), strict=True):
         by_wire = measure_codec(choice, gradients, values, repeats=1)
-        assert sorted(by_wire) == (sorted(WIRES) if bits > 2 else ["packed"])
+        wires = WIRES if bits > 2 else ["packed"]
+        assert sorted(by_wire) == sorted([*wires, "rows"])
+        assert 8 * 24 <= by_wire["rows"].bits < 8 * gradients.sparse_bytes[0]
         cost = by_wire["packed"]
         assert min(cost.encode, cost.decode, cost.add) >= 0
         assert cost.bits == pytest.approx(bits, rel=0.05)  # and a header

@@ -11,6 +11,7 @@ from tf_gc.planner import measure, report
 from tf_gc.planner.prediction import CHOICES, Choice, CodecCost, Prediction, predict
 from tf_gc.planner.subject import UsageError, load_function, make_subject
 from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, SLOWDOWN, Link
+from tf_gc.reduction.rows import ROWS
 
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
@@ -144,7 +145,7 @@ def plan(options: argparse.Namespace) -> report.Report:
     compute = measure.measure_compute(subject, options.repeats)
     values = measure.compute_gradients(subject)
     gradients = measure.describe(subject, values)
-    elements = sum(gradient.elements for gradient in gradients.gradients if gradient)
+    elements = sum(g.elements for g in gradients.gradients if g is not None and not g.sparse)
     sparse = f", {len(gradients.sparse_bytes)} sparse" if gradients.sparse_bytes else ""
     print(f"{options.model}: {elements:,} elements of dense gradients{sparse}")
     print(
@@ -156,6 +157,13 @@ def plan(options: argparse.Namespace) -> report.Report:
     for choice in CHOICES:
         costs[choice.name] = measure.measure_codec(choice, gradients, values, options.repeats)
         for wire, cost in costs[choice.name].items():
+            if wire == ROWS:
+                print(
+                    f"{choice.name}, rows: {cost.bits / 8:,.0f} bytes for sparse gradients of "
+                    f"{sum(gradients.sparse_bytes):,}; encodes them in {1e3 * cost.encode:.2f} ms, "
+                    f"decodes those of 2 workers in {1e3 * cost.sum_of(2):.2f}"
+                )
+                continue
             print(
                 f"{choice.name}, {wire}: {cost.bits:.3f} bits an element; encodes "
                 f"{1e-6 / cost.encode:,.0f} million elements a second, decodes "

@@ -4,7 +4,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -13,7 +13,9 @@ from tf_gc.params import Gradient
 from tf_gc.planner.prediction import Choice, CodecCost, Gradients, codes_of, schedule_of
 from tf_gc.planner.subject import Subject, UsageError
 from tf_gc.planner.time_model import Compute, Link
+from tf_gc.reduction.codes import CodesReducer
 from tf_gc.reduction.group import LocalNetwork
+from tf_gc.reduction.rows import ROWS, RowsReducer
 from tf_gc.reduction.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
 from tf_gc.schedule import Bucket
 
@@ -64,9 +66,10 @@ def describe(subject: Subject, values: Sequence[Any]) -> Gradients:
     known: list[Gradient | None] = []
     sparse = []
     for value, variable in zip(values, subject.model.trainable_variables, strict=True):
-        dense = isinstance(value, tf.Tensor)
-        known.append(Gradient(variable.path, value.dtype, tuple(value.shape)) if dense else None)
-        if isinstance(value, tf.IndexedSlices):
+        rows = isinstance(value, tf.IndexedSlices)
+        shape = tuple(variable.shape)
+        known.append(None if value is None else Gradient(variable.path, value.dtype, shape, rows))
+        if rows:
             sparse.append(_bytes(value.values) + _bytes(value.indices))
     states = map(tf.convert_to_tensor, subject.model.non_trainable_variables)
     state = sum(_bytes(value) for value in states if value.dtype.is_floating)
@@ -91,7 +94,11 @@ def measure_codec(
     """
     costs = {}
     for link in _LINKS:
-        buckets = schedule_of(choice, gradients, link).buckets
+        scheduled = schedule_of(choice, gradients, link).buckets
+        buckets = [bucket for bucket in scheduled if isinstance(bucket.reducer, CodesReducer)]
+        rows = [bucket for bucket in scheduled if isinstance(bucket.reducer, RowsReducer)]
+        if rows and ROWS not in costs:
+            costs[ROWS] = _measure_rows(rows, values, repeats)
         if buckets and buckets[0].reducer.wire not in costs:
             tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
             try:
@@ -152,6 +159,52 @@ def _measure_buckets(
         decode=max(few - _FEW * add, 0) / elements,
         add=add / elements,
         bits=8 * sum(map(_bytes, sent)) / elements,
+    )
+
+
+def _measure_rows(buckets: Sequence[Bucket], values: Sequence[Any], repeats: int) -> CodecCost:
+    """Returns what all buckets of rows take together."""
+    reducers = [cast(RowsReducer, bucket.reducer) for bucket in buckets]
+    rows = [[values[i] for i in bucket.indices] for bucket in buckets]
+    residuals = [
+        [tf.Variable(tf.zeros(shape), trainable=False) for shape in bucket.shapes]
+        if bucket.reducer.keeps_residuals
+        else []
+        for bucket in buckets
+    ]
+
+    @tf.function
+    def encode() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        sent = [
+            reducer.encode(of_bucket, rests, bucket.shapes, bucket.variables)
+            for bucket, reducer, of_bucket, rests in zip(
+                buckets, reducers, rows, residuals, strict=True
+            )
+        ]
+        return _touch(sent), sent
+
+    def decode(copies: int) -> Callable[[], tf.Tensor]:
+        @tf.function
+        def decode_all() -> tf.Tensor:
+            sums: list[tf.IndexedSlices] = []
+            for bucket, reducer, of_bucket, message in zip(
+                buckets, reducers, rows, messages, strict=True
+            ):
+                sums += reducer.decode(bucket.shapes, [message] * copies, of_bucket)
+            return _touch(sums)
+
+        return decode_all
+
+    (encoding,) = _medians([lambda: encode()[0]], repeats)
+    _, messages = encode()
+    few, many = _medians([decode(_FEW), decode(_MANY)], repeats)
+    add = max(many - few, 0) / (_MANY - _FEW)
+    return CodecCost(
+        encode=encoding,
+        unpack=0,
+        decode=max(few - _FEW * add, 0),
+        add=add,
+        bits=8 * sum(map(_bytes, messages)),
     )
 
 

@@ -11,6 +11,7 @@ from tf_gc.reduction.codes import CodesReducer
 from tf_gc.reduction.group import Channel, Group, Network
 from tf_gc.reduction.plan import FlatPlan
 from tf_gc.reduction.reducer import Reducers
+from tf_gc.reduction.rows import RowsReducer
 from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 
@@ -42,8 +43,9 @@ class Gradients:
     """What is known of a model's gradients.
 
     Attributes:
-      gradients: the dense ones, in the order of the variables; `None` in place of sparse ones.
-      sparse_bytes: what each sparse one (`tf.IndexedSlices`) takes: values and indices.
+      gradients: in the order of the variables, `None` for a variable without one.
+      sparse_bytes: what each sparse one (`tf.IndexedSlices`) takes, in this order: values and
+        indices.
       state_bytes: what layers update by themselves in each replica, which tf_gc averages.
       device_type: the device that computes them, "CPU" or "GPU".
     """
@@ -53,10 +55,17 @@ class Gradients:
     state_bytes: int = 0
     device_type: str = "CPU"
 
+    def bytes_of_sparse(self) -> dict[int, int]:
+        """Returns `sparse_bytes` by the positions of the gradients."""
+        sparse = [i for i, gradient in enumerate(self.gradients) if gradient and gradient.sparse]
+        return dict(zip(sparse, self.sparse_bytes, strict=True))
+
 
 @dataclasses.dataclass(frozen=True)
 class CodecCost:
     """What a codec and a wire take on this machine, in seconds and bits for each element.
+
+    For rows it is what all sparse gradients take together, as if they were one element.
 
     Attributes:
       encode: to encode an element, and to pack it.
@@ -165,16 +174,25 @@ def predict(
     transfers, sent = [], 0.0
     for bucket in schedule.buckets:
         cost = costs[choice.name][bucket.reducer.wire]
+        if isinstance(bucket.reducer, RowsReducer):
+            # Backpropagation reaches tables last.
+            gathered = all_gather_bytes(int(cost.bits // 8), link.workers)
+            seconds = link.seconds(gathered, link.workers - 1, 1)
+            transfers.append(Transfer(cost.encode, seconds, cost.sum_of(link.workers), early=False))
+            sent += gathered
+            continue
         size = _sent_bytes(bucket, cost, network)
         early = first not in bucket.indices
         transfers.append(_of_bucket(bucket, cost, link, size, early))
         sent += size
     full = [gradient for i in schedule.bypass if (gradient := gradients.gradients[i]) is not None]
-    for size in _packs(full):
+    for size in _packs([gradient for gradient in full if not gradient.sparse]):
         # TensorFlow sums these in one pack, which waits for the last of them.
         transfers.append(Transfer(0, link.all_reduce(size), 0, early=False))
         sent += all_reduce_bytes(size, link.workers)
-    for size in gradients.sparse_bytes:
+    for index, size in gradients.bytes_of_sparse().items():
+        if index not in schedule.bypass:
+            continue
         gathered = all_gather_bytes(size, link.workers)
         rounds = _GATHERS_OF_SPARSE * (link.workers - 1)
         seconds = link.seconds(gathered, rounds, _GATHERS_OF_SPARSE)
