@@ -19,6 +19,7 @@ from tf_gc.gradients import path_of
 from tf_gc.params import Auto, CompressionParams, Gradient, from_params
 from tf_gc.reduction.group import LocalNetwork, Network
 from tf_gc.reduction.reducer import Reducers
+from tf_gc.reduction.rows import RowsReducer
 from tf_gc.reduction.traffic import Traffic
 from tf_gc.report import Report
 from tf_gc.schedule import Schedule, make_schedule
@@ -125,6 +126,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         if self._trial is None:
             return [self.compression_params]
         return [candidate.params for candidate in self._trial.candidates]
+
+    @property
+    def compresses_rows(self) -> bool:
+        """Whether gradients that are `tf.IndexedSlices` are compressed."""
+        if self._reducers is None or self._sums is None or self._sums.replicas == 1:
+            return False
+        ways = (treatment.way for params in self._ways for treatment in params.treatments())
+        return any(isinstance(self._reducers.of(way), RowsReducer) for way in ways)
 
     @property
     def schedule(self) -> Schedule | None:

@@ -26,6 +26,11 @@ class KerasStrategy(abc.ABC):
     def workers(self) -> Workers:
         """The workers of the job; one if this process trains alone."""
 
+    @property
+    @abc.abstractmethod
+    def compresses_rows(self) -> bool:
+        """Whether gradients that are `tf.IndexedSlices` are compressed."""
+
     @abc.abstractmethod
     def keep_layer_state(self, weight: Any) -> None:
         """Notes a Keras variable that each replica updates by itself, so that they drift apart."""

@@ -89,26 +89,14 @@ class RowsReducer(Reducer):
         channel = self._group.open(bucket, options)
         members = self._group.members(replicas)
         first = members[0]
-        shapes = [variable.shape.as_list() for variable in first.variables]
-        codec, layers = self._way.kind, self._way.layers
+        shapes = [tuple(variable.shape) for variable in first.variables]
+        names = [path_of(variable) for variable in first.variables]
         messages = []
         for member in members:
             with tf.device(member.device):
-                names = [path_of(variable) for variable in member.variables]
-                messages.append(
-                    ops.encode_rows(
-                        member.gradients, member.residuals, shapes, codec, layers, names
-                    )
-                )
+                messages.append(self.encode(member.gradients, member.residuals, shapes, names))
 
-        def decode(received: Received, like: Sequence[tf.IndexedSlices]) -> list[Any]:
-            sums = ops.decode_rows(received, shapes, like[0].dtype, codec, layers)
-            return [
-                tf.IndexedSlices(
-                    total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape
-                )
-                for total, g in zip(sums, like, strict=True)
-            ]
+        decode = functools.partial(self.decode, shapes)
 
         def count_sent() -> tf.Tensor:
             own = decode([messages[0]], first.gradients)
@@ -127,6 +115,31 @@ class RowsReducer(Reducer):
             sent_bytes=channel.sent_bytes,
             stock_bytes=(self._group.size - 1) * stock,
         )
+
+    def encode(
+        self,
+        gradients: Sequence[tf.IndexedSlices],
+        residuals: Sequence[tf.Variable],
+        shapes: Sequence[Sequence[int]],
+        names: Sequence[str],
+    ) -> tf.Tensor:
+        """Returns a replica's message, and updates its residuals; as `tf_gc.ops.encode_rows`."""
+        way = self._way
+        return ops.encode_rows(gradients, residuals, shapes, way.kind, way.layers, names)
+
+    def decode(
+        self,
+        shapes: Sequence[Sequence[int]],
+        messages: Received,
+        like: Sequence[tf.IndexedSlices],
+    ) -> list[tf.IndexedSlices]:
+        """Returns the sums of messages for tables of these shapes, in the dtypes of gradients."""
+        way = self._way
+        sums = ops.decode_rows(messages, shapes, like[0].dtype, way.kind, way.layers)
+        return [
+            tf.IndexedSlices(total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape)
+            for total, g in zip(sums, like, strict=True)
+        ]
 
     def _gathered(
         self, channel: Channel, messages: Sequence[tf.Tensor], notes: dict[Any, Any]

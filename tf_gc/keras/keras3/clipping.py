@@ -1,4 +1,4 @@
-"""Clipping of the summed gradients, by the norms that all replicas agree on.
+"""Clipping: of the summed gradients, by the norms that all replicas agree on; and of rows.
 
 Keras clips the gradients of each replica before the sum. Then one program clips in another way for
 each number of replicas: replicas whose gradients differ have larger norms than their sum. Here the
@@ -48,6 +48,38 @@ def clip_sums(optimizer: Any, sums: list[Gradient]) -> list[Gradient]:
     else:
         return sums
     return [g if g is None else _scaled(g, next(factors)) for g in sums]
+
+
+def keeps_rows(optimizer: Any, gradients: list[Gradient]) -> bool:
+    """Returns whether `clip_rows` is to clip a replica's gradients in place of Keras.
+
+    Keras would make rows a dense table, of which all is sent. Where the strategy compresses no
+    rows, it does what the stock strategy does.
+    """
+    limit = optimizer.global_clipnorm
+    if not (limit and limit > 0) or (optimizer.clipnorm and optimizer.clipnorm > 0):
+        return False
+    if not any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        return False
+    strategy = strategy_of_replica()
+    return strategy is not None and strategy.compresses_rows
+
+
+def clip_rows(optimizer: Any, gradients: list[Gradient]) -> list[Gradient]:
+    """Returns a replica's gradients, clipped by their global norm to the values that Keras gives.
+
+    Rows stay rows. Of an index that occurs several times each row counts by itself in the norm, as
+    it does in Keras.
+
+    Args:
+      optimizer: a Keras optimizer with `global_clipnorm`.
+      gradients: as they are before the sum.
+    """
+    limit = optimizer.global_clipnorm
+    norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
+    # NaN for a norm that is not finite, as in Keras.
+    factor = limit * tf.minimum(1 / norm, 1 / limit) + (norm - norm)
+    return [g if g is None else _scaled(g, factor) for g in gradients]
 
 
 def _agreed(norms: tf.Tensor) -> tf.Tensor:

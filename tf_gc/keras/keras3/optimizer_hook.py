@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_gc.gradients import set_path, sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
-from tf_gc.keras.keras3.clipping import clip_sums, clips_after_sum
+from tf_gc.keras.keras3.clipping import clip_rows, clip_sums, clips_after_sum, keeps_rows
 from tf_gc.keras.strategy import strategy_of_replica
 from tf_gc.state.stream import stream_of
 
@@ -60,7 +60,9 @@ def install() -> None:
 
     @functools.wraps(keras_clip)
     def clip_gradients(self: Any, grads: Any) -> Any:
-        return grads if clips_after_sum() else keras_clip(self, grads)
+        if clips_after_sum():
+            return grads
+        return clip_rows(self, grads) if keeps_rows(self, grads) else keras_clip(self, grads)
 
     all_reduce_sum_gradients.hooked_by_tf_gc = True  # type: ignore[attr-defined]
     hooks = (all_reduce_sum_gradients, backend_apply_gradients, clip_gradients)

@@ -1,0 +1,104 @@
+"""Keras models with embeddings: what is sent, and how they train."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.keras.compressed import compressed_strategy
+from tests.keras.stock import BATCH, CLASSES, compiled, fit, stock_strategy
+
+WORDS = 100
+
+
+def embedding() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.Input((6,), dtype="int32"),
+            keras.layers.Embedding(WORDS, 32),
+            keras.layers.Flatten(),
+            keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def words() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.zipf(1.4, size=(4 * BATCH, 6)) % WORDS, rng.integers(CLASSES, size=4 * BATCH)
+
+
+train = functools.partial(fit, build=embedding, training_data=words(), epochs=2)
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "sgd": lambda: keras.optimizers.SGD(0.1),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "global norm": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.05),
+    "norm": lambda: keras.optimizers.SGD(0.1, clipnorm=0.05),
+    "value": lambda: keras.optimizers.SGD(0.1, clipvalue=0.01),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), 64.0),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_full_precision_is_that_of_the_stock_strategy_to_rounding(name: str) -> None:
+    """The steps of a warm-up send merged rows, of which these optimizers see no difference."""
+    strategy = compressed_strategy(params=None)
+    mine = train(strategy, optimizer=OPTIMIZERS[name])
+    assert strategy.compression_state.warm_up_steps == 8
+    assert strategy.traffic is not None
+    assert "rows" in strategy.traffic.wire
+    stock = train(stock_strategy(), optimizer=OPTIMIZERS[name])
+    for weights, expected in zip(mine.model.get_weights(), stock.model.get_weights(), strict=True):
+        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "global norm"])
+def test_rows_that_no_batch_has_stay_as_they_are(name: str) -> None:
+    strategy = compressed_strategy(params=tf_gc.Quantized(warm_up=False))
+    x, y = words()
+    run = train(strategy, optimizer=OPTIMIZERS[name], training_data=(x % 40, y))
+    before = compiled(strategy, embedding).layers[0].get_weights()[0]
+    after = run.model.layers[0].get_weights()[0]
+    np.testing.assert_array_equal(after[40:], before[40:])
+    assert (after[:40] != before[:40]).any()
+    assert strategy.traffic is not None
+    assert strategy.traffic.sent_bytes < strategy.traffic.stock_bytes / 2
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_it_trains_as_in_full_precision(steps: int) -> None:
+    x, _ = words()
+    target = (x.sum(axis=1) % CLASSES).astype(np.int32)
+    arguments = {"training_data": (x, target), "epochs": 40}
+    optimizer = functools.partial(keras.optimizers.Adam, 0.01)
+    strategy = compressed_strategy(params=None)
+    mine = train(strategy, optimizer=optimizer, steps_per_execution=steps, **arguments)
+    stock = train(stock_strategy(), optimizer=optimizer, **arguments)
+    assert mine.losses[-1] < 1.1 * stock.losses[-1] < 0.2 * stock.losses[0]
+
+
+def test_a_tied_table_is_dense() -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"], tf_gc.Quantized(warm_up=False))
+    with strategy.scope():
+        table = tf.Variable(tf.random.stateless_normal((WORDS, 32), (1, 2)))
+
+    @tf.function
+    def step() -> Any:
+        def replica_step() -> Any:
+            with tf.GradientTape() as tape:
+                hidden = tf.gather(table, tf.constant([1, 1, 7]))
+                loss = tf.reduce_sum(tf.matmul(hidden, table, transpose_b=True) ** 2)
+            (gradient,) = tape.gradient(loss, [table])
+            return tf_gc.all_reduce_gradients([(gradient, table)])[0]
+
+        return strategy.run(replica_step)
+
+    total = strategy.experimental_local_results(step())[0]
+    assert total.shape == (WORDS, 32)
+    assert strategy.traffic is not None
+    assert strategy.traffic.wire == "packed"
