@@ -18,13 +18,17 @@ class Task:
 
     Attributes:
       model: gives logits [batch, ..., classes].
-      x: inputs [batch, ...].
+      x: inputs [batch, ...], an array or a list of them.
       y: int32 labels [batch, ...].
+      optimizer: makes what trains it.
     """
 
     model: keras.Model
-    x: np.ndarray
+    x: np.ndarray | list[np.ndarray]
     y: np.ndarray
+    optimizer: Callable[[], keras.optimizers.Optimizer] = lambda: keras.optimizers.SGD(
+        1e-3, momentum=0.9
+    )
 
 
 _random = np.random.default_rng(1)
@@ -85,8 +89,26 @@ def small(batch: int) -> Task:
     return Task(model, reals(batch, 14), labels(14, batch))
 
 
+def recommender(batch: int) -> Task:
+    """Two tables of a million rows of 64, and two dense layers, trained by plain SGD.
+
+    The rows of a batch follow Zipf's law, so that some occur many times.
+    """
+    rows, inputs = 1_000_000, [keras.Input((), dtype="int32") for _ in range(2)]
+    x = layers.Concatenate()([layers.Embedding(rows, 64)(each) for each in inputs])
+    outputs = layers.Dense(2)(layers.Dense(64, activation="relu")(x))
+    indices = [zipf(rows, batch) for _ in inputs]
+    model = keras.Model(inputs, outputs)
+    return Task(model, indices, labels(2, batch), lambda: keras.optimizers.SGD(1e-3))
+
+
+def adagrad(batch: int) -> Task:
+    """The same, trained by Adagrad."""
+    return dataclasses.replace(recommender(batch), optimizer=keras.optimizers.Adagrad)
+
+
 MODELS: dict[str, Callable[[int], Task]] = {
-    builder.__name__: builder for builder in (mlp, lstm, vgg, resnet, small)
+    builder.__name__: builder for builder in (mlp, lstm, vgg, resnet, small, recommender, adagrad)
 }
 
 
@@ -101,3 +123,9 @@ def reals(*shape: int) -> np.ndarray:
 
 def labels(classes: int, *shape: int) -> np.ndarray:
     return _random.integers(classes, size=shape, dtype=np.int32)
+
+
+def zipf(rows: int, *shape: int) -> np.ndarray:
+    """Returns numbers of rows, of which number k is 1 / (k + 1) times as frequent as number 0."""
+    shares = np.cumsum(1 / np.arange(1, rows + 1))
+    return np.searchsorted(shares / shares[-1], _random.random(shape)).astype(np.int32)

@@ -13,7 +13,7 @@ shaped.
 
 Modes: `stock`; `alone`, which computes the same step on every worker and sends nothing; `none`,
 `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a finer one;
-`bfloat16` and `float16` cast.
+`dense only` is the default without sparse gradients; `bfloat16` and `float16` cast.
 `default:all_gather` forces a plan, `default:columns` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
 are shaped; so name the wire that it would choose. `Auto` begins its trial again over links of each
@@ -46,13 +46,14 @@ MODES: dict[str, dict[str, Any] | None] = {
     "auto": {"type": "2bit"},
     "default": {"type": "quantized"},
     "4 bits": {"type": "quantized", "bits": 4},
+    "dense only": {"type": "quantized", "sparse": False},
     "bfloat16": {"type": "bfloat16"},
     "float16": {"type": "float16"},
     "Auto": {"type": "auto", "params": {"type": "quantized", "warm_up": False}},
 }
 WIRES = ["packed", "compact", "columns"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
-MODELS = ["mlp", "lstm", "vgg", "resnet", "small"]
+MODELS = ["mlp", "lstm", "vgg", "resnet", "small", "recommender", "adagrad"]
 WORKER = Path(__file__).with_name("network_worker.py")
 SENT = ("sent_bytes", "sent_packets", "repeated_segments")  # by a worker in a step
 FIRST_GUESS = 1_000_000_000  # memory of a worker, until one has run

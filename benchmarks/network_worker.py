@@ -31,10 +31,10 @@ def build(
     with strategy.scope():
         task = models.MODELS[name](batch)
         variables = task.model.trainable_variables
-        optimizer = keras.optimizers.SGD(1e-3, momentum=0.9)
+        optimizer = task.optimizer()
         optimizer.build(variables)
         loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    x, y = tf.constant(task.x), tf.constant(task.y)
+    x, y = tf.nest.map_structure(tf.constant, task.x), tf.constant(task.y)
 
     def replica_step() -> None:
         with tf.GradientTape() as tape:

