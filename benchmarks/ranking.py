@@ -32,10 +32,11 @@ from tf_gc.reduction.rows import Rows
 COLUMNS, AT = 64, 20
 MEMBER = "recbole/dataset_example/ml-100k/ml-100k.inter"
 
+# With the learning rates that are best for the stock strategy, with a seed that is not measured.
 OPTIMIZERS = {
     "SGD": lambda: keras.optimizers.SGD(20.0),
-    "Adagrad": lambda: keras.optimizers.Adagrad(0.1),
-    "Adam": lambda: keras.optimizers.Adam(0.003),
+    "Adagrad": lambda: keras.optimizers.Adagrad(0.05, initial_accumulator_value=1e-9),
+    "Adam": lambda: keras.optimizers.Adam(0.001),
 }
 
 
@@ -161,7 +162,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=512, help="of one replica")
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],

@@ -53,7 +53,8 @@ class Simulated(CompressionParams):
         return (Treatment(Codes(_SimulatedCodec(self), self.plan), warm_up=self.warm_up),)
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
-        return None if gradient.elements < self.bypass_size else self.treatments()[0]
+        skipped = gradient.sparse or gradient.elements < self.bypass_size
+        return None if skipped else self.treatments()[0]
 
 
 class Entropy:
