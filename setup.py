@@ -2,7 +2,10 @@
 
 Everything that does not depend on the TensorFlow at hand is in pyproject.toml.
 Compiler and flags can be set with CXX, CXXFLAGS and LDFLAGS; TF_GC_CUDA and
-NVCCFLAGS are for the CUDA kernels (build_backend/tf_gc_cuda.py).
+NVCCFLAGS are for the CUDA kernels (build_backend/tf_gc_cuda.py). For a wheel that
+fits several TensorFlows (build_backend/wheels.py), TF_GC_PORTABLE=1 makes op
+libraries that older systems load, and TF_GC_LIBRARIES names the folder with the
+build of each, which are then packed as they are.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
@@ -39,14 +44,22 @@ def files(*lists: str) -> set[str]:
 
 # The op library's sources, and those of the CUDA kernels, of which g++ compiles .cc and nvcc .cu.
 CUDA_SOURCES = sorted(files("CUDA_SOURCES"))
-SOURCES = sorted(files("LIB_SOURCES", "OPS_SOURCES") - {*CUDA_SOURCES})
+LIB_SOURCES = sorted(files("LIB_SOURCES") - {*CUDA_SOURCES})
+OPS_SOURCES = sorted(files("OPS_SOURCES") - {*CUDA_SOURCES})
+SOURCES = sorted([*LIB_SOURCES, *OPS_SOURCES])
 HEADERS = sorted(files("LIB_HEADERS", "OPS_HEADERS", "CUDA_HEADERS"))
+
+# What all of our C++ has to agree on with TensorFlow.
+ABI = ["-D_GLIBCXX_USE_CXX11_ABI=1"]
+PORTABLE = os.environ.get("TF_GC_PORTABLE") == "1"
+BUILT = Path(os.environ["TF_GC_LIBRARIES"]).resolve() if os.environ.get("TF_GC_LIBRARIES") else None
 
 CXXFLAGS = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra"]
 
-BUILD_INFO = '''"""What the op library beside this file was built with. Written by setup.py."""
+BUILD_INFO = '''"""What the op libraries beside this file were built with. Written by setup.py."""
 
-TENSORFLOW_VERSION = {tensorflow!r}
+# By the version of TensorFlow that a library was built with.
+LIBRARIES = {libraries!r}
 COMPILER = {compiler!r}
 CUDA = {cuda!r}
 CXXFLAGS_SHA256 = {digest!r}
@@ -93,10 +106,13 @@ class BuildOps(build_ext):
         return fullname.replace(".", os.sep) + ".so"
 
     def run(self) -> None:
-        """Builds the library and writes _build_info.py beside it."""
+        """Builds the library, or takes those that are built; writes _build_info.py beside it."""
         in_place = self.inplace or self.editable_mode
         library = Path(ROOT if in_place else self.build_lib, "tf_gc/ops/_tf_gc_ops.so")
         library.parent.mkdir(parents=True, exist_ok=True)
+        if BUILT is not None:
+            self.take_built(library.parent)
+            return
 
         tensorflow = find_tensorflow()
         if tensorflow is None:
@@ -109,8 +125,13 @@ class BuildOps(build_ext):
         compiler = shlex.split(os.environ.get("CXX", "g++"))
         compiler_version = call([*compiler, "--version"]).stdout.splitlines()[0]
         command = [*compiler, *CXXFLAGS, *self.compile_flags(tf_flags)]
+        # What knows no TensorFlow is the same for all.
+        without = [*compiler, *CXXFLAGS, *self.compile_flags(tf_flags._replace(compile=ABI))]
+        lib_sources = [*LIB_SOURCES, *(["build_backend/portable.cc"] if PORTABLE else [])]
+        digest = digest_of(*without, compiler_version)
+        objects = self.compile(lib_sources, {".cc": without}, digest)
         digest = digest_of(*command, compiler_version, tf_flags.version)
-        objects = self.compile(SOURCES, {".cc": command}, digest)
+        objects += self.compile(OPS_SOURCES, {".cc": command}, digest)
         ldflags = [*tf_flags.link, *shlex.split(os.environ.get("LDFLAGS", ""))]
         if cuda is not None:
             compilers = self.cuda_compilers(cuda, command)
@@ -129,12 +150,33 @@ class BuildOps(build_ext):
         library.unlink(missing_ok=True)
         shutil.copy(linked.with_name(library.name), library)
         info = BUILD_INFO.format(
-            tensorflow=tf_flags.version,
+            libraries={tf_flags.version: library.name},
             compiler=compiler_version,
             cuda=None if cuda is None else str(cuda),
             digest=digest,
         )
         library.with_name("_build_info.py").write_text(info)
+
+    @staticmethod
+    def take_built(target: Path) -> None:
+        """Copies the libraries of TF_GC_LIBRARIES, which has a folder for each TensorFlow."""
+        assert BUILT is not None
+        info: dict[str, Any] = {}
+        libraries = {}
+        for source in sorted(BUILT.glob("*/tf_gc/ops/_tf_gc_ops.so")):
+            info = runpy.run_path(str(source.with_name("_build_info.py")))
+            (version,) = info["LIBRARIES"]
+            libraries[version] = f"_tf_gc_ops_{'_'.join(version.split('.')[:2])}.so"
+            shutil.copy(source, target / libraries[version])
+        if not libraries:
+            raise CompileError(f"TF_GC_LIBRARIES: there is no built library below {BUILT}")
+        text = BUILD_INFO.format(
+            libraries=libraries,
+            compiler=info["COMPILER"],
+            cuda=info["CUDA"],
+            digest=info["CXXFLAGS_SHA256"],
+        )
+        (target / "_build_info.py").write_text(text)
 
     @staticmethod
     def compile_flags(tf_flags: Flags) -> list[str]:
@@ -176,13 +218,22 @@ class BuildOps(build_ext):
             return list(pool.map(compile_one, sources))
 
 
+class BuildWheel(bdist_wheel):
+    """Names the wheel after the platform alone: no Python version is in what is built."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Returns the tags of Python, its ABI and the platform."""
+        return "py3", "none", super().get_tag()[2]
+
+
 if __name__ == "__main__":
     setup(
         packages=find_packages(include=["tf_gc", "tf_gc.*"]),
         ext_modules=[Extension("tf_gc.ops._tf_gc_ops", SOURCES, depends=[*CUDA_SOURCES, *HEADERS])],
-        cmdclass={"build_ext": BuildOps},
+        cmdclass={"build_ext": BuildOps, "bdist_wheel": BuildWheel},
         install_requires=[
-            requirement(find_tensorflow()),
+            # The wheel for several is for whichever of them there is.
+            *([requirement(find_tensorflow())] if BUILT is None else []),
             "keras>=3.10",
             "numpy",
             "absl-py",

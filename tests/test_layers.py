@@ -14,7 +14,7 @@ PACKAGE = ROOT / "tf_gc"
 LAYERS = [
     *("planner", "distribute", "keras", "verdict", "report", "candidates", "schedule", "params"),
     *("reduction", "compression_state", "residuals", "warm_up", "trial"),
-    *("codecs", "ops", "workers", "gradients", "state", "integers", "_compat"),
+    *("codecs", "ops", "workers", "gradients", "state", "integers", "_compat", "_requirements"),
 ]
 
 # The rooms of the native code, from the top. A file includes files of its own room and of those

@@ -1,6 +1,6 @@
 """Gradient compression for distributed Keras and TensorFlow training."""
 
-from tf_gc import keras, ops
+from tf_gc import _requirements, keras, ops  # noqa: F401  (what is missing is said first)
 from tf_gc.distribute import (
     CompressedAllReduce,
     CompressedMirroredStrategy,

@@ -44,11 +44,11 @@ def import_error(package: Path) -> str:
     return message
 
 
-def doctor_version(package: Path, version: str) -> None:
-    """Makes the copy claim that it was built for another TensorFlow."""
+def doctor_versions(package: Path, *libraries: tuple[str, str]) -> None:
+    """Makes the copy claim that it has these libraries, each of a version of TensorFlow."""
     info = package / "ops" / "_build_info.py"
     text, count = re.subn(
-        r"(?m)^TENSORFLOW_VERSION = .*", f"TENSORFLOW_VERSION = {version!r}", info.read_text()
+        r"(?m)^LIBRARIES = .*", f"LIBRARIES = {dict(libraries)!r}", info.read_text()
     )
     assert count == 1
     info.unlink()  # it may be a link to the original
@@ -76,11 +76,37 @@ def test_a_source_folder_that_hides_what_is_installed(package: Path, tmp_path: P
 
 
 def test_built_for_another_minor_version(package: Path) -> None:
-    doctor_version(package, "2.3.4")
+    doctor_versions(package, ("2.3.4", "_tf_gc_ops.so"))
     message = import_error(package)
     assert "built for TensorFlow 2.3.4" in message
     assert f"found TensorFlow {tf.__version__}" in message
     assert f"{sys.executable} -m pip install --force-reinstall --no-deps" in message
+
+
+def test_the_library_that_fits_is_loaded(package: Path) -> None:
+    library = package / "ops" / "_tf_gc_ops.so"
+    mine = library.with_name("_tf_gc_ops_of_this.so")
+    library.rename(mine)
+    library.write_bytes(b"not a shared library")
+    doctor_versions(package, ("2.3.4", library.name), (tf.__version__, mine.name))
+    assert import_copy(package).splitlines()[-1] == str(package / "__init__.py")
+
+
+def test_none_of_several_libraries_fits(package: Path) -> None:
+    doctor_versions(package, ("2.3.4", "_tf_gc_ops_2_3.so"), ("2.4.0", "_tf_gc_ops_2_4.so"))
+    message = import_error(package)
+    assert f"built for TensorFlow 2.3.4, 2.4.0, found TensorFlow {tf.__version__}" in message
+    assert "Install TensorFlow 2.3 or 2.4, or build tf_gc from its sources" in message
+
+
+def test_without_tensorflow(package: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys\nsys.path.append({str(package.parent)!r})\nimport tf_gc\n")
+    done = subprocess.run(
+        [sys.executable, "-S", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "ImportError: tf_gc needs TensorFlow, and there is none" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Loads the native op library, or says how to rebuild it.
 
-The C++ ABI of TensorFlow changes between minor versions, so the library works with
+The C++ ABI of TensorFlow changes between minor versions, so a library works with
 the version it was compiled against. `setup.py` writes that version to `_build_info.py`.
+A wheel may have a library for each of several versions.
 """
 
 import functools
@@ -20,8 +21,9 @@ import tensorflow as tf
 
 
 def library_path() -> Path:
-    """Returns where the build puts the op library."""
-    return Path(__file__).with_name("_tf_gc_ops.so")
+    """Returns where the op library is that fits TensorFlow, or where a build would put one."""
+    fitting = [name for version, name in _built().items() if _fits(version)]
+    return Path(__file__).with_name(fitting[0] if fitting else "_tf_gc_ops.so")
 
 
 @functools.cache
@@ -35,17 +37,23 @@ def load() -> types.ModuleType:
       ImportError: The library is missing or does not fit the installed TensorFlow.
         The message names both versions and the command that rebuilds the library.
     """
-    built_for = _built_for()
-    if built_for is None or not library_path().is_file():
+    built = _built()
+    if not built or (any(map(_fits, built)) and not library_path().is_file()):
         raise ImportError(
             f"tf_gc's native ops are not built. Found TensorFlow {tf.__version__}. "
             + how_to_build()
         )
     misfit = (
-        f"tf_gc's native ops were built for TensorFlow {built_for}, "
+        f"tf_gc's native ops were built for TensorFlow {', '.join(built)}, "
         f"found TensorFlow {tf.__version__}"
     )
-    if _abi(built_for) != _abi(tf.__version__):
+    if not any(map(_fits, built)):
+        if len(built) > 1:
+            known = " or ".join(map(_abi, built))
+            raise ImportError(
+                f"{misfit}. Install TensorFlow {known}, or build tf_gc from its sources: "
+                "pip install FOLDER_OF_THE_SOURCES"
+            )
         raise ImportError(f"{misfit}. {how_to_build()}")
     try:
         return tf.load_op_library(str(library_path()))
@@ -58,13 +66,18 @@ def load() -> types.ModuleType:
         ) from None
 
 
-def _built_for() -> str | None:
-    """Returns the TensorFlow version of the build, None if nothing was built."""
+def _built() -> dict[str, str]:
+    """Returns the libraries' names by the TensorFlow versions that they were built with."""
     try:
         info = importlib.import_module("._build_info", __package__)
     except ModuleNotFoundError:
-        return None
-    return str(info.TENSORFLOW_VERSION)
+        return {}
+    return dict(info.LIBRARIES)
+
+
+def _fits(version: str) -> bool:
+    """Whether a library that was built with a version works with the TensorFlow that there is."""
+    return _abi(version) == _abi(tf.__version__)
 
 
 def _abi(version: str) -> str:

