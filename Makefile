@@ -29,7 +29,7 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build test test-stock test-versions lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
+.PHONY: help demo build wheels test test-stock test-versions lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
@@ -44,6 +44,7 @@ help:
 	@echo "make test-cuda  test and measure the CUDA kernels on this machine's GPU"
 	@echo "make sanitize  attack the native code, built with sanitizers, for some seconds"
 	@echo "make fuzz     the same for minutes"
+	@echo "make wheels   build a wheel for all versions of TensorFlow, in dist"
 	@echo "make clean    remove .venv and all that was built"
 	@echo
 	@echo "PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)"
@@ -67,6 +68,10 @@ test-stock: build
 # ONLY=2.18/3.10 takes some.
 test-versions:
 	$(PYTHON) tests/versions.py $(if $(ONLY),--only $(ONLY))
+
+# Two to four minutes for each TensorFlow; ONLY="2.20 2.21" takes some.
+wheels:
+	$(PYTHON) build_backend/wheels.py $(if $(ONLY),--only $(ONLY))
 
 lint: $(INSTALLED) lint-bazel
 	$(BIN)/ruff format --check .

@@ -4,15 +4,18 @@
 
 #include <new>
 
+#pragma GCC visibility push(hidden)
+
+extern "C" {
 // Whether the process has one thread, so that counting references needs no
 // atomic operations. It has several.
-extern "C" __attribute__((visibility("hidden"))) char __libc_single_threaded =
-    0;
+char __libc_single_threaded = 0;
+}
 
 namespace std {
 
-__attribute__((visibility("hidden"))) void __throw_bad_array_new_length() {
-  throw std::bad_array_new_length();
-}
+void __throw_bad_array_new_length() { throw std::bad_array_new_length(); }
 
 }  // namespace std
+
+#pragma GCC visibility pop

@@ -117,7 +117,7 @@ def requirement(tensorflow: TensorFlow | None) -> str:
 
 
 def _build_requirements(config_settings: dict[str, Any] | None) -> list[str]:
-    if find_tensorflow() is not None:
+    if os.environ.get("TF_GC_LIBRARIES") or find_tensorflow() is not None:
         return []
     return [(config_settings or {}).get("tensorflow", DEFAULT_TENSORFLOW)]
 

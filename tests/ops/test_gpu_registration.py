@@ -76,17 +76,19 @@ def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
             "TfGc>BeginDeadline": ["tokens", "deadline"],
             "TfGc>EndDeadline": ["deadline", "tokens"],
         }
-        writes_residuals = op.endswith(("Encode", "Reencode"))
+        writes_residuals = op.endswith(("Encode", "Reencode", "EncodeRows"))
         expected = ["residuals"] if writes_residuals else []
         if device == "GPU":
             expected = in_host_memory_on_gpus.get(op, expected)
         assert in_host_memory == expected
-    assert len(of["CPU"]) == 22  # 4 ops of 3 dtypes and ten without
-    # What is packed, noted and counted is on the host.
+    assert len(of["CPU"]) == 28  # 6 ops of 3 dtypes and ten without
+    # What is packed, noted and counted is on the host, and so are rows.
     on_host = (
         *("CountSent", "KeepMeasurement", "KeepTrial", "NoteStep", "Pack", "TrialTimes", "Unpack"),
     )
-    assert of["CPU"] - of["GPU"] == {(f"TfGc>{op}", ()) for op in on_host}
+    dtypes = ("float32", "float16", "bfloat16")
+    of_rows = {(f"TfGc>{op}", (d,)) for op in ("EncodeRows", "DecodeRows") for d in dtypes}
+    assert of["CPU"] - of["GPU"] == {(f"TfGc>{op}", ()) for op in on_host} | of_rows
     assert of["GPU"] < of["CPU"]
 
     # TensorFlow has a CUDA runtime of its own: the two must not take each other for themselves.

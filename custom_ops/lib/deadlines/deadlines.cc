@@ -1,10 +1,32 @@
 #include "custom_ops/lib/deadlines/deadlines.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
 
 namespace tf_gc {
+namespace {
+
+// What pthread_cond_timedwait() takes for a time of the steady clock.
+timespec TimeOf(std::chrono::steady_clock::time_point time) {
+  const auto since = time.time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
+  const std::chrono::nanoseconds rest = since - seconds;
+  return {static_cast<time_t>(seconds.count()),
+          static_cast<long>(rest.count())};
+}
+
+}  // namespace
+
+Deadlines::Deadlines() {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&changed_, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
 
 Deadlines& Deadlines::Get() {
   static Deadlines* const deadlines = new Deadlines;
@@ -23,7 +45,7 @@ int64_t Deadlines::Begin(double seconds, std::function<void()> expired) {
   }
   const int64_t number = next_++;
   deadlines_[number] = {time, std::move(expired)};
-  changed_.notify_one();
+  pthread_cond_signal(&changed_);
   return number;
 }
 
@@ -41,10 +63,10 @@ void Deadlines::Watch() {
                                           return a.second.time < b.second.time;
                                         });
     if (first == deadlines_.end()) {
-      changed_.wait(lock);
+      pthread_cond_wait(&changed_, mutex_.native_handle());
     } else if (std::chrono::steady_clock::now() < first->second.time) {
-      const auto time = first->second.time;  // `first` may end meanwhile
-      changed_.wait_until(lock, time);
+      const timespec time = TimeOf(first->second.time);
+      pthread_cond_timedwait(&changed_, mutex_.native_handle(), &time);
     } else {
       const std::function<void()> expired = std::move(first->second.expired);
       deadlines_.erase(first);

@@ -4,8 +4,9 @@
 #ifndef TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_
 #define TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_
 
+#include <pthread.h>
+
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,10 +31,13 @@ class Deadlines {
     std::function<void()> expired;
   };
 
+  Deadlines();
   void Watch();
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  // By the steady clock. std::condition_variable is so only where the C library
+  // is newer than that of some systems that TensorFlow runs on.
+  pthread_cond_t changed_;
   int64_t next_ = 0;
   bool watched_ = false;
   std::map<int64_t, Deadline> deadlines_;
