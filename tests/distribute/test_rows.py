@@ -96,7 +96,8 @@ def test_sent_plus_kept_is_what_was_given(dtype: Any, eager: bool) -> None:
     assert (strategy.traffic.compressed_tensors, strategy.traffic.wire) == (1, "rows")
 
 
-def test_without_residuals_two_layers_are_sent() -> None:
+def test_without_residuals_two_layers_are_sent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="absl")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), {**COLD, "sparse_residual_bytes": 1000})
     table = table_of(strategy)
     rows = rows_of(0, (20, 30))
@@ -105,6 +106,8 @@ def test_without_residuals_two_layers_are_sent() -> None:
     assert (np.abs(total - dense(rows)) <= largest / 16 + 1e-6).all()
     assert len(strategy.compression_state) == 0
     assert "two layers without residuals" in str(strategy.schedule)
+    said = [r.getMessage() for r in caplog.records if "table: too large for" in r.getMessage()]
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,10 @@ class Accounting:
         if logs and not self._is_known(traffic):
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
+            for bucket in buckets:
+                if bucket.reducer.caution:
+                    names = ", ".join(bucket.variables)
+                    logging.info("tf_gc: %s: %s", names, bucket.reducer.caution)
         self._latest = traffic
         return traffic
 

@@ -79,6 +79,7 @@ class Reducer(abc.ABC):
       choice: what was chosen for this network and why, for the log; empty if there was no choice.
       keeps_residuals: whether what is not sent is kept for the next step. Other reducers get
         replicas without residuals.
+      caution: what users should know of what it sums, for the log; empty if there is nothing.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Reducer(abc.ABC):
     wire: str
     choice: str
     keeps_residuals: bool
+    caution: str = ""
 
     @property
     def in_full_precision(self) -> "Reducer | None":

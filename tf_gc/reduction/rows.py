@@ -77,6 +77,11 @@ class RowsReducer(Reducer):
         self.plan = AllGather.name
         self.wire = ROWS
         self.choice = ""
+        if way.layers > 1:
+            self.caution = (
+                "too large for a residual (sparse_residual_bytes): rows are sent in two layers, "
+                "and what those leave of them is not kept"
+            )
 
     def __str__(self) -> str:
         return f"{self.name}, {self.plan}, {self.wire}"
