@@ -21,8 +21,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 OPS := tf_gc/ops/_tf_gc_ops.so
 
-NATIVE_FILES := $(shell find custom_ops -type f)
-TEST_CC_FILES := $(foreach suffix,cc h cu cuh,$(wildcard tests/*/*.$(suffix) tests/*/*/*.$(suffix)))
+NATIVE_FILES := $(shell find custom_ops -type f) build_backend/portable.cc
+TEST_CC_FILES := $(wildcard benchmarks/*.cc) \
+  $(foreach suffix,cc h cu cuh,$(wildcard tests/*/*.$(suffix) tests/*/*/*.$(suffix)))
 CLANG_FORMAT := $(BIN)/clang-format --style=file --fallback-style=Google
 BUILD_FILES := BUILD MODULE.bazel sources.bzl
 BUILDIFIER := npx --yes @bazel/buildifier@8.2.1

@@ -142,6 +142,8 @@ class BuildOps(build_ext):
             objects += cuda_objects
             # First: TensorFlow exports the names of the CUDA runtime too, and calls its own.
             ldflags = [*cuda.link_flags(), *ldflags]
+        if PORTABLE:
+            ldflags.append("-Wl,--wrap=pthread_condattr_setclock")
         linked = objects[-1].with_name(f"{os.getpid()}.so")
         done = call([*compiler, "-shared", "-o", str(linked), *map(str, objects), *ldflags])
         sys.stderr.write(done.stderr)

@@ -51,6 +51,7 @@ from codec_messages import (  # noqa: E402
     message_of_laplace,
     read_messages,
 )
+from codec_timing import Library  # noqa: E402
 
 from tests.custom_ops import native  # noqa: E402
 from tests.custom_ops.native import (  # noqa: E402
@@ -59,7 +60,6 @@ from tests.custom_ops.native import (  # noqa: E402
     AnyCodec,
     Codec,
     Levels,
-    Library,
     OneBit,
     Target,
 )
@@ -141,9 +141,9 @@ class Cases:
         library, residual, result = self.library, self.residual, self.result
         packings = [Packing(library, codec, message) for codec, message in messages.items()]
         copy = Case(
-            MEMCPY, None, 2 * residual.nbytes, lambda n: library.memcpy(result, residual, n)
+            MEMCPY, None, 2 * residual.nbytes, lambda n: library.time_memcpy(n, result, residual)
         )
-        write = Case(WRITE, None, result.nbytes, lambda n: library.write(result, n))
+        write = Case(WRITE, None, result.nbytes, lambda n: library.time_write(n, result))
         return (
             [copy, write]
             + [
@@ -172,15 +172,13 @@ class Cases:
             )
 
         def encode(repetitions: int, gradient: Array) -> float:
-            return library.encode(
-                codec,
-                *(gradient, residual, residual, own.codes[0], own.scales[0]),
-                THRESHOLD,
-                repetitions,
+            own_message = (own.codes[0], own.scales[0])
+            return library.time_encode(
+                repetitions, codec, gradient, residual, residual, *own_message, THRESHOLD
             )
 
         def decode(repetitions: int) -> float:
-            return library.decode_sum(codec, codes, scales, result, THRESHOLD, repetitions)
+            return library.time_decode_sum(repetitions, codec, codes, scales, result, THRESHOLD)
 
         cases = [
             Case(
@@ -361,7 +359,7 @@ def main() -> None:
     results: dict[str, Any] = {"cpu": cpu_model(), "replicas": options.replicas, "runs": []}
     print(f"CPU: {results['cpu']}")
     with tempfile.TemporaryDirectory() as directory:
-        library = Library(native.build(Path(directory)))
+        library = Library(Path(directory))
 
         def run(title: str, size: int, messages: dict[AnyCodec, Array]) -> None:
             cases = Cases(library, size, options.replicas).all(messages)

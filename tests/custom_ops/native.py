@@ -74,15 +74,16 @@ class Target(enum.IntEnum):
     AVX512 = 2
 
 
-def build(directory: Path) -> Path:
-    """Builds the library in `directory` unless it is there already."""
-    flags = [*FLAGS, *WARNINGS, f"-I{ROOT}", *map(str, sorted(LIB.glob("*/*.cc")))]
+def build(directory: Path, *more: Path) -> Path:
+    """Builds the library, with more sources, in `directory` unless it is there already."""
+    sources = [*sorted(LIB.glob("*/*.cc")), *more]
+    flags = [*FLAGS, *WARNINGS, f"-I{ROOT}", *map(str, sources)]
 
     def compile_to(output: Path) -> None:
         subprocess.run([*compiled.compiler(), *flags, "-o", str(output)], check=True)
 
     library = directory / "libtf_gc_codec.so"
-    return compiled.kept(library, LIB.glob("*/*.*"), flags, compile_to)
+    return compiled.kept(library, [*LIB.glob("*/*.*"), *more], flags, compile_to)
 
 
 def code_bytes(codec: AnyCodec) -> int:
@@ -176,14 +177,6 @@ class Library:
         self._c.tf_gc_block_bytes.argtypes = [integer, size]
         self._c.tf_gc_codec.argtypes = [ctypes.c_char_p, integer]
         self._c.tf_gc_codec_name.restype = ctypes.c_char_p
-        self._c.tf_gc_time_encode.argtypes = [integer, *encode]
-        self._c.tf_gc_time_encode.restype = ctypes.c_double
-        self._c.tf_gc_time_decode_sum.argtypes = [integer, *decode]
-        self._c.tf_gc_time_decode_sum.restype = ctypes.c_double
-        self._c.tf_gc_time_memcpy.argtypes = [integer, pointer, pointer, size]
-        self._c.tf_gc_time_memcpy.restype = ctypes.c_double
-        self._c.tf_gc_time_write.argtypes = [integer, pointer, size]
-        self._c.tf_gc_time_write.restype = ctypes.c_double
         self._c.tf_gc_float_mode.restype = ctypes.c_uint64
         self._c.tf_gc_set_float_mode.argtypes = [ctypes.c_uint64]
         self._c.tf_gc_set_float_mode.restype = None
@@ -214,10 +207,22 @@ class Library:
         codes: Array,
         scales: Array | None = None,
         threshold: float = 0.0,
-        repetitions: int = 0,
-    ) -> float:
-        """Encodes once, or `repetitions` times: then returns the seconds that took."""
-        arguments = (
+    ) -> None:
+        arguments = (codec, gradient, residual_in, residual_out, codes, scales, threshold)
+        assert self._c.tf_gc_encode(*self.encode_arguments(*arguments))
+
+    @staticmethod
+    def encode_arguments(
+        codec: AnyCodec,
+        gradient: Array,
+        residual_in: Array,
+        residual_out: Array,
+        codes: Array,
+        scales: Array | None = None,
+        threshold: float = 0.0,
+    ) -> tuple[Any, ...]:
+        """What the C function takes."""
+        return (
             int(codec),
             DTYPES[gradient.dtype],
             _address(gradient),
@@ -228,10 +233,6 @@ class Library:
             _address(codes),
             _address(scales),
         )
-        if repetitions:
-            return float(self._c.tf_gc_time_encode(repetitions, *arguments))
-        assert self._c.tf_gc_encode(*arguments)
-        return 0.0
 
     def decode_sum(
         self,
@@ -240,10 +241,20 @@ class Library:
         scales: Sequence[Array],
         result: Array,
         threshold: float = 0.0,
-        repetitions: int = 0,
-    ) -> float:
-        """Decodes and adds once, or `repetitions` times: then returns the seconds."""
-        arguments = (
+    ) -> None:
+        arguments = self.decode_arguments(codec, codes, scales, result, threshold)
+        assert self._c.tf_gc_decode_sum(*arguments)
+
+    @staticmethod
+    def decode_arguments(
+        codec: AnyCodec,
+        codes: Sequence[Array],
+        scales: Sequence[Array],
+        result: Array,
+        threshold: float = 0.0,
+    ) -> tuple[Any, ...]:
+        """What the C function takes."""
+        return (
             int(codec),
             DTYPES[result.dtype],
             _addresses(codes),
@@ -253,10 +264,6 @@ class Library:
             threshold,
             _address(result),
         )
-        if repetitions:
-            return float(self._c.tf_gc_time_decode_sum(repetitions, *arguments))
-        assert self._c.tf_gc_decode_sum(*arguments)
-        return 0.0
 
     def reencode(
         self,
@@ -376,18 +383,4 @@ class Library:
             ),
             "count": self._c.tf_gc_count(codec, nulls, nulls, 1, 0, 4, none),
             "block_bytes": self._c.tf_gc_block_bytes(codec, 1),
-            "time_encode": self._c.tf_gc_time_encode(1, *encode),
-            "time_decode_sum": self._c.tf_gc_time_decode_sum(1, *decode),
         }
-
-    def write(self, to: Array, repetitions: int) -> float:
-        """Writes past the caches `repetitions` times and returns the seconds that took."""
-        seconds = float(self._c.tf_gc_time_write(repetitions, _address(to), to.nbytes))
-        assert seconds >= 0, "address and size must be multiples of 16 bytes"
-        return seconds
-
-    def memcpy(self, to: Array, source: Array, repetitions: int) -> float:
-        """Copies `repetitions` times and returns the seconds that took."""
-        return float(
-            self._c.tf_gc_time_memcpy(repetitions, _address(to), _address(source), source.nbytes)
-        )

@@ -1,7 +1,6 @@
 #include "custom_ops/lib/c_api/c_api.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -10,14 +9,9 @@
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
-#include "custom_ops/lib/cpu/functions.h"
 #include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
-
-#if TF_GC_X86_64
-#include <immintrin.h>
-#endif
 
 namespace {
 
@@ -64,17 +58,6 @@ tf_gc::RunTasks RunsTasks(tf_gc_run_tasks run) {
 }
 
 bool IsCountBits(int bits) { return bits == 4 || bits == 8 || bits == 16; }
-
-// Seconds of `repetitions` calls, negative if one returns 0.
-template <typename Call>
-double Time(int repetitions, Call call) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < repetitions; ++i) {
-    if (!call()) return -1;
-  }
-  const auto end = std::chrono::steady_clock::now();
-  return std::chrono::duration<double>(end - start).count();
-}
 
 }  // namespace
 
@@ -217,47 +200,3 @@ int tf_gc_force_target(int target) {
 uint64_t tf_gc_float_mode(void) { return tf_gc::FloatMode(); }
 
 void tf_gc_set_float_mode(uint64_t mode) { tf_gc::SetFloatMode(mode); }
-
-double tf_gc_time_encode(int repetitions, int codec, int dtype,
-                         const void* gradient, const float* residual_in,
-                         float* residual_out, int64_t size, float threshold,
-                         uint8_t* codes, uint16_t* scales) {
-  return Time(repetitions, [=] {
-    return tf_gc_encode(codec, dtype, gradient, residual_in, residual_out, size,
-                        threshold, codes, scales);
-  });
-}
-
-double tf_gc_time_decode_sum(int repetitions, int codec, int dtype,
-                             const uint8_t* const* codes,
-                             const uint16_t* const* scales, int64_t replicas,
-                             int64_t size, float threshold, void* sum) {
-  return Time(repetitions, [=] {
-    return tf_gc_decode_sum(codec, dtype, codes, scales, replicas, size,
-                            threshold, sum);
-  });
-}
-
-double tf_gc_time_memcpy(int repetitions, void* to, const void* from,
-                         int64_t bytes) {
-  return Time(repetitions, [=] {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-    return 1;
-  });
-}
-
-double tf_gc_time_write(int repetitions, void* to, int64_t bytes) {
-  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || bytes % 16 != 0) return -1;
-  return Time(repetitions, [=] {
-#if TF_GC_X86_64
-    __m128i* const words = static_cast<__m128i*>(to);
-    for (int64_t i = 0; i < bytes / 16; ++i) {
-      _mm_stream_si128(words + i, _mm_set1_epi32(1));
-    }
-    _mm_sfence();
-#else
-    std::memset(to, 1, static_cast<size_t>(bytes));
-#endif
-    return 1;
-  });
-}

@@ -105,24 +105,6 @@ TF_GC_EXPORT int tf_gc_unpack(int codec, int64_t blocks, const uint8_t* compact,
                               int64_t size, uint8_t* message,
                               tf_gc_run_tasks run);
 
-// Seconds that `repetitions` equal calls take, negative if a number is unknown.
-TF_GC_EXPORT double tf_gc_time_encode(int repetitions, int codec, int dtype,
-                                      const void* gradient,
-                                      const float* residual_in,
-                                      float* residual_out, int64_t size,
-                                      float threshold, uint8_t* codes,
-                                      uint16_t* scales);
-TF_GC_EXPORT double tf_gc_time_decode_sum(int repetitions, int codec, int dtype,
-                                          const uint8_t* const* codes,
-                                          const uint16_t* const* scales,
-                                          int64_t replicas, int64_t size,
-                                          float threshold, void* sum);
-TF_GC_EXPORT double tf_gc_time_memcpy(int repetitions, void* to,
-                                      const void* from, int64_t bytes);
-// Writes past the caches, where a processor can. No zeros, which some write
-// faster. Returns -1 if `to` or `bytes` is not a multiple of 16.
-TF_GC_EXPORT double tf_gc_time_write(int repetitions, void* to, int64_t bytes);
-
 #ifdef __cplusplus
 }  // extern "C"
 #endif

@@ -1,0 +1,47 @@
+"""The codec library, with functions that time its calls."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from tests.custom_ops import native
+from tests.custom_ops.native import Array
+
+SOURCE = Path(__file__).with_name("codec_timing.cc")
+
+
+class Library(native.Library):
+    """The library and codec_timing.cc; functions return the seconds of all repetitions."""
+
+    def __init__(self, directory: Path) -> None:
+        """Builds and loads the library."""
+        super().__init__(native.build(directory, SOURCE))
+        pointer, size = ctypes.c_void_p, ctypes.c_int64
+        for name, types in {
+            "encode": self._c.tf_gc_encode.argtypes,
+            "decode_sum": self._c.tf_gc_decode_sum.argtypes,
+            "memcpy": [pointer, pointer, size],
+            "write": [pointer, size],
+        }.items():
+            function = getattr(self._c, f"tf_gc_time_{name}")
+            function.argtypes, function.restype = [ctypes.c_int, *types], ctypes.c_double
+
+    def time_encode(self, repetitions: int, *arguments: Any, **more: Any) -> float:
+        """Times `encode`."""
+        return self._c.tf_gc_time_encode(repetitions, *self.encode_arguments(*arguments, **more))
+
+    def time_decode_sum(self, repetitions: int, *arguments: Any, **more: Any) -> float:
+        """Times `decode_sum`."""
+        values = self.decode_arguments(*arguments, **more)
+        return self._c.tf_gc_time_decode_sum(repetitions, *values)
+
+    def time_memcpy(self, repetitions: int, to: Array, source: Array) -> float:
+        """Times copies of all of an array."""
+        address = (to.ctypes.data, source.ctypes.data)
+        return self._c.tf_gc_time_memcpy(repetitions, *address, source.nbytes)
+
+    def time_write(self, repetitions: int, to: Array) -> float:
+        """Times writing past the caches."""
+        seconds = self._c.tf_gc_time_write(repetitions, to.ctypes.data, to.nbytes)
+        assert seconds >= 0, "address and size must be multiples of 16 bytes"
+        return seconds
