@@ -5,6 +5,7 @@ workers, where it does not:
 
     python examples/multi_worker.py --workers 2
     TF_CONFIG='{"cluster": {...}, "task": {...}}' python examples/multi_worker.py
+    sbatch examples/slurm.sbatch
 
 docs/multi_worker.md is about clusters of several hosts.
 """
@@ -18,7 +19,7 @@ import local_workers  # in this folder
 
 def main() -> int:
     options = parse_options()
-    if "TF_CONFIG" in os.environ:
+    if "TF_CONFIG" in os.environ or "SLURM_PROCID" in os.environ:
         train(options)
         return 0
     return local_workers.launch(options.workers)
@@ -63,7 +64,10 @@ def train(options: argparse.Namespace) -> None:
     if options.threshold is not None:
         compression["threshold"] = options.threshold
     # Before anything that runs on TensorFlow. It waits until all workers are there.
-    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=compression)
+    resolver = tf_gc.SlurmClusterResolver() if "SLURM_PROCID" in os.environ else None
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+        cluster_resolver=resolver, compression_params=compression
+    )
 
     train_data, test_data = load_digits(options.seed)
     keras.utils.set_random_seed(options.seed)

@@ -12,7 +12,17 @@ PACKAGE = ROOT / "tf_gc"
 
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
-    *("planner", "distribute", "keras", "verdict", "report", "candidates", "schedule", "params"),
+    *(
+        "planner",
+        "slurm",
+        "distribute",
+        "keras",
+        "verdict",
+        "report",
+        "candidates",
+        "schedule",
+        "params",
+    ),
     *("reduction", "compression_state", "residuals", "warm_up", "trial"),
     *("codecs", "ops", "workers", "gradients", "state", "integers", "_compat", "_requirements"),
 ]

@@ -8,6 +8,7 @@ from tf_gc.distribute import (
     all_reduce_gradients,
 )
 from tf_gc.params import Auto, ByVariable, Cast, NoCompression, OneBit, Quantized, TwoBit
+from tf_gc.slurm import SlurmClusterResolver
 
 __all__ = [
     "Auto",
@@ -19,6 +20,7 @@ __all__ = [
     "NoCompression",
     "OneBit",
     "Quantized",
+    "SlurmClusterResolver",
     "TwoBit",
     "all_reduce_gradients",
     "keras",

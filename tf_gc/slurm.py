@@ -1,0 +1,96 @@
+"""A cluster resolver for Slurm, on hosts with or without GPUs and with any number of tasks each."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+
+class SlurmClusterResolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
+    """The tasks of a Slurm job step, as workers.
+
+    ```python
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+        cluster_resolver=tf_gc.SlurmClusterResolver()
+    )
+    ```
+
+    Every task that `srun` starts is a worker, the one of rank 0 the chief. It listens at
+    `port_base` plus its number on its host. Which GPUs a task sees is for Slurm to say, for
+    instance by `--gpus-per-task`. TensorFlow's own `SlurmClusterResolver` needs GPUs, and orders
+    the hosts by their names as texts ("n10" before "n2"), where Slurm's ranks follow their numbers.
+    """
+
+    def __init__(self, port_base: int = 8888, rpc_layer: str = "grpc") -> None:
+        """Reads the environment of the job step.
+
+        Args:
+          port_base: the port of the first task on each host. Two jobs that may share a host need
+            ports that are apart.
+          rpc_layer: the protocol of TensorFlow's channel.
+
+        Raises:
+          RuntimeError: if `srun` has not started this process, or its tasks are not in blocks, that
+            is, on each host those of consecutive ranks.
+          ValueError: if `port_base` is no port, or leaves too few for the tasks of a host.
+        """
+        addresses, rank = worker_addresses(os.environ, port_base)
+        super().__init__(
+            tf.train.ClusterSpec({"worker": addresses}),
+            task_type="worker",
+            task_id=rank,
+            rpc_layer=rpc_layer,
+        )
+
+
+def worker_addresses(environment: Mapping[str, str], port_base: int) -> tuple[list[str], int]:
+    """Returns the addresses of all tasks by rank, and the rank of this one.
+
+    Args:
+      environment: what `srun` sets.
+      port_base: as in `SlurmClusterResolver`.
+
+    Raises:
+      RuntimeError: as in `SlurmClusterResolver`.
+      ValueError: as in `SlurmClusterResolver`.
+    """
+    names = ("PROCID", "NODEID", "STEP_NODELIST", "STEP_TASKS_PER_NODE")
+    missing = [f"SLURM_{name}" for name in names if f"SLURM_{name}" not in environment]
+    if missing:
+        raise RuntimeError(
+            f"the environment lacks {', '.join(missing)}: start the program by srun, which makes a "
+            "process for each task"
+        )
+    rank, node, nodes, per_node = (environment[f"SLURM_{name}"] for name in names)
+    hosts, counts = _hosts(nodes), _counts(per_node)
+    if not isinstance(port_base, int) or not 0 < port_base <= (1 << 16) - max(counts):
+        raise ValueError(
+            f"port_base must leave {max(counts)} ports up to 65,535, one for each task of a host, "
+            f"got {port_base!r}"
+        )
+    places = [(i, port) for i, count in enumerate(counts) for port in range(count)]
+    if len(hosts) != len(counts) or places[int(rank)][0] != int(node):
+        raise RuntimeError(
+            f"the task of rank {rank} is on node {node} of {nodes!r} with {per_node!r} tasks, "
+            "which are not in blocks of consecutive ranks: use srun --distribution=block"
+        )
+    return [f"{hosts[i]}:{port_base + port}" for i, port in places], int(rank)
+
+
+def _hosts(nodes: str) -> list[str]:
+    """Returns the hosts of a list such as "n[08-10],m1", in the order of Slurm's nodes."""
+    if not re.search(r"[\[,]", nodes):
+        return [nodes]
+    command = ["scontrol", "show", "hostnames", nodes]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+def _counts(per_node: str) -> list[int]:
+    """Returns the tasks of each node, given a text such as "2(x3),1"."""
+    counts = []
+    for part in per_node.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        counts += [int(count)] * int(times or 1)
+    return counts
