@@ -59,6 +59,23 @@ def test_full_precision_is_that_of_the_stock_strategy_to_rounding(name: str) -> 
         np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("clipping", [{}, {"global_clipnorm": 0.05}])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_accumulated_rows_are_sent_as_rows(momentum: float, clipping: dict[str, Any]) -> None:
+    def optimizer() -> Any:
+        arguments = {"momentum": momentum, "gradient_accumulation_steps": 2, **clipping}
+        return keras.optimizers.SGD(0.1, **arguments)
+
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"], None, clip_after_sum=True)
+    mine = train(strategy, optimizer=optimizer)
+    alone = train(tf.distribute.get_strategy(), optimizer=optimizer)
+    assert strategy.compression_state.warm_up_steps == 4
+    assert strategy.traffic is not None
+    assert "rows" in strategy.traffic.wire
+    for weights, expected in zip(mine.model.get_weights(), alone.model.get_weights(), strict=True):
+        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["sgd", "global norm"])
 def test_rows_that_no_batch_has_stay_as_they_are(name: str) -> None:
     strategy = compressed_strategy(params=tf_gc.Quantized(warm_up=False))

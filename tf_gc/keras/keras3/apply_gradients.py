@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.keras.strategy import strategy_of_replica
+
 Branch = Callable[[], Any]
 
 
@@ -56,8 +58,17 @@ def _accumulate_or_update(optimizer: Any, gradients: list[Any], variables: list[
         for variable in variables
     ]
 
+    replica_strategy = strategy_of_replica()
+    keeps_rows = replica_strategy is not None and replica_strategy.compresses_rows
+
     def update(gradients: list[Any]) -> None:
         means = [(g + total) / steps for g, total in zip(gradients, accumulators, strict=True)]
+        if keeps_rows:
+            # Keras accumulates a dense table, of which only some rows are not zero.
+            means = [
+                _rows_of(mean) if isinstance(gradient, tf.IndexedSlices) else mean
+                for gradient, mean in zip(gradients, means, strict=True)
+            ]
         _update(optimizer, means, variables)
         optimizer._backend_reset_gradient_accumulators()
 
@@ -74,6 +85,12 @@ def _accumulate_or_update(optimizer: Any, gradients: list[Any], variables: list[
         on_all_replicas(accumulate),
         gradients,
     )
+
+
+def _rows_of(table: tf.Tensor) -> tf.IndexedSlices:
+    """Returns the rows of a table that are not zero."""
+    indices = tf.where(tf.reduce_any(tf.not_equal(table, 0), axis=range(1, table.shape.rank)))[:, 0]
+    return tf.IndexedSlices(tf.gather(table, indices), indices, tf.shape(table, tf.int64))
 
 
 def _update(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
