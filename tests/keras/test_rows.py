@@ -89,16 +89,17 @@ def test_rows_that_no_batch_has_stay_as_they_are(name: str) -> None:
     assert strategy.traffic.sent_bytes < strategy.traffic.stock_bytes / 2
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-def test_it_trains_as_in_full_precision(steps: int) -> None:
+def test_it_trains_as_in_full_precision() -> None:
     x, _ = words()
     target = (x.sum(axis=1) % CLASSES).astype(np.int32)
     arguments = {"training_data": (x, target), "epochs": 40}
     optimizer = functools.partial(keras.optimizers.Adam, 0.01)
-    strategy = compressed_strategy(params=None)
-    mine = train(strategy, optimizer=optimizer, steps_per_execution=steps, **arguments)
     stock = train(stock_strategy(), optimizer=optimizer, **arguments)
-    assert mine.losses[-1] < 1.1 * stock.losses[-1] < 0.2 * stock.losses[0]
+    assert stock.losses[-1] < 0.2 * stock.losses[0]
+    for steps in (1, 3):
+        strategy = compressed_strategy(params=None)
+        mine = train(strategy, optimizer=optimizer, steps_per_execution=steps, **arguments)
+        assert mine.losses[-1] < 1.1 * stock.losses[-1]
 
 
 def test_a_tied_table_is_dense() -> None:
