@@ -13,7 +13,7 @@ from tests.distribute.helpers import cpus
 from tf_gc.params import Gradient
 
 SHAPE = (200, 24)
-COLD = {"type": "quantized", "warm_up": False}
+COLD = {"type": "quantized", "warm_up": False, "sparse": True}
 
 Rows = tuple[np.ndarray, Any]
 Step = Callable[[Sequence[Rows]], list[tf.IndexedSlices]]
@@ -120,6 +120,7 @@ def test_without_residuals_two_layers_are_sent(caplog: pytest.LogCaptureFixture)
         {"type": "bfloat16"},
         tf_gc.ByVariable({"table": tf_gc.NoCompression()}),
         {**COLD, "bypass_size": 5000},
+        {"type": "quantized", "warm_up": False},  # the table is small
     ],
     ids=str,
 )
@@ -136,7 +137,7 @@ def test_rows_that_are_not_compressed_are_those_of_the_stock_strategy(params: An
 
 
 def test_a_warm_up_sends_merged_rows_in_full_precision() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.Quantized(sparse=True))
     table = table_of(strategy)
     step = reducer(strategy, table)
     rows = rows_of(0, (20, 30))

@@ -49,7 +49,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_full_precision_is_that_of_the_stock_strategy_to_rounding(name: str) -> None:
     """The steps of a warm-up send merged rows, of which these optimizers see no difference."""
-    strategy = compressed_strategy(params=None)
+    strategy = compressed_strategy(params=tf_gc.Quantized(sparse=True))
     mine = train(strategy, optimizer=OPTIMIZERS[name])
     assert strategy.compression_state.warm_up_steps == 8
     assert strategy.traffic is not None
@@ -66,7 +66,9 @@ def test_accumulated_rows_are_sent_as_rows(momentum: float, clipping: dict[str, 
         arguments = {"momentum": momentum, "gradient_accumulation_steps": 2, **clipping}
         return keras.optimizers.SGD(0.1, **arguments)
 
-    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"], None, clip_after_sum=True)
+    strategy = tf_gc.CompressedMirroredStrategy(
+        ["CPU:0", "CPU:1"], tf_gc.Quantized(sparse=True), clip_after_sum=True
+    )
     mine = train(strategy, optimizer=optimizer)
     alone = train(tf.distribute.get_strategy(), optimizer=optimizer)
     assert strategy.compression_state.warm_up_steps == 4
@@ -78,7 +80,7 @@ def test_accumulated_rows_are_sent_as_rows(momentum: float, clipping: dict[str, 
 
 @pytest.mark.parametrize("name", ["sgd", "global norm"])
 def test_rows_that_no_batch_has_stay_as_they_are(name: str) -> None:
-    strategy = compressed_strategy(params=tf_gc.Quantized(warm_up=False))
+    strategy = compressed_strategy(params=tf_gc.Quantized(warm_up=False, sparse=True))
     x, y = words()
     run = train(strategy, optimizer=OPTIMIZERS[name], training_data=(x % 40, y))
     before = compiled(strategy, embedding).layers[0].get_weights()[0]
@@ -97,13 +99,15 @@ def test_it_trains_as_in_full_precision() -> None:
     stock = train(stock_strategy(), optimizer=optimizer, **arguments)
     assert stock.losses[-1] < 0.2 * stock.losses[0]
     for steps in (1, 3):
-        strategy = compressed_strategy(params=None)
+        strategy = compressed_strategy(params=tf_gc.Quantized(sparse=True))
         mine = train(strategy, optimizer=optimizer, steps_per_execution=steps, **arguments)
         assert mine.losses[-1] < 1.1 * stock.losses[-1]
 
 
 def test_a_tied_table_is_dense() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"], tf_gc.Quantized(warm_up=False))
+    strategy = tf_gc.CompressedMirroredStrategy(
+        ["CPU:0", "CPU:1"], tf_gc.Quantized(warm_up=False, sparse=True)
+    )
     with strategy.scope():
         table = tf.Variable(tf.random.stateless_normal((WORDS, 32), (1, 2)))
 
@@ -127,7 +131,7 @@ def test_a_tied_table_is_dense() -> None:
 @pytest.mark.parametrize("after", [1, 2, 4])
 def test_a_backup_has_what_was_not_sent_of_rows(after: int, tmp_path: Path) -> None:
     def run(replicas: int, stop: bool) -> list[Any]:
-        strategy = compressed_strategy(replicas, tf_gc.Quantized(warm_up=False))
+        strategy = compressed_strategy(replicas, tf_gc.Quantized(warm_up=False, sparse=True))
         model = compiled(strategy, embedding)
         totals = []
 

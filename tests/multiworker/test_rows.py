@@ -7,9 +7,10 @@ from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
 
-KEEPING = [{"type": "quantized", "bits": bits, "warm_up": False} for bits in (1, 2, 3, 4)]
-WITH_WARM_UP = [{"type": "quantized"}, {"type": "auto"}]
-TWO_LAYERS = [{"type": "quantized", "sparse_residual_bytes": 0, "warm_up": False}]
+ALL = {"type": "quantized", "sparse": True}
+KEEPING = [{**ALL, "bits": bits, "warm_up": False} for bits in (1, 2, 3, 4)]
+WITH_WARM_UP = [ALL, {"type": "auto", "params": ALL}]
+TWO_LAYERS = [{**ALL, "sparse_residual_bytes": 0, "warm_up": False}]
 
 
 @pytest.mark.parametrize(("workers", "devices"), [(2, 1), (3, 1), (2, 2)])

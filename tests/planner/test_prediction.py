@@ -196,7 +196,7 @@ def test_bytes_are_those_that_a_strategy_counts(plan: str, bits: int) -> None:
 
 
 def test_what_is_measured_of_a_model() -> None:
-    embedding = keras.layers.Embedding(500, 8)
+    embedding = keras.layers.Embedding(5000, 8)
     layers = [embedding, keras.layers.Flatten(), keras.layers.Dense(64)]
     subject = subject_of(
         *layers, keras.layers.BatchNormalization(), inputs=keras.Input((6,), dtype="int32")
@@ -208,7 +208,7 @@ def test_what_is_measured_of_a_model() -> None:
     gradients = describe(subject, values)
     # 4 samples of 6 words: rows of 8 float32, and their numbers, which are int32.
     assert gradients.sparse_bytes == (24 * (8 * 4 + 4),)
-    assert [known and known.elements for known in gradients.gradients] == [4000, 3072, 64, 64, 64]
+    assert [known and known.elements for known in gradients.gradients] == [40_000, 3072, 64, 64, 64]
     assert gradients.state_bytes == 2 * 64 * 4
     for choice, bits in zip(CHOICES, (1.125, 2.125, 3.125, 4.125), strict=True):
         by_wire = measure_codec(choice, gradients, values, repeats=1)

@@ -17,6 +17,12 @@ from tf_gc.reduction.wire import PACKED, WIRES
 # A residual of a table of more bytes is not kept, unless the user asks for it.
 SPARSE_RESIDUAL_BYTES = 64 << 20
 
+# Tables with fewer elements are left to the stock ops, unless the user asks for all. In a batch
+# each of their rows occurs many times, and few bytes are saved; but optimizers that square a
+# gradient see the square of the merged row instead of the squares of its occurrences, with which
+# some learn more slowly (docs/experiments.md, "Embeddings").
+_LARGE_TABLE = 16_384
+
 
 class CodecParams(SelectiveParams):
     """Compresses gradients with one codec of the native library.
@@ -26,7 +32,7 @@ class CodecParams(SelectiveParams):
       warm_up: whether the first steps are in full precision.
       wire: how codes travel.
       sparse: whether gradients that are `tf.IndexedSlices`, as those of embeddings, are compressed
-        row by row; `None` means yes with automatic scales.
+        row by row; `None` means those of large tables, with automatic scales.
       sparse_residual_bytes: the largest residual, in bytes a replica, that is kept for a table.
     """
 
@@ -66,7 +72,7 @@ class CodecParams(SelectiveParams):
 
         automatic = self._codec().threshold == "auto"
         if self.sparse is None:
-            object.__setattr__(self, "sparse", automatic)
+            object.__setattr__(self, "sparse", None if automatic else False)
         elif not isinstance(self.sparse, bool):
             raise ValueError(f"sparse must be None, True or False, got {self.sparse!r}")
         elif self.sparse and not automatic:
@@ -91,12 +97,12 @@ class CodecParams(SelectiveParams):
 
     def treatments(self) -> tuple[Treatment, ...]:
         ways: list[Way] = [Codes(self._codec(), self.plan, self.wire)]
-        if self.sparse:
+        if self.sparse is not False:
             ways += [self._rows(keeps_residuals) for keeps_residuals in (True, False)]
         return tuple(Treatment(way, bool(self.warm_up)) for way in ways)
 
     def _treatment_of_rows(self, gradient: Gradient) -> Treatment | None:
-        if not self.sparse:
+        if self.sparse is False or (self.sparse is None and gradient.elements < _LARGE_TABLE):
             return None
         keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
         return Treatment(self._rows(keeps), bool(self.warm_up))

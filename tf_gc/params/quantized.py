@@ -31,7 +31,7 @@ class Quantized(CodecParams):
       plan: who sends what to whom, as in `TwoBit`.
       sum_layers: how many messages, 1 or 2, a sum takes in a "scatter_gather", as in `TwoBit`.
         `None` means 2.
-      warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
+      warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means those of large tables.
       wire: how codes travel, as in `TwoBit`. "compact" and "columns" need 2 bits or more, since
         codes of one bit do not get smaller.
       exclude: variables whose gradients are reduced in full precision, as in `TwoBit`.

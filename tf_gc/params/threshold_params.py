@@ -31,7 +31,8 @@ class ThresholdParams(CodecParams):
       warm_up: whether the first steps are in full precision; the default is yes with `"auto"`.
       wire: how codes travel.
       exclude: which variables' gradients are reduced in full precision.
-      sparse: whether sparse gradients are compressed; the default is yes with `"auto"`.
+      sparse: whether sparse gradients are compressed; the default is those of large tables with
+        `"auto"`.
       sparse_residual_bytes: the largest residual that is kept for a table.
 
     Raises:
