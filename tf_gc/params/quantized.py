@@ -31,11 +31,12 @@ class Quantized(CodecParams):
       plan: who sends what to whom, as in `TwoBit`.
       sum_layers: how many messages, 1 or 2, a sum takes in a "scatter_gather", as in `TwoBit`.
         `None` means 2.
-      warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means those of large tables.
+      warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
       wire: how codes travel, as in `TwoBit`. "compact" and "columns" need 2 bits or more, since
         codes of one bit do not get smaller.
       exclude: variables whose gradients are reduced in full precision, as in `TwoBit`.
-      sparse: whether sparse gradients are compressed, as in `TwoBit`. `None` means yes.
+      sparse: whether sparse gradients are compressed, as in `TwoBit`. `None` means those of large
+        tables.
       sparse_residual_bytes: the largest residual that is kept for a table, as in `TwoBit`.
 
     Raises:
