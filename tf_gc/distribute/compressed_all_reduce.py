@@ -127,13 +127,16 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             return [self.compression_params]
         return [candidate.params for candidate in self._trial.candidates]
 
-    @property
-    def compresses_rows(self) -> bool:
-        """Whether gradients that are `tf.IndexedSlices` are compressed."""
+    def compresses_rows_of(self, variable: tf.Variable) -> bool:
+        """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
         if self._reducers is None or self._sums is None or self._sums.replicas == 1:
             return False
-        ways = (treatment.way for params in self._ways for treatment in params.treatments())
-        return any(isinstance(self._reducers.of(way), RowsReducer) for way in ways)
+        shape = tuple(variable.shape)
+        gradient = Gradient(path_of(variable), variable.dtype, shape, sparse=True)
+        treatment = self._ways[-1].treatment_of(gradient)
+        if treatment is None:
+            return False
+        return isinstance(self._reducers.of(treatment.way), RowsReducer)
 
     @property
     def schedule(self) -> Schedule | None:

@@ -91,10 +91,8 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
         """The workers of the job, and what they can tell each other."""
         return self.extended.workers
 
-    @property
-    def compresses_rows(self) -> bool:
-        """Whether gradients that are `tf.IndexedSlices` are compressed."""
-        return self._all_reduce.compresses_rows
+    def compresses_rows_of(self, variable: Any) -> bool:
+        return self._all_reduce.compresses_rows_of(variable)
 
     def keep_layer_state(self, weight: Any) -> None:
         if self.extended.layer_state is not None:

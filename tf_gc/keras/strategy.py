@@ -26,10 +26,9 @@ class KerasStrategy(abc.ABC):
     def workers(self) -> Workers:
         """The workers of the job; one if this process trains alone."""
 
-    @property
     @abc.abstractmethod
-    def compresses_rows(self) -> bool:
-        """Whether gradients that are `tf.IndexedSlices` are compressed."""
+    def compresses_rows_of(self, variable: Any) -> bool:
+        """Returns whether a `tf.IndexedSlices` is compressed if it is a gradient of a variable."""
 
     @abc.abstractmethod
     def keep_layer_state(self, weight: Any) -> None:

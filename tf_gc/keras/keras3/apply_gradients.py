@@ -58,17 +58,16 @@ def _accumulate_or_update(optimizer: Any, gradients: list[Any], variables: list[
         for variable in variables
     ]
 
-    replica_strategy = strategy_of_replica()
-    keeps_rows = replica_strategy is not None and replica_strategy.compresses_rows
+    mine = strategy_of_replica()
+    keeps = [mine is not None and mine.compresses_rows_of(v.value) for v in variables]
 
     def update(gradients: list[Any]) -> None:
         means = [(g + total) / steps for g, total in zip(gradients, accumulators, strict=True)]
-        if keeps_rows:
-            # Keras accumulates a dense table, of which only some rows are not zero.
-            means = [
-                _rows_of(mean) if isinstance(gradient, tf.IndexedSlices) else mean
-                for gradient, mean in zip(gradients, means, strict=True)
-            ]
+        # Keras accumulates a dense table, of which only some rows are not zero.
+        means = [
+            _rows_of(mean) if kept and isinstance(gradient, tf.IndexedSlices) else mean
+            for gradient, mean, kept in zip(gradients, means, keeps, strict=True)
+        ]
         _update(optimizer, means, variables)
         optimizer._backend_reset_gradient_accumulators()
 

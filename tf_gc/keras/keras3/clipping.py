@@ -50,11 +50,30 @@ def clip_sums(optimizer: Any, sums: list[Gradient]) -> list[Gradient]:
     return [g if g is None else _scaled(g, next(factors)) for g in sums]
 
 
-def keeps_rows(optimizer: Any, gradients: list[Gradient]) -> bool:
+# Marks rows that Keras would have made dense.
+_DENSE_IN_KERAS = "_tf_gc_dense_in_keras"
+
+
+def as_sent(gradient: Gradient, variable: Any) -> Gradient:
+    """Returns what a replica sends: rows of `clip_rows` only if they are compressed.
+
+    Those that are not are dense, as Keras makes them: an optimizer may square what it gets, and the
+    stock ops do not merge rows.
+
+    Args:
+      gradient: clipped.
+      variable: its `tf.Variable`.
+    """
+    strategy = strategy_of_replica()
+    if not hasattr(gradient, _DENSE_IN_KERAS) or strategy is None:
+        return gradient
+    return gradient if strategy.compresses_rows_of(variable) else tf.convert_to_tensor(gradient)
+
+
+def has_rows_to_clip(optimizer: Any, gradients: list[Gradient]) -> bool:
     """Returns whether `clip_rows` is to clip a replica's gradients in place of Keras.
 
-    Keras would make rows a dense table, of which all is sent. Where the strategy compresses no
-    rows, it does what the stock strategy does.
+    Keras would make rows a dense table, of which all is sent.
     """
     limit = optimizer.global_clipnorm
     if not (limit and limit > 0) or (optimizer.clipnorm and optimizer.clipnorm > 0):
@@ -62,7 +81,10 @@ def keeps_rows(optimizer: Any, gradients: list[Gradient]) -> bool:
     if not any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         return False
     strategy = strategy_of_replica()
-    return strategy is not None and strategy.compresses_rows
+    if strategy is None:
+        return False
+    variables = map(_value, optimizer._trainable_variables)
+    return any(strategy.compresses_rows_of(variable) for variable in variables)
 
 
 def clip_rows(optimizer: Any, gradients: list[Gradient]) -> list[Gradient]:
@@ -79,7 +101,16 @@ def clip_rows(optimizer: Any, gradients: list[Gradient]) -> list[Gradient]:
     norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
     # NaN for a norm that is not finite, as in Keras.
     factor = limit * tf.minimum(1 / norm, 1 / limit) + (norm - norm)
-    return [g if g is None else _scaled(g, factor) for g in gradients]
+    clipped = [g if g is None else _scaled(g, factor) for g in gradients]
+    for gradient in clipped:
+        if isinstance(gradient, tf.IndexedSlices):
+            setattr(gradient, _DENSE_IN_KERAS, True)
+    return clipped
+
+
+def _value(variable: Any) -> Any:
+    """Returns the `tf.Variable` of a Keras variable."""
+    return getattr(variable, "value", variable)
 
 
 def _agreed(norms: tf.Tensor) -> tf.Tensor:

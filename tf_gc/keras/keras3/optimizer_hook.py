@@ -16,7 +16,13 @@ import tensorflow as tf
 from tf_gc.gradients import set_path, sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
-from tf_gc.keras.keras3.clipping import clip_rows, clip_sums, clips_after_sum, keeps_rows
+from tf_gc.keras.keras3.clipping import (
+    as_sent,
+    clip_rows,
+    clip_sums,
+    clips_after_sum,
+    has_rows_to_clip,
+)
 from tf_gc.keras.strategy import strategy_of_replica
 from tf_gc.state.stream import stream_of
 
@@ -44,7 +50,7 @@ def install() -> None:
         for variable in self._trainable_variables:
             tf_variable(variable)
         sums = sum_gradients(
-            [(gradient, tf_variable(variable)) for gradient, variable in pairs],
+            [(as_sent(g, tf_variable(variable)), tf_variable(variable)) for g, variable in pairs],
             stream_of(self, self.name),
         )
         if clips_after_sum():
@@ -62,7 +68,7 @@ def install() -> None:
     def clip_gradients(self: Any, grads: Any) -> Any:
         if clips_after_sum():
             return grads
-        return clip_rows(self, grads) if keeps_rows(self, grads) else keras_clip(self, grads)
+        return clip_rows(self, grads) if has_rows_to_clip(self, grads) else keras_clip(self, grads)
 
     all_reduce_sum_gradients.hooked_by_tf_gc = True  # type: ignore[attr-defined]
     hooks = (all_reduce_sum_gradients, backend_apply_gradients, clip_gradients)
