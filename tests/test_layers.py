@@ -14,7 +14,9 @@ PACKAGE = ROOT / "tf_gc"
 LAYERS = [
     *(
         "planner",
+        "server",
         "slurm",
+        "parameter_server",
         "distribute",
         "keras",
         "verdict",

@@ -7,6 +7,11 @@ from tf_gc.distribute import (
     CompressedMultiWorkerMirroredStrategy,
     all_reduce_gradients,
 )
+from tf_gc.parameter_server import (
+    CompressedParameterServerStrategy,
+    push_gradients,
+    run_server,
+)
 from tf_gc.params import Auto, ByVariable, Cast, NoCompression, OneBit, Quantized, TwoBit
 from tf_gc.slurm import SlurmClusterResolver
 
@@ -17,6 +22,7 @@ __all__ = [
     "CompressedAllReduce",
     "CompressedMirroredStrategy",
     "CompressedMultiWorkerMirroredStrategy",
+    "CompressedParameterServerStrategy",
     "NoCompression",
     "OneBit",
     "Quantized",
@@ -25,4 +31,6 @@ __all__ = [
     "all_reduce_gradients",
     "keras",
     "ops",
+    "push_gradients",
+    "run_server",
 ]

@@ -7,11 +7,13 @@ steps carry it out.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tf_gc.params import CompressionParams, Gradient, Treatment
-from tf_gc.reduction.reducer import Reducer, Reducers
+from tf_gc.reduction.exchange import Exchange
+from tf_gc.reduction.reducer import Way
 
 # Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). This is
 # small enough that the first bucket is on its way early and its codes stay in the cache, and large
@@ -25,6 +27,13 @@ _DEFAULT_BYTES = 4 << 20
 _SMALL = 16
 
 
+class Exchanges(Protocol):
+    """What there is for each way to send gradients."""
+
+    def of(self, way: Way) -> Exchange | None:
+        """Returns what sends gradients in a way; `None` leaves them to the stock ops."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Bucket:
     """Gradients of one dtype that are summed together.
@@ -34,7 +43,8 @@ class Bucket:
       variables: the paths of their variables.
       dtype: the gradients' dtype.
       shapes: the shapes of their variables.
-      reducer: sums them.
+      reducer: sums them, a `tf_gc.reduction.reducer.Reducer`, or takes them to a parameter server,
+        a `tf_gc.reduction.exchange.Push`.
       warm_up: whether it is in full precision in the first steps.
     """
 
@@ -42,7 +52,7 @@ class Bucket:
     variables: tuple[str, ...]
     dtype: tf.DType
     shapes: tuple[tuple[int, ...], ...]
-    reducer: Reducer
+    reducer: Any
     warm_up: bool
 
     @property
@@ -102,7 +112,7 @@ class Schedule:
 def make_schedule(
     params: CompressionParams,
     gradients: Sequence[Gradient | None],
-    reducers: Reducers,
+    reducers: Exchanges,
     bucket_bytes: int = 0,
 ) -> Schedule:
     """Decides what is sent how.
@@ -114,7 +124,7 @@ def make_schedule(
       params: what the user asks for.
       gradients: what is known of each gradient, in the order of the variables; `None` for a value
         that is no gradient.
-      reducers: those of the network.
+      reducers: those of the network, or what pushes to servers.
       bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
     """
     limit = bucket_bytes or _DEFAULT_BYTES

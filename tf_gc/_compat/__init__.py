@@ -16,6 +16,13 @@ from tf_gc._compat.functions import (
     replace_call_time_value,
     written_handles,
 )
+from tf_gc._compat.parameter_server import (
+    CachingVariable,
+    ParameterServerExtended,
+    handle_at_call,
+    make_on_workers,
+    value_on_worker,
+)
 from tf_gc._compat.symbols import (
     CollectiveAllReduce,
     CollectiveReplicaLauncher,
@@ -32,6 +39,7 @@ from tf_gc._compat.symbols import (
 )
 
 __all__ = [
+    "CachingVariable",
     "CollectiveAllReduce",
     "CollectiveReplicaLauncher",
     "DistributedVariable",
@@ -39,20 +47,24 @@ __all__ = [
     "MirroredExtended",
     "MultiWorkerExtended",
     "OwnVariable",
+    "ParameterServerExtended",
     "PerReplica",
     "SaveSpec",
     "builds_function",
     "clone_function",
     "cond",
+    "handle_at_call",
     "in_xla_context",
     "is_function_to_trace",
     "is_loop",
     "is_member",
     "loop_counter",
+    "make_on_workers",
     "registered_kernels",
     "regroup",
     "replace_call_time_value",
     "require_attributes",
     "switch_case",
+    "value_on_worker",
     "written_handles",
 ]

@@ -54,6 +54,45 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
+        "tensorflow.python.distribute.parameter_server_strategy_v2",
+        "ParameterServerStrategyV2Extended",
+        {
+            "_batch_reduce_to": "to push gradients to the servers in compressed form",
+            "_container_strategy": "to find the strategy of variables on servers",
+            "_create_var_creator": "to make variables that workers pull in compressed form",
+            "_num_workers": "to keep for each worker what it was sent",
+            "_update": "to notice that pulled values are old",
+        },
+    ),
+    Attributes(
+        "tensorflow.python.distribute.ps_values",
+        "CachingVariable",
+        {"_dense_var_to_tensor": "to pull variables in compressed form"},
+    ),
+    Attributes(
+        "tensorflow.python.distribute.parameter_server_strategy_v2",
+        "ParameterServerStrategyV2",
+        {"_cluster_coordinator": "to keep residuals on workers"},
+    ),
+    Attributes(
+        "tensorflow.python.distribute.coordinator.cluster_coordinator",
+        "ClusterCoordinator",
+        {"_create_per_worker_variables": "to keep residuals on workers"},
+    ),
+    Attributes(
+        "tensorflow.python.distribute.coordinator.values",
+        "PerWorkerValues",
+        {"_values": "to find the residuals of a worker"},
+    ),
+    Attributes(
+        "tensorflow.python.distribute.coordinator.values",
+        "RemoteVariable",
+        {
+            "_get_values": "to find the residuals of a worker",
+            "_wait_and_maybe_error": "to wait for the residuals of a worker",
+        },
+    ),
+    Attributes(
         "tensorflow.python.distribute.cross_device_ops",
         "CrossDeviceOps",
         {

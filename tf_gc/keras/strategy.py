@@ -17,9 +17,11 @@ class KerasStrategy(abc.ABC):
 
     Attributes:
       clip_after_sum: whether optimizers clip the sums of gradients, and not those of each replica.
+      asynchronous: whether workers share variables on servers, and step without each other.
     """
 
     clip_after_sum: bool = False
+    asynchronous: bool = False
 
     @property
     @abc.abstractmethod
@@ -37,6 +39,10 @@ class KerasStrategy(abc.ABC):
     @abc.abstractmethod
     def note_assignment(self, weight: Any) -> None:
         """Notes that a replica assigns a Keras variable, or builds a function that does."""
+
+    def note_table(self, variable: Any) -> None:
+        """Notes a `tf.Variable` of which layers look up rows."""
+        del variable
 
     @abc.abstractmethod
     def report(self) -> Report:

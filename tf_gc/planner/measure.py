@@ -176,7 +176,7 @@ def _measure_rows(buckets: Sequence[Bucket], values: Sequence[Any], repeats: int
     @tf.function
     def encode() -> tuple[tf.Tensor, list[tf.Tensor]]:
         sent = [
-            reducer.encode(of_bucket, rests, bucket.shapes, bucket.variables)
+            reducer.message(of_bucket, rests, bucket.shapes, bucket.variables)
             for bucket, reducer, of_bucket, rests in zip(
                 buckets, reducers, rows, residuals, strict=True
             )
@@ -190,7 +190,7 @@ def _measure_rows(buckets: Sequence[Bucket], values: Sequence[Any], repeats: int
             for bucket, reducer, of_bucket, message in zip(
                 buckets, reducers, rows, messages, strict=True
             ):
-                sums += reducer.decode(bucket.shapes, [message] * copies, of_bucket)
+                sums += reducer.sums(bucket.shapes, [message] * copies, of_bucket)
             return _touch(sums)
 
         return decode_all

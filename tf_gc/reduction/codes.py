@@ -4,12 +4,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from tf_gc.codecs import Codec
+from tf_gc.reduction.exchange import Push
 from tf_gc.reduction.group import Network, Replica
 from tf_gc.reduction.plan import Plan
 from tf_gc.reduction.plans import AUTO, choose_plan, plans_worth_trying
 from tf_gc.reduction.reducer import Reducer, Reduction, Way
-from tf_gc.reduction.wire import ChosenWire, choose_wire, possible_wires
+from tf_gc.reduction.wire import COLUMNS, PACKED, ChosenWire, choose_wire, possible_wires
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,14 @@ class Codes(Way):
     def on(self, network: Network) -> "CodesReducer":
         plan = choose_plan(self.plan, self.codec, network)
         return CodesReducer(self.codec, plan(network), choose_wire(self.wire, self.codec, network))
+
+    def push(self) -> "CodesPush":
+        if self.plan != AUTO:
+            raise ValueError(
+                f"plan={self.plan!r} says how replicas sum gradients, and parameter servers get "
+                f"them from each worker by itself: leave plan out, or say {AUTO!r}"
+            )
+        return CodesPush(self.codec, self.wire or PACKED)
 
     def alternatives(self, network: Network) -> list[tuple[str, str]]:
         wires = possible_wires(self.codec, network) if self.wire is None else (self.wire,)
@@ -63,5 +74,40 @@ class CodesReducer(Reducer):
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         return self.moves.reduce(self.codec, self.wire, bucket, replicas, options)
 
-    def __str__(self) -> str:
-        return f"{self.codec}, {self.plan}, {self.wire}"
+
+class CodesPush(Push):
+    """Encodes a bucket on the worker, and decodes it on the server."""
+
+    def __init__(self, codec: Codec, wire: str) -> None:
+        """Initializes the push.
+
+        Args:
+          codec: makes the messages.
+          wire: one of `tf_gc.reduction.wire.WIRES`.
+        """
+        self._codec = codec
+        self.name = str(codec)
+        self.wire = wire
+        self.keeps_residuals = codec.keeps_residuals
+
+    def send(
+        self,
+        gradients: Sequence[tf.Tensor],
+        residuals: Sequence[Any],
+        variables: Sequence[Any],
+        server: str,
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        encoded = sent = self._codec.encode(gradients, residuals)
+        if self.wire != PACKED:
+            compact, words = self._codec.pack(encoded, variables if self.wire == COLUMNS else ())
+            sent = compact[:, : words[0]]
+        with tf.device(server):
+            # With the gradients themselves as `like`, TensorFlow would send them to the server.
+            like = [
+                tf.raw_ops.Empty(shape=variable.shape.as_list(), dtype=gradient.dtype)
+                for gradient, variable in zip(gradients, variables, strict=True)
+            ]
+            message = sent
+            if self.wire != PACKED:
+                message = self._codec.unpack(sent, encoded.shape[1])
+            return self._codec.decode([message], like), sent

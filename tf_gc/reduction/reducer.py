@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.reduction.exchange import Exchange, Push
 from tf_gc.reduction.group import Bytes, Channel, Group, Member, Network, Replica
 
 
@@ -67,27 +68,14 @@ class Reduction:
         return cls(sums, encoded, channel.sent_bytes // replicas, channel.most_bytes // replicas)
 
 
-class Reducer(abc.ABC):
+class Reducer(Exchange):
     """Sums buckets of gradients over all replicas of one network.
 
-    `str` of a reducer says in a few words how, as `print(strategy.schedule)` shows it.
-
     Attributes:
-      name: what is sent of an element, such as "three_bit (automatic scales)".
-      plan: the name of who sends what to whom.
-      wire: the name of how it travels.
       choice: what was chosen for this network and why, for the log; empty if there was no choice.
-      keeps_residuals: whether what is not sent is kept for the next step. Other reducers get
-        replicas without residuals.
-      caution: what users should know of what it sums, for the log; empty if there is nothing.
     """
 
-    name: str
-    plan: str
-    wire: str
     choice: str
-    keeps_residuals: bool
-    caution: str = ""
 
     @property
     def in_full_precision(self) -> "Reducer | None":
@@ -123,6 +111,14 @@ class Way(abc.ABC):
 
         Raises:
           ValueError: if the user asks for something that is of no use on this network.
+        """
+
+    @abc.abstractmethod
+    def push(self) -> Push:
+        """Makes what sends gradients to parameter servers, instead of summing them.
+
+        Raises:
+          ValueError: if the user asks for something that is of no use there.
         """
 
     @abc.abstractmethod

@@ -16,6 +16,7 @@ from tf_gc import ops
 from tf_gc.gradients import path_of
 from tf_gc.ops.rows import EXACT
 from tf_gc.reduction.all_gather import AllGather
+from tf_gc.reduction.exchange import Exchange, Push
 from tf_gc.reduction.group import (
     Channel,
     Group,
@@ -58,33 +59,86 @@ class Rows(Way):
             return None
         return RowsReducer(self, network)
 
+    def push(self) -> "RowsPush":
+        return RowsPush(self)
+
     def alternatives(self, network: Network) -> list[tuple[str, str]]:
         del network
         return []
 
 
-class RowsReducer(Reducer):
-    """Merges, encodes and sends rows, and decodes the sum."""
+class _SendsRows(Exchange):
+    """Encodes and decodes rows in one way."""
 
-    def __init__(self, way: Rows, network: Network) -> None:
+    def __init__(self, way: Rows) -> None:
         self._way = way
-        self._network = network
-        self._group: Group = network.group(network.devices)
         self.keeps_residuals = way.kind != EXACT and way.layers == 1
         scales = "" if way.kind == EXACT else " (a scale for each row)"
         layers = "" if way.layers == 1 else ", in two layers without residuals"
         self.name = f"{way.kind}{scales}{layers}"
-        self.plan = AllGather.name
         self.wire = ROWS
-        self.choice = ""
         if way.layers > 1:
             self.caution = (
                 "too large for a residual (sparse_residual_bytes): rows are sent in two layers, "
                 "and what those leave of them is not kept"
             )
 
-    def __str__(self) -> str:
-        return f"{self.name}, {self.plan}, {self.wire}"
+    def message(
+        self,
+        gradients: Sequence[tf.IndexedSlices],
+        residuals: Sequence[Any],
+        shapes: Sequence[Sequence[int]],
+        names: Sequence[str],
+    ) -> tf.Tensor:
+        """Returns a replica's message, and updates its residuals; as `tf_gc.ops.encode_rows`."""
+        way = self._way
+        return ops.encode_rows(gradients, residuals, shapes, way.kind, way.layers, names)
+
+    def sums(
+        self,
+        shapes: Sequence[Sequence[int]],
+        messages: Received,
+        like: Sequence[tf.IndexedSlices],
+    ) -> list[tf.IndexedSlices]:
+        """Returns the sums of messages for tables of these shapes, in the dtypes of gradients."""
+        way = self._way
+        sums = ops.decode_rows(messages, shapes, like[0].dtype, way.kind, way.layers)
+        return [
+            tf.IndexedSlices(total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape)
+            for total, g in zip(sums, like, strict=True)
+        ]
+
+
+class RowsPush(_SendsRows, Push):
+    """Merges and encodes rows on the worker, and decodes them on the server."""
+
+    def send(
+        self,
+        gradients: Sequence[tf.IndexedSlices],
+        residuals: Sequence[Any],
+        variables: Sequence[Any],
+        server: str,
+    ) -> tuple[list[tf.IndexedSlices], tf.Tensor]:
+        shapes = _shapes(variables)
+        message = self.message(gradients, residuals, shapes, [path_of(v) for v in variables])
+        with tf.device(server):
+            sums = [
+                tf.IndexedSlices(rows.values, rows.indices, tf.constant(shape, tf.int64))
+                for rows, shape in zip(self.sums(shapes, [message], gradients), shapes, strict=True)
+            ]
+        return sums, message
+
+
+class RowsReducer(_SendsRows, Reducer):
+    """Merges, encodes and sends rows, and decodes the sum."""
+
+    plan = AllGather.name
+    choice = ""
+
+    def __init__(self, way: Rows, network: Network) -> None:
+        super().__init__(way)
+        self._network = network
+        self._group: Group = network.group(network.devices)
 
     @functools.cached_property
     def in_full_precision(self) -> "RowsReducer":
@@ -94,14 +148,14 @@ class RowsReducer(Reducer):
         channel = self._group.open(bucket, options)
         members = self._group.members(replicas)
         first = members[0]
-        shapes = [tuple(variable.shape) for variable in first.variables]
+        shapes = _shapes(first.variables)
         names = [path_of(variable) for variable in first.variables]
         messages = []
         for member in members:
             with tf.device(member.device):
-                messages.append(self.encode(member.gradients, member.residuals, shapes, names))
+                messages.append(self.message(member.gradients, member.residuals, shapes, names))
 
-        decode = functools.partial(self.decode, shapes)
+        decode = functools.partial(self.sums, shapes)
 
         def count_sent() -> tf.Tensor:
             own = decode([messages[0]], first.gradients)
@@ -120,31 +174,6 @@ class RowsReducer(Reducer):
             sent_bytes=channel.sent_bytes,
             stock_bytes=(self._group.size - 1) * stock,
         )
-
-    def encode(
-        self,
-        gradients: Sequence[tf.IndexedSlices],
-        residuals: Sequence[tf.Variable],
-        shapes: Sequence[Sequence[int]],
-        names: Sequence[str],
-    ) -> tf.Tensor:
-        """Returns a replica's message, and updates its residuals; as `tf_gc.ops.encode_rows`."""
-        way = self._way
-        return ops.encode_rows(gradients, residuals, shapes, way.kind, way.layers, names)
-
-    def decode(
-        self,
-        shapes: Sequence[Sequence[int]],
-        messages: Received,
-        like: Sequence[tf.IndexedSlices],
-    ) -> list[tf.IndexedSlices]:
-        """Returns the sums of messages for tables of these shapes, in the dtypes of gradients."""
-        way = self._way
-        sums = ops.decode_rows(messages, shapes, like[0].dtype, way.kind, way.layers)
-        return [
-            tf.IndexedSlices(total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape)
-            for total, g in zip(sums, like, strict=True)
-        ]
 
     def _gathered(
         self, channel: Channel, messages: Sequence[tf.Tensor], notes: dict[Any, Any]
@@ -167,6 +196,10 @@ class RowsReducer(Reducer):
 def enough_for_most(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
     """Returns how many words to send in the next step (`tf_gc.reduction.unequal.Guess`)."""
     return tf.maximum(longest + longest // _LONGER, sent - sent // _FALLS_BY)
+
+
+def _shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [tuple(variable.shape) for variable in variables]
 
 
 def _bytes(gradient: tf.IndexedSlices) -> tf.Tensor:

@@ -70,7 +70,9 @@ class Seat(tf.__internal__.tracking.Trackable):
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         # TensorFlow calls this to restore, too. Then nothing is to be read.
-        device = "/device:CPU:0" if self.variable is None else self.variable.values[0].device
+        # Parts on other machines are added up here.
+        here = self.variable is None or hasattr(self.variable, "parts")
+        device = "/device:CPU:0" if here else self.variable.values[0].device
         return {_VALUE: _compat.SaveSpec(self.read, "", "", tf.float32, device)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
@@ -104,5 +106,6 @@ def assign(variable: Any, value: Array | tf.Tensor) -> list[Any]:
     """
     mine = tf.convert_to_tensor(value, tf.float32)
     if is_parts(variable):
-        mine = mine / variable.distribute_strategy.num_replicas_in_sync
+        parts = getattr(variable, "parts", None)
+        mine = mine / (parts or variable.distribute_strategy.num_replicas_in_sync)
     return [component.assign(mine) for component in variable.values]

@@ -170,9 +170,20 @@ class Store(tf.Module):
         waiting = book.waiting(slot.name, owner)
         key = waiting.key if waiting is not None else ""
         key = key or self._free_key(slot.name, f"{owner.variable}.{slot.name}")
+        value = self._make(slot, variable, key)
+        self._leave_seat(slot.name, key)
+        self._add_seat(slot.name, key, value)
+        entry = Entry(slot.name, key, owner, id(stream), id(variable), value)
+        book.add(entry)
+        if waiting is not None:
+            _put(waiting)
+        return entry
+
+    def _make(self, slot: Slot, variable: Any, name: str) -> Any:
+        """Returns what is kept for a variable: a new distributed variable of zeros."""
         parts = slot.size is None
         with tf.init_scope(), variable.distribute_strategy.scope():
-            value = tf.Variable(
+            return tf.Variable(
                 Zeros(variable.shape if parts else tf.TensorShape([slot.size])),
                 trainable=False,
                 synchronization=tf.VariableSynchronization.ON_READ
@@ -181,16 +192,9 @@ class Store(tf.Module):
                 aggregation=tf.VariableAggregation.SUM
                 if parts
                 else tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                name=key,
+                name=name,
                 **NOT_LIFTED,
             )
-        self._leave_seat(slot.name, key)
-        self._add_seat(slot.name, key, value)
-        entry = Entry(slot.name, key, owner, id(stream), id(variable), value)
-        book.add(entry)
-        if waiting is not None:
-            _put(waiting)
-        return entry
 
     def _meet(self, stream: Stream) -> None:
         if self._book.is_new(stream) and self._book.entries:

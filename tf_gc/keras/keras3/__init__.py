@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from tf_gc.keras.keras3 import (
+    asynchronous,
     epoch_length,
     first_batch,
     layer_state,
@@ -22,6 +23,7 @@ class Keras3:
         optimizer_hook.install()
         layer_state.install()
         first_batch.install()
+        asynchronous.install()
         if several_workers:
             epoch_length.install()
             one_writer.install()

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_gc.keras.keras3 import private
+from tf_gc.keras.keras3.asynchronous import note_weight
 from tf_gc.keras.strategy import KerasStrategy, strategy_of_replica
 
 
@@ -34,7 +35,10 @@ def install() -> None:
         of_layer = not variable.trainable
         keras_track(self, variable)
         strategy = tf.distribute.get_strategy()
-        if not of_layer or not isinstance(strategy, KerasStrategy):
+        if not isinstance(strategy, KerasStrategy):
+            return
+        note_weight(strategy, self, variable)
+        if not of_layer:
             return
         if variable.aggregation == "none":  # each replica updates its own copy
             strategy.keep_layer_state(variable)

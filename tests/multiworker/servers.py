@@ -1,0 +1,127 @@
+"""Clusters with parameter servers, in one process or in several."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+from tests import ports
+from tf_gc.ops import _library
+
+# With fewer threads, functions that wait for each other in one process wait for ever.
+_THREADS = 16
+
+
+def in_this_process(
+    workers: int, servers: int
+) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
+    """A cluster whose tasks are all in this process, which is its coordinator."""
+    addresses = ports.addresses(workers + servers + 1)
+    cluster = tf.train.ClusterSpec(
+        {
+            "worker": addresses[:workers],
+            "ps": addresses[workers:-1],
+            "chief": addresses[-1:],
+        }
+    )
+    _library.load()
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=_THREADS)
+    for job in ("worker", "ps"):
+        for index in range(cluster.num_tasks(job)):
+            _KEPT.append(
+                tf.distribute.Server(cluster, job_name=job, task_index=index, config=config)
+            )
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster, task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+
+
+_KEPT: list[Any] = []
+
+
+def tf_configs(workers: int, servers: int) -> list[str]:
+    """TF_CONFIG of each task of a cluster of several processes: the coordinator's is the first."""
+    addresses = ports.addresses(workers + servers + 1)
+    jobs = {
+        "chief": addresses[:1],
+        "worker": addresses[1 : workers + 1],
+        "ps": addresses[workers + 1 :],
+    }
+    return [
+        json.dumps({"cluster": jobs, "task": {"type": job, "index": index}})
+        for job, tasks in jobs.items()
+        for index in range(len(tasks))
+    ]
+
+
+def coordinate(program: Callable[..., Any], folder: str, *arguments: Any) -> Any:
+    """Runs the program if this process is the coordinator; else serves until it has ended."""
+    ended = Path(folder, "ended")
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type == "chief":
+        try:
+            return program(resolver, *arguments)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # the threads of a coordinator would go on
+        finally:
+            ended.touch()
+    threading.Thread(target=tf_gc.run_server, daemon=True).start()
+    while not ended.exists():
+        time.sleep(0.05)
+    os._exit(0)
+
+
+class Barrier:
+    """Has each worker take one of as many closures as there are workers."""
+
+    def __init__(self, strategy: Any, workers: int) -> None:
+        self._workers = workers
+        with strategy.scope():
+            self._arrived = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def meet(self) -> None:
+        """Waits, in the function that a worker runs, until all workers have come here."""
+        with tf.device(self._arrived.device):
+            number = self._arrived.assign_add(1, read_value=True)
+            target = -(-number // self._workers) * self._workers
+        tf.while_loop(
+            lambda: self._arrived.read_value() < target, lambda: [], [], parallel_iterations=1
+        )
+
+
+def run_on_all(
+    coordinator: Any, function: Any, steps: Sequence[Any], workers: int
+) -> list[list[Any]]:
+    """Has each worker run each step once; returns for each step the values by worker.
+
+    The function takes a step, meets the others, and returns the number of its worker first.
+    """
+    results = []
+    for step in steps:
+        values = [coordinator.schedule(function, args=(step,)) for _ in range(workers)]
+        coordinator.join()
+        fetched = sorted((value.fetch() for value in values), key=lambda each: int(each[0]))
+        assert [int(each[0]) for each in fetched] == list(range(workers))
+        results.append(fetched)
+    return results
+
+
+def worker_index() -> tf.Tensor:
+    """The number of the worker that runs the function."""
+    return tf.distribute.coordinator.experimental_get_current_worker_index()
+
+
+def bits(values: Sequence[Any]) -> list[bytes]:
+    """The bytes of arrays or variables."""
+    return [np.asarray(value).tobytes() for value in values]

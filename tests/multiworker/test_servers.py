@@ -1,0 +1,137 @@
+"""Pushing to and pulling from parameter servers."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.multiworker import cluster
+
+pytestmark = pytest.mark.multiworker
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
+ALL = {"type": "quantized", "sparse": True}
+LEDGERS = [
+    *({**ALL, "bits": bits} for bits in (1, 2, 3, 4)),
+    {**ALL, "wire": "compact"},
+    {**ALL, "wire": "columns"},
+    {"type": "2bit", "threshold": 0.5},
+    {"type": "1bit", "threshold": 0.0},
+]
+
+
+def test_what_arrives_plus_residuals_is_what_was_pushed() -> None:
+    (outcomes,) = cluster.values("server_scenarios:ledger", LEDGERS, 2, 6, "full", workers=1)
+    for outcome in outcomes:
+        for arrived, left, given in zip(
+            *(outcome[key] for key in ("arrived", "left", "given")), strict=True
+        ):
+            total = arrived if left is None else arrived + left
+            np.testing.assert_allclose(total, given, rtol=1e-5, atol=3e-5)
+    assert "a scale for each row), push, rows: v1" in outcomes[0]["schedule"]
+    assert "push, columns: v0" in outcomes[5]["schedule"]
+
+
+def test_pushes_are_those_of_mxnet() -> None:
+    golden = np.load(GOLDEN)
+    names = ("normal_37", "normal_100x100")
+    cases = [(golden[f"{n}__grads"], float(golden[f"{n}__threshold"])) for n in names]
+    (results,) = cluster.values("server_scenarios:mxnet", cases, workers=1)
+    for name, pushed in zip(names, results, strict=True):
+        sums = np.zeros_like(golden[f"{name}__sums"])
+        for worker in range(pushed.shape[1]):
+            sums += pushed[:, worker]
+        np.testing.assert_array_equal(sums, golden[f"{name}__sums"])
+
+
+def test_sgd_is_that_of_mxnet() -> None:
+    gradients = np.random.default_rng(5).normal(size=(8, 30, 40)).astype(np.float32)
+    threshold, rate = np.float32(0.5), np.float32(0.125)
+    (weights,) = cluster.values(
+        "server_scenarios:sgd", gradients, float(threshold), float(rate), workers=1
+    )
+    residual = np.zeros(gradients.shape[1:], np.float32)
+    wanted = np.zeros_like(residual)
+    for gradient in gradients:
+        residual += gradient
+        sent = threshold * ((residual >= threshold) - (residual <= -threshold).astype(np.float32))
+        residual -= sent
+        wanted -= rate * sent
+    np.testing.assert_array_equal(weights, wanted)
+
+
+def test_without_compression_it_is_the_stock_strategy() -> None:
+    ((stock, ours),) = cluster.values("server_scenarios:train_alike", 8, workers=1)
+    assert ours == stock
+
+
+def test_keras_models_train() -> None:
+    steps = 60
+    (outcomes,) = cluster.values("server_scenarios:keras_models", 2, steps, workers=1)
+    for outcome in outcomes:
+        assert outcome["iterations"] == steps  # Keras would lose some of two workers
+        assert np.mean(outcome["losses"][-5:]) < 0.2 * np.mean(outcome["losses"][:2])
+        # Workers look up rows, and do not get the table.
+        assert "ResourceGather" in outcome["ops"]
+        assert "a scale for each row), push, rows: " in outcome["schedule"]
+        assert "the first steps" not in outcome["schedule"]
+
+
+def test_bfloat16_pulls_are_rounded() -> None:
+    (outcome,) = cluster.values("server_scenarios:pulls", "bfloat16", 3, workers=1)
+    for value, pulled in [*outcome["moving"], *outcome["finite"], outcome["infinite"]]:
+        np.testing.assert_array_equal(pulled, value.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+def test_delta_pulls_follow_the_variable() -> None:
+    (outcome,) = cluster.values("server_scenarios:pulls", "delta", 8, workers=1)
+    value, pulled = outcome["moving"][0]
+    np.testing.assert_array_equal(pulled, value)
+    for value, pulled in outcome["moving"]:
+        assert np.abs(value - pulled).max() < 0.25  # changes are 0.1 of a standard normal number
+    value, pulled = outcome["resting"][-1]
+    assert np.abs(value - pulled).max() < 1e-4
+    value, pulled = outcome["infinite"]
+    assert not np.isfinite(pulled[:, 7]).any()
+    assert np.isfinite(np.delete(pulled, 7, axis=1)).all()
+    value, pulled = outcome["finite"][-1]
+    assert np.abs(value - pulled).max() < 1e-4
+    assert outcome["has"].tobytes() == outcome["believed"].tobytes()
+    value, pulled = outcome["restarted"]
+    np.testing.assert_array_equal(pulled, value)
+    # Two reads in a step are one pull.
+    assert outcome["ops"].count("TfGc>Encode") == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 2)])
+def test_checkpoints_hold_what_was_not_sent(tmp_path: Path, before: int, after: int) -> None:
+    (left,) = cluster.values("server_scenarios:save", str(tmp_path), before, workers=1)
+    ((parts, pushed),) = cluster.values("server_scenarios:restore", str(tmp_path), after, workers=1)
+    assert np.abs(left).max() > 0.1
+    assert len(parts) == after
+    np.testing.assert_allclose(np.sum(parts, axis=0) + pushed, left, atol=1e-6)
+    assert np.abs(np.subtract(parts[0], parts[-1])).max() < 1e-6  # equal parts
+
+
+def test_what_is_of_no_use_is_refused() -> None:
+    (said,) = cluster.values("server_scenarios:refusals", workers=1)
+    wanted = {
+        "auto": "ValueError: compression_params must not be tf_gc.Auto",
+        "plan": "ValueError: plan='all_gather' says how replicas sum",
+        "layers": "ValueError: sum_layers=1 is for sums",
+        "rules": "ValueError: plan='all_gather' says how replicas sum",
+        "pull": "ValueError: pull must be one of ['full', 'bfloat16', 'delta'], got 'half'",
+        "place": "TypeError: variable_partitioner got {'type': '2bit'}",
+        "server": "ValueError: run_server runs a task of the jobs ['worker', 'ps']",
+        "report": "NotImplementedError: tf_gc measures no steps",
+        "push": "RuntimeError: tf_gc.push_gradients is for functions that",
+        "shards": "NotImplementedError: Keras 3 has no layers with variables in shards",
+        **{
+            method: f"NotImplementedError: Keras 3 cannot {method}() under parameter servers"
+            for method in ("fit", "evaluate", "predict")
+        },
+    }
+    assert said.keys() == wanted.keys()
+    for name, text in wanted.items():
+        assert said[name].startswith(text), said[name]

@@ -1,0 +1,126 @@
+"""Variables of which there is one for each worker, on the worker or on a server."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from absl import logging
+
+from tf_gc import _compat
+
+_CPU = "/device:CPU:0"
+
+
+class PerWorker:
+    """Zeros at first, one variable for each worker.
+
+    A function that is scheduled to a worker uses that worker's; it is traced once for all of them.
+
+    Attributes:
+      shape: that of each variable.
+      values: the variables of the workers that are alive, in their order. They are on other
+        machines: reading one copies it to the coordinator.
+    """
+
+    # What counts is the sum over the workers, as `tf_gc.state.seat` understands it.
+    aggregation = tf.VariableAggregation.SUM
+
+    shape: tf.TensorShape
+
+    def __init__(self, strategy: Any, shape: tf.TensorShape, dtype: tf.DType) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        with tf.init_scope(), tf.device(_CPU):
+            # TensorFlow has to know what the handles stand for, before there are any.
+            self._example = _variable(shape, dtype).handle
+
+    @property
+    def values(self) -> Sequence[Any]:
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> int:
+        """How many variables there are."""
+        return len(self.values)
+
+    def handle(self) -> tf.Tensor:
+        """Returns the handle of the calling worker's variable, in the function being built.
+
+        All calls for one function return the same tensor, so that TensorFlow orders reads and
+        writes of the variable.
+        """
+        return _compat.handle_at_call(self, self._example, self._handle_of)
+
+    def _handle_of(self, worker: int) -> tf.Tensor:
+        raise NotImplementedError
+
+    def read_value(self) -> tf.Tensor:
+        """Returns the sum over the workers that are alive, on the coordinator."""
+        values = [tf.zeros(self.shape, self.dtype)]
+        for variable in self.values:
+            try:
+                with tf.device(_CPU):
+                    values.append(tf.identity(variable.read_value()))
+            except tf.errors.UnavailableError:  # the worker has died just now
+                logging.warning("tf_gc: what the worker at %s had is lost", variable.device)
+        return tf.add_n(values)
+
+    def numpy(self) -> npt.NDArray[np.float32]:
+        """Returns the sum over the workers."""
+        total: npt.NDArray[np.float32] = self.read_value().numpy()
+        return total
+
+    def read(self) -> tf.Tensor:
+        """Returns the value of the calling worker's variable, in the function being built."""
+        value = tf.raw_ops.ReadVariableOp(resource=self.handle(), dtype=self.dtype)
+        value.set_shape(self.shape)
+        return value
+
+    def assign(self, value: tf.Tensor) -> None:
+        """Assigns the calling worker's variable, in the function being built."""
+        tf.raw_ops.AssignVariableOp(resource=self.handle(), value=value)
+
+
+class OnWorkers(PerWorker):
+    """Each worker has its own variable. After a restart of the worker it is zero again."""
+
+    def __init__(self, strategy: Any, shape: tf.TensorShape, dtype: tf.DType = tf.float32) -> None:
+        super().__init__(strategy, shape, dtype)
+        self._made = _compat.make_on_workers(strategy, lambda: _variable(shape, dtype))
+
+    @property
+    def values(self) -> Sequence[Any]:
+        values = map(_compat.value_on_worker, self._made)
+        return [value for value in values if value is not None]
+
+    def _handle_of(self, worker: int) -> tf.Tensor:
+        variable = _compat.value_on_worker(self._made[worker])
+        if variable is None:
+            raise tf.errors.UnavailableError(None, None, f"worker {worker} is starting anew")
+        return variable.handle
+
+
+class OnServer(PerWorker):
+    """A server has a variable for each worker."""
+
+    def __init__(
+        self, strategy: Any, server: str, shape: tf.TensorShape, dtype: tf.DType = tf.float32
+    ) -> None:
+        super().__init__(strategy, shape, dtype)
+        with tf.init_scope(), tf.device(server):
+            count = strategy.extended.worker_count
+            self._values = [_variable(shape, dtype) for _ in range(count)]
+
+    @property
+    def values(self) -> Sequence[Any]:
+        return self._values
+
+    def _handle_of(self, worker: int) -> tf.Tensor:
+        return self._values[worker].handle
+
+
+def _variable(shape: tf.TensorShape, dtype: tf.DType) -> Any:
+    """Returns a variable of zeros that no strategy knows of, on the current device."""
+    return _compat.OwnVariable(tf.zeros(shape, dtype), trainable=False)

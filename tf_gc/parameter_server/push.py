@@ -1,0 +1,124 @@
+"""Pushing gradients: from a worker to the servers that have their variables."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from tf_gc.gradients import path_of
+from tf_gc.parameter_server.state import PushedStream
+from tf_gc.params import CompressionParams, Gradient
+from tf_gc.reduction.exchange import Push
+from tf_gc.reduction.reducer import Way
+from tf_gc.schedule import Schedule, make_schedule
+
+
+class Pushes:
+    """Pushes gradients to servers.
+
+    Attributes:
+      schedule: what the step that was traced last pushes, and how; `None` before.
+      pushed_bytes: the bytes of its messages and of the gradients in full precision; those of rows,
+        whose number is known in the step, are not counted.
+    """
+
+    def __init__(self, params: CompressionParams) -> None:
+        """Initializes the object.
+
+        Args:
+          params: what is compressed, and how.
+
+        Raises:
+          ValueError: if `params` ask for something that is of no use under parameter servers.
+        """
+        self._params = params
+        self._ways: dict[Way, Push] = {t.way: t.way.push() for t in params.treatments()}
+        self.schedule: Schedule | None = None
+        self.pushed_bytes: int | None = None
+
+    def of(self, way: Way) -> Push:
+        """Returns what pushes gradients in a way."""
+        return self._ways[way]
+
+    def compresses_rows_of(self, variable: Any) -> bool:
+        """Returns whether a `tf.IndexedSlices` is compressed if it is a gradient of a variable."""
+        known = _known(variable, variable.dtype, sparse=True)
+        return self._params.treatment_of(known) is not None
+
+    def push(
+        self, state: PushedStream, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Pushes this worker's gradients.
+
+        Args:
+          state: the residuals of the stream that the gradients belong to.
+          gradients: tensors and `tf.IndexedSlices`.
+          variables: their variables, each on a server.
+
+        Returns:
+          What was pushed: of gradients that are compressed on the server of the variable, the
+          others as they are.
+        """
+        self.schedule = self._schedule(gradients, variables)
+        results = list(gradients)
+        total = sum(
+            _bytes(gradients[i], variables[i])
+            for i in self.schedule.bypass
+            if not isinstance(gradients[i], tf.IndexedSlices)
+        )
+        for bucket in self.schedule.buckets:
+            assert isinstance(bucket.reducer, Push)
+            mine = [variables[i] for i in bucket.indices]
+            kept = bucket.reducer.keeps_residuals
+            pushed, message = bucket.reducer.send(
+                [gradients[i] for i in bucket.indices],
+                [state.residual_of(variable).handle() for variable in mine] if kept else [],
+                mine,
+                mine[0].device,
+            )
+            for i, value in zip(bucket.indices, pushed, strict=True):
+                results[i] = value
+            total += (message.shape.num_elements() or 0) * message.dtype.size
+        if self.pushed_bytes is None:
+            logging.info("tf_gc: gradients are pushed as follows\n%s", self.schedule)
+        self.pushed_bytes = total
+        return results
+
+    def _schedule(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Schedule:
+        """Returns what is pushed how: a bucket has gradients of one server."""
+        known = [
+            _known(variable, gradient.dtype, isinstance(gradient, tf.IndexedSlices))
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
+        servers = dict.fromkeys(variable.device for variable in variables)
+        parts = [
+            make_schedule(
+                self._params,
+                [
+                    each if variable.device == server else None
+                    for each, variable in zip(known, variables, strict=True)
+                ],
+                self,
+            )
+            for server in servers
+        ]
+        # Workers begin at different times, and so there is no warm-up.
+        buckets = tuple(
+            dataclasses.replace(bucket, warm_up=False) for part in parts for bucket in part.buckets
+        )
+        compressed = {index for bucket in buckets for index in bucket.indices}
+        return Schedule(
+            buckets=buckets,
+            bypass=tuple(i for i in range(len(variables)) if i not in compressed),
+            excluded=tuple(path for part in parts for path in part.excluded),
+        )
+
+
+def _known(variable: Any, dtype: tf.DType, sparse: bool) -> Gradient:
+    return Gradient(path_of(variable), dtype, tuple(variable.shape), sparse)
+
+
+def _bytes(gradient: Any, variable: Any) -> int:
+    return variable.shape.num_elements() * gradient.dtype.size

@@ -1,0 +1,47 @@
+"""Workers and parameter servers: processes that run what a coordinator sends them.
+
+TF_CONFIG='{"cluster": {...}, "task": {"type": "ps", "index": 0}}' python -m tf_gc.server
+"""
+
+import os
+
+import tensorflow as tf
+
+from tf_gc.ops import _library
+
+JOBS = ("worker", "ps")
+
+
+def run_server(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+) -> None:
+    """Runs this task of a cluster, a worker or a parameter server, until it is killed.
+
+    `tf_gc.CompressedParameterServerStrategy` needs tf_gc's native ops in every task, and they must
+    be there before the task's server starts.
+
+    Args:
+      cluster_resolver: says the cluster and which task this is; `None` reads TF_CONFIG.
+
+    Raises:
+      ValueError: if this task is neither a worker nor a parameter server of a cluster.
+    """
+    resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    cluster, job = resolver.cluster_spec(), resolver.task_type
+    if not cluster or job not in JOBS:
+        raise ValueError(
+            f"run_server runs a task of the jobs {list(JOBS)}: TF_CONFIG must say which one, got "
+            f"the task {job!r} {resolver.task_id!r} of the cluster {cluster.as_dict()}. The "
+            "coordinator (chief) runs the program that trains"
+        )
+    _library.load()
+    # What a task asks of one that is being restarted fails at once, and the coordinator asks again.
+    os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
+    server = tf.distribute.Server(
+        cluster,
+        job_name=job,
+        task_index=resolver.task_id,
+        protocol=resolver.rpc_layer or "grpc",
+        start=True,
+    )
+    server.join()

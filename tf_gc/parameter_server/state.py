@@ -1,0 +1,43 @@
+"""The residuals of workers that push to parameter servers."""
+
+import weakref
+from typing import Any
+
+from tf_gc import residuals
+from tf_gc.compression_state import CompressionState, StreamState
+from tf_gc.parameter_server.per_worker import OnWorkers
+from tf_gc.state.seat import Slot
+from tf_gc.state.stream import Stream
+
+
+class WorkersState(CompressionState):
+    """A `tf_gc.compression_state.CompressionState` whose residuals are on the workers.
+
+    A checkpoint holds the sum of all workers' residuals, and restoring gives each an equal part of
+    it. The residuals of a worker that dies are lost.
+    """
+
+    def __init__(self, strategy: Any, in_use: bool) -> None:
+        super().__init__(in_use)
+        self._strategy = weakref.ref(strategy)
+
+    def of(self, stream: Stream) -> "PushedStream":
+        return PushedStream(self, stream)
+
+    def _make(self, slot: Slot, variable: Any, name: str) -> OnWorkers:
+        del slot, name
+        return OnWorkers(self._strategy(), variable.shape)
+
+
+class PushedStream(StreamState):
+    """What belongs to a stream of gradients that are pushed."""
+
+    def residual_of(self, variable: Any) -> OnWorkers:
+        """Returns the residuals of a variable, one on each worker."""
+        kept: OnWorkers = self._state.value(residuals.SLOT, self.stream, variable)
+        return kept
+
+    def add_restored(self, gradients: tuple[Any, ...], variable: Any) -> tuple[Any, ...]:
+        # What is pushed has its residuals with it, and nothing else can: they are on the workers.
+        del variable
+        return gradients

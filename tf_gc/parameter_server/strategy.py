@@ -1,0 +1,248 @@
+"""CompressedParameterServerStrategy: workers that push to, and pull from, parameter servers."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import _compat, ops
+from tf_gc.compression_state import CompressionState
+from tf_gc.distribute.compressed_strategy import refuse_params, require_libraries
+from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.ops.rows import EXACT
+from tf_gc.parameter_server.pull import BFLOAT16, DELTA, FULL, Pulls, ServerVariable
+from tf_gc.parameter_server.push import Pushes
+from tf_gc.parameter_server.server import JOBS
+from tf_gc.parameter_server.state import WorkersState
+from tf_gc.params import Auto, CompressionParams, from_params
+from tf_gc.params.codec_params import CodecParams
+from tf_gc.params.selective import BYPASS_SIZE
+from tf_gc.report import Report
+from tf_gc.schedule import Schedule
+from tf_gc.state.stream import current_stream
+from tf_gc.workers import Workers
+
+_PULLS = (FULL, BFLOAT16, DELTA)
+
+
+class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterServerStrategy):
+    """`tf.distribute.ParameterServerStrategy` that pushes gradients in compressed form.
+
+    ```python
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull="delta")
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    ```
+
+    Each worker keeps what rounding leaves of its gradients in its own residuals, and a server
+    applies what a worker pushes at once, without waiting for others (MXNet's `dist_async`). All
+    workers and servers run `tf_gc.run_server()`. docs/parameter_servers.md has a whole program.
+    """
+
+    asynchronous = True
+
+    def __init__(
+        self,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        variable_partitioner: Any = None,
+        compression_params: CompressionParams | Mapping[str, Any] | None = None,
+        *,
+        pull: str = FULL,
+    ) -> None:
+        """Initializes the strategy, and connects to all workers and servers.
+
+        Args:
+          cluster_resolver: says who they are, as in `tf.distribute.ParameterServerStrategy`.
+          variable_partitioner: cuts variables into shards on several servers, likewise. Keras 3
+            knows no such variables.
+          compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
+            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. There is no
+            warm-up.
+          pull: how workers get the values of float32 variables of 2,048 elements and more: "full",
+            "bfloat16", or "delta", what has changed since the worker's last pull, in three bits an
+            element, for which the servers keep a copy of these variables for each worker.
+
+        Raises:
+          ValueError: if `compression_params` has an unknown type, key or value, or asks for what is
+            of no use under parameter servers; `pull` has another value; or a worker has several
+            GPUs.
+          TypeError: if `compression_params` is of another type.
+          RuntimeError: if a worker or server has not loaded tf_gc's native ops.
+          ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
+        """
+        refuse_params("variable_partitioner", variable_partitioner)
+        params = _check_params(from_params(compression_params))
+        if pull not in _PULLS:
+            raise ValueError(f"pull must be one of {list(_PULLS)}, got {pull!r}")
+        pushes = Pushes(params)
+        require_libraries(several_workers=False)
+        super().__init__(cluster_resolver, variable_partitioner)
+        _require_ops_everywhere(cluster_resolver)
+        extended = _CompressedParameterServerExtended(
+            self, cluster_resolver, variable_partitioner, pushes, pull
+        )
+        if extended.worker_devices_count > 1:
+            raise ValueError(
+                "tf_gc compresses the gradients of workers with one GPU or none, and these have "
+                f"{extended.worker_devices_count}: start a worker for each GPU"
+            )
+        tf.distribute.Strategy.__init__(self, extended)
+        self._compression_params = params
+        extended.state = WorkersState(self, in_use=bool(params.treatments()))
+
+    @property
+    def compression_params(self) -> CompressionParams:
+        """What is compressed, and how: the value that the argument stands for."""
+        return self._compression_params
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """What is pushed how, to be printed; `None` until a step with compression was traced."""
+        return self.extended.pushes.schedule
+
+    @property
+    def compression_state(self) -> CompressionState:
+        """The residuals; trackable, so it can go into a `tf.train.Checkpoint`."""
+        return self.extended.state
+
+    @property
+    def workers(self) -> Workers:
+        """This process alone: the workers run no program of their own."""
+        return Workers()
+
+    def compresses_rows_of(self, variable: Any) -> bool:
+        return self.extended.pushes.compresses_rows_of(variable)
+
+    def keep_layer_state(self, weight: Any) -> None:
+        """Does nothing: all workers share what layers keep."""
+
+    def note_assignment(self, weight: Any) -> None:
+        self.extended.pulls.note_write()
+
+    def note_table(self, variable: Any) -> None:
+        variable.read_by_rows = True
+
+    def report(self) -> Report:
+        """Raises NotImplementedError: steps run on workers, which measure nothing."""
+        raise NotImplementedError(
+            "tf_gc measures no steps under parameter servers; print(strategy.schedule) says what "
+            "is pushed how"
+        )
+
+    def measure_every(self, steps: int) -> None:
+        """Raises NotImplementedError, as `report` does."""
+        self.report()
+
+
+class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
+    """ParameterServerStrategyV2Extended that encodes what is pushed and pulled."""
+
+    state: WorkersState
+
+    def __init__(
+        self,
+        strategy: CompressedParameterServerStrategy,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        variable_partitioner: Any,
+        pushes: Pushes,
+        pull: str,
+    ) -> None:
+        super().__init__(strategy, cluster_resolver, variable_partitioner)
+        self.pushes = pushes
+        self.pulls = Pulls(pull, self._container_strategy, BYPASS_SIZE)
+
+    @property
+    def worker_count(self) -> int:
+        """How many workers there are."""
+        return int(self._num_workers)
+
+    @property
+    def worker_devices_count(self) -> int:
+        """How many devices of a worker compute."""
+        return len(self.worker_devices)
+
+    def _create_var_creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        create = super()._create_var_creator(next_creator, **kwargs)
+
+        def created(**kwargs: Any) -> Any:
+            variable = create(**kwargs)
+            return ServerVariable(variable.get(), self.pulls.read)
+
+        return created
+
+    def _batch_reduce_to(
+        self, reduce_op: Any, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
+    ) -> list[Any]:
+        pairs = list(value_destination_pairs)
+        mine = [
+            index
+            for index, (value, destination) in enumerate(pairs)
+            if self.state.in_use
+            and reduce_op == tf.distribute.ReduceOp.SUM
+            and _is_gradient(value, destination)
+        ]
+        results: list[Any] = [None] * len(pairs)
+        if mine:
+            state = self.state.of(current_stream())
+            gradients, variables = zip(*(pairs[index] for index in mine), strict=True)
+            pushed = self.pushes.push(state, gradients, variables)
+            for index, value in zip(mine, pushed, strict=True):
+                results[index] = value
+        rest = [index for index in range(len(pairs)) if index not in set(mine)]
+        if rest:
+            stock = super()._batch_reduce_to(reduce_op, [pairs[i] for i in rest], options)
+            for index, value in zip(rest, stock, strict=True):
+                results[index] = value
+        return results
+
+    def _update(self, var: Any, fn: Any, args: Any, kwargs: Any, group: bool) -> Any:
+        self.pulls.note_write()
+        return super()._update(var, fn, args, kwargs, group)
+
+
+def _is_gradient(value: Any, destination: Any) -> bool:
+    """Whether it is the gradient of a variable on a server, in a function that a worker runs."""
+    return (
+        isinstance(destination, ServerVariable)
+        and isinstance(value, tf.Tensor | tf.IndexedSlices)
+        and not tf.executing_eagerly()
+    )
+
+
+def _check_params(params: CompressionParams) -> CompressionParams:
+    if isinstance(params, Auto):
+        raise ValueError(
+            "compression_params must not be tf_gc.Auto under parameter servers: workers step by "
+            f"themselves, so that no step compares with another; got {params!r}"
+        )
+    for each in [params, *(rule for _, rule in getattr(params, "rules", ()))]:
+        if isinstance(each, CodecParams):
+            default = dataclasses.replace(each, sum_layers=None)  # type: ignore[type-var]
+            if each != default:
+                raise ValueError(
+                    f"sum_layers={each.sum_layers} is for sums that replicas send each other, and "
+                    f"parameter servers send none: leave sum_layers out; got {each!r}"
+                )
+    return params
+
+
+def _require_ops_everywhere(
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+) -> None:
+    """Checks that all workers and servers have tf_gc's native ops.
+
+    Raises:
+      RuntimeError: if one has not; it says which.
+    """
+    nothing = tf.IndexedSlices(tf.zeros([0, 1]), tf.zeros([0], tf.int64), tf.constant([1, 1]))
+    for job in JOBS:
+        for index in range(cluster_resolver.cluster_spec().num_tasks(job)):
+            try:
+                with tf.device(f"/job:{job}/task:{index}/device:CPU:0"):
+                    ops.encode_rows([nothing], (), [[1, 1]], EXACT)
+            except tf.errors.OpError as error:
+                raise RuntimeError(
+                    f"/job:{job}/task:{index} cannot run tf_gc's native ops; start this task with "
+                    f"tf_gc.run_server() or python -m tf_gc.server: {error.message}"
+                ) from None
