@@ -1,6 +1,7 @@
 """Starts the workers of a job as processes of this host, for examples, benchmarks and tests."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -29,14 +30,25 @@ def local_addresses(count: int) -> list[str]:
 
 def tf_configs(addresses: Sequence[str], chief: bool = False) -> list[str]:
     """Returns the TF_CONFIG of each worker; with `chief` the first of them is the chief."""
-    tasks = [("worker", index) for index in range(len(addresses))]
-    cluster = {"worker": list(addresses)}
+    jobs = {"worker": len(addresses)}
     if chief:
-        tasks = [("chief", 0), *tasks[:-1]]
-        cluster = {"chief": list(addresses[:1]), "worker": list(addresses[1:])}
+        jobs = {"chief": 1, "worker": len(addresses) - 1}
+    return configs_of(jobs, addresses)
+
+
+def configs_of(jobs: Mapping[str, int], addresses: Sequence[str]) -> list[str]:
+    """Returns the TF_CONFIG of each task of a cluster, one job after the other.
+
+    Args:
+      jobs: how many tasks each job has.
+      addresses: those of all tasks, in the same order.
+    """
+    rest = iter(addresses)
+    cluster = {job: list(itertools.islice(rest, count)) for job, count in jobs.items()}
     return [
-        json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
-        for kind, index in tasks
+        json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+        for job, count in jobs.items()
+        for index in range(count)
     ]
 
 
@@ -90,11 +102,12 @@ class LocalWorkers:
         self.processes.append(process)
         return process
 
-    def wait(self, limit: float | None = None) -> int | None:
+    def wait(self, limit: float | None = None, first: bool = False) -> int | None:
         """Waits until all workers have ended, or one has failed.
 
         Args:
           limit: seconds; `None` for no limit.
+          first: whether it is enough that the first worker has ended.
 
         Returns:
           The number of a worker that failed, `None` if all ended well.
@@ -109,7 +122,7 @@ class LocalWorkers:
             if failed:
                 # The one that was killed, not one that noticed.
                 return min(failed, key=lambda index: states[index] or 0)
-            if None not in states:
+            if None not in (states[:1] if first else states):
                 return None
             if deadline is not None and time.monotonic() > deadline:
                 running = [index for index, state in enumerate(states) if state is None]
@@ -124,17 +137,25 @@ class LocalWorkers:
             process.wait()
 
 
-def launch(count: int) -> int:
+def launch(jobs: int | Mapping[str, int]) -> int:
     """Runs this program, with its arguments, as local workers; returns the exit status.
 
     The first worker writes to the terminal. What another one writes is shown if it fails.
+
+    Args:
+      jobs: how many workers, which all end by themselves; or how many tasks each job of a cluster
+        has, of which the first ends by itself, and the others with it.
     """
+    one_job = isinstance(jobs, int)
+    counts = {"worker": jobs} if isinstance(jobs, int) else jobs
+    count = sum(counts.values())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as files, LocalWorkers() as workers:
         logs: list[IO[bytes] | None] = [None]
         logs += [files.enter_context(tempfile.TemporaryFile()) for _ in range(1, count)]
         try:
-            for log, config in zip(logs, tf_configs(local_addresses(count)), strict=True):
+            configs = configs_of(counts, local_addresses(count))
+            for log, config in zip(logs, configs, strict=True):
                 workers.start(
                     [sys.executable, *sys.argv],
                     config,
@@ -142,7 +163,7 @@ def launch(count: int) -> int:
                     stdout=log,
                     stderr=log,
                 )
-            failed = workers.wait()
+            failed = workers.wait(first=not one_job)
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         if failed is None:

@@ -76,16 +76,15 @@ class Job:
 
     def alive(self) -> int:
         """How many workers have what they pulled."""
-        (cache,) = self._strategy.extended.pulls._pull._caches.values()
-        return len(cache._on_worker.values)
+        return len(self._matrix.cache.on_worker.values)
 
     def done(self) -> int:
         return int(self._done.numpy())
 
     def caches_agree(self) -> bool:
         """Whether the servers believe of all workers what those have."""
-        (cache,) = self._strategy.extended.pulls._pull._caches.values()
-        pairs = zip(cache._on_worker.values, cache._minus.values, strict=True)
+        cache = self._matrix.cache
+        pairs = zip(cache.on_worker.values, cache.minus.values, strict=True)
         return all(np.array_equal(has.numpy(), -minus.numpy()) for has, minus in pairs)
 
 

@@ -256,14 +256,79 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
     nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
     results["ops"] = [node.op for node in nodes]
     if pull == "delta":
-        (cache,) = strategy.extended.pulls._pull._caches.values()
-        (has,), (minus,) = cache._on_worker.values, cache._minus.values
+        cache = variable.cache
+        (has,), (minus,) = cache.on_worker.values, cache.minus.values
         results["has"], results["believed"] = has.numpy(), -minus.numpy()
-        (last,) = cache._last_of_worker.values
+        (last,) = cache.last_of_worker.values
         variable.assign_add(tf.ones_like(variable))
         last.assign(0)  # as after a restart of the worker
         results["restarted"] = (variable.numpy(), step())
     return results
+
+
+def crossings(workers: int) -> dict[str, Any]:
+    """What a step hands from device to device, by how variables are pulled."""
+    resolver = servers.in_this_process(workers, 1)
+    return {pull: _crossings(resolver, pull) for pull in ("full", "bfloat16", "delta")}
+
+
+def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        matrix = tf.Variable(tf.ones([60, 50]))
+        optimizer = keras.optimizers.SGD(0.5)
+        optimizer.build([matrix])
+
+    @tf.function
+    def step() -> tuple[tf.Tensor, tf.Tensor]:
+        def replica() -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.matmul(matrix, matrix, transpose_b=True))
+            optimizer.apply_gradients([(tape.gradient(loss, matrix), matrix)])
+            before = tf.reduce_sum(loss)
+            with tf.device(matrix.device):
+                matrix.assign(tf.zeros(matrix.shape))
+            return before, tf.reduce_sum(tf.abs(matrix))
+
+        return strategy.run(replica)
+
+    value = coordinator.schedule(step)
+    coordinator.join()
+    graph = step.get_concrete_function().graph
+    devices = {inner.name: outer.device for outer, inner in graph.captures}
+
+    def is_on_server(operation: tf.Operation) -> bool:
+        # What uses a variable runs where the variable is.
+        uses = [devices[each.name] for each in operation.inputs if each.name in devices]
+        return "ps" in (uses[0] if uses else operation.device)
+
+    return {
+        "bytes": [
+            tensor.shape.num_elements() * tensor.dtype.size
+            for operation in graph.get_operations()
+            for tensor in operation.inputs
+            if tensor.dtype != tf.resource
+            and tensor.shape.is_fully_defined()
+            and is_on_server(operation) != is_on_server(tensor.op)
+        ],
+        "after writing": float(value.fetch()[1]),
+    }
+
+
+def not_scheduled() -> str:
+    """Runs a step on the coordinator; returns the error."""
+    strategy, variable = _half_pushed(1, [])
+
+    @tf.function
+    def push() -> None:
+        strategy.run(lambda: tf_gc.push_gradients([(tf.ones(variable.shape), variable)]))
+
+    try:
+        push()
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def save(folder: str, workers: int) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from examples import local_workers
 from tests import ports
 from tf_gc.ops import _library
 
@@ -51,17 +51,8 @@ _KEPT: list[Any] = []
 
 def tf_configs(workers: int, servers: int) -> list[str]:
     """TF_CONFIG of each task of a cluster of several processes: the coordinator's is the first."""
-    addresses = ports.addresses(workers + servers + 1)
-    jobs = {
-        "chief": addresses[:1],
-        "worker": addresses[1 : workers + 1],
-        "ps": addresses[workers + 1 :],
-    }
-    return [
-        json.dumps({"cluster": jobs, "task": {"type": job, "index": index}})
-        for job, tasks in jobs.items()
-        for index in range(len(tasks))
-    ]
+    jobs = {"chief": 1, "worker": workers, "ps": servers}
+    return local_workers.configs_of(jobs, ports.addresses(sum(jobs.values())))
 
 
 def coordinate(program: Callable[..., Any], folder: str, *arguments: Any) -> Any:

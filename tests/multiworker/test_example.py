@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
+
 pytestmark = pytest.mark.multiworker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,3 +86,14 @@ def test_ctrl_c_ends_all_workers() -> None:
     assert example.returncode == 128 + signal.SIGINT, output
     assert not any(map(is_running, workers))
     assert "Traceback" not in output
+
+
+def test_the_example_with_parameter_servers_trains() -> None:
+    program = ROOT / "examples" / "parameter_server.py"
+    output = programs.output_of(program, "--steps=400", "--workers=2", "--servers=2", new=True)
+    assert "push, packed" in output
+    assert "pulled in the way 'delta'" in output
+    assert re.search(r"^steps +400$", output, re.MULTILINE), output
+    accuracy = re.search(r"^test accuracy +(0\.\d+)$", output, re.MULTILINE)
+    assert accuracy, output
+    assert float(accuracy[1]) > 0.85

@@ -104,6 +104,23 @@ def test_delta_pulls_follow_the_variable() -> None:
     assert outcome["ops"].count("TfGc>Encode") == 1
 
 
+def test_no_step_sends_what_is_compressed_in_full_precision() -> None:
+    (of_pulls,) = cluster.values("server_scenarios:crossings", 1, workers=1)
+    full = 60 * 50 * 4
+    # Differences and whole pulls have shapes that only the step knows.
+    wanted = {"full": [full] * 2, "bfloat16": [full // 2] * 2, "delta": []}
+    for pull, outcome in of_pulls.items():
+        # A message of codes, and two pulls, for something is written in between.
+        assert [size for size in outcome["bytes"] if size > full // 4] == wanted[pull], pull
+        assert any(full // 12 < size < full // 9 for size in outcome["bytes"])
+        assert outcome["after writing"] < 1  # what is read after that is pulled anew
+
+
+def test_a_step_that_is_not_scheduled_says_so() -> None:
+    (said,) = cluster.values("server_scenarios:not_scheduled", workers=1)
+    assert "run it by ClusterCoordinator.schedule" in said
+
+
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 2)])
 def test_checkpoints_hold_what_was_not_sent(tmp_path: Path, before: int, after: int) -> None:
     (left,) = cluster.values("server_scenarios:save", str(tmp_path), before, workers=1)

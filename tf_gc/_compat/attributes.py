@@ -72,7 +72,10 @@ ATTRIBUTES = (
     Attributes(
         "tensorflow.python.distribute.parameter_server_strategy_v2",
         "ParameterServerStrategyV2",
-        {"_cluster_coordinator": "to keep residuals on workers"},
+        {
+            "_cluster_coordinator": "to keep residuals on workers",
+            "_should_use_with_coordinator": "to let tf_keras train under the strategy",
+        },
     ),
     Attributes(
         "tensorflow.python.distribute.coordinator.cluster_coordinator",

@@ -76,6 +76,10 @@ def handle_at_call(
 
     def of_caller() -> tf.Tensor:
         dispatch = _current_dispatch()
-        return example if dispatch is None else handle_of(dispatch.worker_index)
+        if dispatch is None:
+            raise RuntimeError(
+                "this function has a part on each worker: run it by ClusterCoordinator.schedule"
+            )
+        return handle_of(dispatch.worker_index)
 
     return graph.capture_call_time_value(of_caller, _HandleSpec(value=example), key=key)

@@ -50,30 +50,34 @@ class PullDelta(Pull):
     with that.
     """
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: Callable[[], Any]) -> None:
         self._strategy = strategy
-        self._caches: dict[int, _Cache] = {}
 
     def pulled(self, variable: Any, value: tf.Tensor) -> tf.Tensor:
-        cache = self._caches.get(id(variable))
-        if cache is None:
-            cache = self._caches[id(variable)] = _Cache(self._strategy(), variable)
-        return cache.pulled(value)
+        if variable.cache is None:
+            variable.cache = Cache(self._strategy(), variable)
+        return variable.cache.pulled(value)
 
 
-class _Cache:
-    """What workers have of a variable."""
+class Cache:
+    """What workers have of a variable.
+
+    Attributes:
+      on_worker: the values that workers have.
+      minus: for each worker, minus what the server believes that it has: encoding adds that to the
+        variable's value, as it adds residuals.
+      last_of_worker: the number of the last pull that each worker got; 0 before any.
+    """
 
     def __init__(self, strategy: Any, variable: Any) -> None:
         self._server, self._shape = variable.device, variable.shape
-        self._on_worker = OnWorkers(strategy, self._shape)
-        self._last_of_worker = OnWorkers(strategy, tf.TensorShape([]), tf.int64)
-        # Minus what the worker has: encoding adds it to the variable's value, as it adds residuals.
-        self._minus = OnServer(strategy, self._server, self._shape)
+        self.on_worker = OnWorkers(strategy, self._shape)
+        self.last_of_worker = OnWorkers(strategy, tf.TensorShape([]), tf.int64)
+        self.minus = OnServer(strategy, self._server, self._shape)
         self._last_of_server = OnServer(strategy, self._server, tf.TensorShape([]), tf.int64)
 
     def pulled(self, value: tf.Tensor) -> tf.Tensor:
-        last = self._last_of_worker.read()
+        last = self.last_of_worker.read()
         with tf.device(self._server):
             last_sent = self._last_of_server.read()
             follows = tf.logical_and(tf.equal(last, last_sent), last > 0)
@@ -84,32 +88,32 @@ class _Cache:
             )
             self._last_of_server.assign(number)
         now = tf.cond(follows, lambda: self._gone_on(message), lambda: self._begun(whole))
-        self._last_of_worker.assign(number)
+        self.last_of_worker.assign(number)
         return now
 
     def _difference(self, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        before = self._minus.read()
-        message = ops.encode([value], [self._minus.handle()], _CODEC)
+        before = self.minus.read()
+        message = ops.encode([value], [self.minus.handle()], _CODEC)
         (sent,) = ops.decode([message], [self._empty()], _CODEC)
         # What encoding has left there is not needed.
-        self._minus.assign(tf.where(tf.math.is_finite(sent), before - sent, before))
+        self.minus.assign(tf.where(tf.math.is_finite(sent), before - sent, before))
         return message, tf.zeros([0])
 
     def _whole(self, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        self._minus.assign(-_finite(value))
+        self.minus.assign(-_finite(value))
         return tf.zeros([1, 0], tf.int64), tf.reshape(value, [-1])
 
     def _begun(self, whole: tf.Tensor) -> tf.Tensor:
         value = tf.reshape(whole, self._shape)
-        self._on_worker.assign(_finite(value))
+        self.on_worker.assign(_finite(value))
         return value
 
     def _gone_on(self, message: tf.Tensor) -> tf.Tensor:
         (sent,) = ops.decode([message], [self._empty()], _CODEC)
-        before = self._on_worker.read()
+        before = self.on_worker.read()
         now = before + sent
         # An element that is not finite now may be later; both sides keep what it was before.
-        self._on_worker.assign(tf.where(tf.math.is_finite(sent), now, before))
+        self.on_worker.assign(tf.where(tf.math.is_finite(sent), now, before))
         return now
 
     def _empty(self) -> tf.Tensor:
@@ -127,33 +131,47 @@ class ServerVariable(_compat.CachingVariable):
     those of the value as it was sent.
 
     Attributes:
+      cache: what workers have of it, if they pull differences.
       read_by_rows: whether it is a table of embeddings, of which a lookup gets some rows from the
         server. What reads all of it gets that in full precision.
     """
 
-    def __init__(self, variable: Any, pull: Callable[[Any], tf.Tensor | None]) -> None:
+    def __init__(self, variable: Any, pulls: "Pulls") -> None:
         """Initializes the object.
 
         Args:
           variable: the variable.
-          pull: returns what a replica reads of this; `None` for what TensorFlow reads.
+          pulls: how replicas read it.
         """
         super().__init__(variable)
-        self._tf_gc_pull = pull
+        self._tf_gc_pulls = pulls
+        self.cache: Cache | None = None
         self.read_by_rows = False
 
     def read_value(self) -> tf.Tensor:
-        pulled = self._tf_gc_pull(self)
+        pulled = self._tf_gc_pulls.read(self)
         return super().read_value() if pulled is None else pulled
 
     def value(self) -> tf.Tensor:
-        pulled = self._tf_gc_pull(self)
+        pulled = self._tf_gc_pulls.read(self)
         return super().value() if pulled is None else pulled
+
+    def assign(self, *args: Any, **kwargs: Any) -> Any:
+        self._tf_gc_pulls.note_write()
+        return super().assign(*args, **kwargs)
+
+    def assign_add(self, *args: Any, **kwargs: Any) -> Any:
+        self._tf_gc_pulls.note_write()
+        return super().assign_add(*args, **kwargs)
+
+    def assign_sub(self, *args: Any, **kwargs: Any) -> Any:
+        self._tf_gc_pulls.note_write()
+        return super().assign_sub(*args, **kwargs)
 
     def _dense_var_to_tensor(
         self, dtype: Any = None, name: str | None = None, as_ref: bool = False
     ) -> Any:
-        pulled = self._tf_gc_pull(self)
+        pulled = self._tf_gc_pulls.read(self)
         if pulled is None or (dtype is not None and dtype != pulled.dtype):
             return super()._dense_var_to_tensor(dtype, name, as_ref)
         return pulled
@@ -218,21 +236,32 @@ class Pulls:
         )
 
     def _pulled(self, variable: ServerVariable) -> tf.Tensor:
-        value = variable.get().read_value()
-        if self._pull is not None and self.pulls(variable):
-            return _as_sent(self._pull, variable)(value)
-        return value
+        if self._pull is None or not self.pulls(variable):
+            return variable.get().read_value()
+        with tf.device(variable.device):  # or TensorFlow would read it to the worker
+            value = variable.get().read_value()
+        return _with_gradient_of(value, self._pull.pulled(variable, value), variable.device)
 
 
-def _as_sent(pull: Pull, variable: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a function from a value on the server to the same on the worker.
+def _with_gradient_of(value: tf.Tensor, pulled: tf.Tensor, server: str) -> tf.Tensor:
+    """Returns what was pulled; its gradient is that of the value on the server.
 
-    The gradient of what is computed with it is that of the value on the server.
+    With both as arguments of one `tf.custom_gradient`, the value would be sent to the worker. So
+    the gradient reaches it through a scalar.
     """
+    with tf.device(server):
+        link = _link(value)
+    return _joined(tf.stop_gradient(pulled), link)
 
-    @tf.custom_gradient
-    def sent(value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        return pull.pulled(variable, value), lambda upstream: upstream
 
-    result: Callable[[tf.Tensor], tf.Tensor] = sent
-    return result
+@tf.custom_gradient
+def _link(value: tf.Tensor) -> Any:
+    # A gradient has to have the shape of what it is of, as far as TensorFlow knows that.
+    link = tf.compat.v1.placeholder_with_default(tf.zeros([], value.dtype), shape=None)
+    return link, lambda upstream: tf.reshape(upstream, value.shape)
+
+
+@tf.custom_gradient
+def _joined(pulled: tf.Tensor, link: tf.Tensor) -> Any:
+    del link
+    return tf.identity(pulled), lambda upstream: (None, upstream)

@@ -20,8 +20,6 @@ class Pushes:
 
     Attributes:
       schedule: what the step that was traced last pushes, and how; `None` before.
-      pushed_bytes: the bytes of its messages and of the gradients in full precision; those of rows,
-        whose number is known in the step, are not counted.
     """
 
     def __init__(self, params: CompressionParams) -> None:
@@ -36,7 +34,6 @@ class Pushes:
         self._params = params
         self._ways: dict[Way, Push] = {t.way: t.way.push() for t in params.treatments()}
         self.schedule: Schedule | None = None
-        self.pushed_bytes: int | None = None
 
     def of(self, way: Way) -> Push:
         """Returns what pushes gradients in a way."""
@@ -61,18 +58,16 @@ class Pushes:
           What was pushed: of gradients that are compressed on the server of the variable, the
           others as they are.
         """
-        self.schedule = self._schedule(gradients, variables)
+        schedule = self._schedule(gradients, variables)
+        if self.schedule is None:
+            logging.info("tf_gc: gradients are pushed as follows\n%s", schedule)
+        self.schedule = schedule
         results = list(gradients)
-        total = sum(
-            _bytes(gradients[i], variables[i])
-            for i in self.schedule.bypass
-            if not isinstance(gradients[i], tf.IndexedSlices)
-        )
-        for bucket in self.schedule.buckets:
+        for bucket in schedule.buckets:
             assert isinstance(bucket.reducer, Push)
             mine = [variables[i] for i in bucket.indices]
             kept = bucket.reducer.keeps_residuals
-            pushed, message = bucket.reducer.send(
+            pushed = bucket.reducer.send(
                 [gradients[i] for i in bucket.indices],
                 [state.residual_of(variable).handle() for variable in mine] if kept else [],
                 mine,
@@ -80,10 +75,6 @@ class Pushes:
             )
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
-            total += (message.shape.num_elements() or 0) * message.dtype.size
-        if self.pushed_bytes is None:
-            logging.info("tf_gc: gradients are pushed as follows\n%s", self.schedule)
-        self.pushed_bytes = total
         return results
 
     def _schedule(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Schedule:
@@ -118,7 +109,3 @@ class Pushes:
 
 def _known(variable: Any, dtype: tf.DType, sparse: bool) -> Gradient:
     return Gradient(path_of(variable), dtype, tuple(variable.shape), sparse)
-
-
-def _bytes(gradient: Any, variable: Any) -> int:
-    return variable.shape.num_elements() * gradient.dtype.size

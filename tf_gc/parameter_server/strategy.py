@@ -88,6 +88,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
                 f"{extended.worker_devices_count}: start a worker for each GPU"
             )
         tf.distribute.Strategy.__init__(self, extended)
+        self._should_use_with_coordinator = True
         self._compression_params = params
         extended.state = WorkersState(self, in_use=bool(params.treatments()))
 
@@ -167,7 +168,7 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
 
         def created(**kwargs: Any) -> Any:
             variable = create(**kwargs)
-            return ServerVariable(variable.get(), self.pulls.read)
+            return ServerVariable(variable.get(), self.pulls)
 
         return created
 

@@ -96,7 +96,7 @@ class CodesPush(Push):
         residuals: Sequence[Any],
         variables: Sequence[Any],
         server: str,
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+    ) -> list[tf.Tensor]:
         encoded = sent = self._codec.encode(gradients, residuals)
         if self.wire != PACKED:
             compact, words = self._codec.pack(encoded, variables if self.wire == COLUMNS else ())
@@ -110,4 +110,4 @@ class CodesPush(Push):
             message = sent
             if self.wire != PACKED:
                 message = self._codec.unpack(sent, encoded.shape[1])
-            return self._codec.decode([message], like), sent
+            return self._codec.decode([message], like)

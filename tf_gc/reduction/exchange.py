@@ -43,7 +43,7 @@ class Push(Exchange):
         residuals: Sequence[tf.Tensor],
         variables: Sequence[Any],
         server: str,
-    ) -> tuple[list[Any], tf.Tensor]:
+    ) -> list[Any]:
         """Encodes a bucket here, on the worker, updates its residuals, and decodes it on a server.
 
         Args:
@@ -53,6 +53,5 @@ class Push(Exchange):
           server: the device that has the variables.
 
         Returns:
-          What was pushed, on the server, in the dtype of the gradients; and the message that
-          carries it there, int64 [1, words].
+          What was pushed, on the server, in the dtype of the gradients.
         """

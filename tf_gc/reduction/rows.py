@@ -118,15 +118,14 @@ class RowsPush(_SendsRows, Push):
         residuals: Sequence[Any],
         variables: Sequence[Any],
         server: str,
-    ) -> tuple[list[tf.IndexedSlices], tf.Tensor]:
+    ) -> list[tf.IndexedSlices]:
         shapes = _shapes(variables)
         message = self.message(gradients, residuals, shapes, [path_of(v) for v in variables])
         with tf.device(server):
-            sums = [
+            return [
                 tf.IndexedSlices(rows.values, rows.indices, tf.constant(shape, tf.int64))
                 for rows, shape in zip(self.sums(shapes, [message], gradients), shapes, strict=True)
             ]
-        return sums, message
 
 
 class RowsReducer(_SendsRows, Reducer):
