@@ -149,6 +149,9 @@ $(VENV)/.made:
 $(INSTALLED): $(VENV)/.made setup.py pyproject.toml $(wildcard build_backend/*.py)
 	$(PIP) install "setuptools>=77" "$(TENSORFLOW)"
 	$(PIP) install --no-build-isolation --editable ".[test,examples]"
+	@# By its dependencies it would bring a second TensorFlow beside tensorflow-cpu.
+	$(PIP) install --no-deps "tf_keras==$$($(BIN)/python -c 'import tensorflow as tf; \
+	  print(".".join(tf.__version__.split(".")[:2]))').*"
 	@# BUILD finds TensorFlow's headers here.
 	@ln -sfn "$$($(BIN)/python -c 'import importlib.util as u; \
 	  print(u.find_spec("tensorflow").submodule_search_locations[0])')" $(VENV)/tensorflow

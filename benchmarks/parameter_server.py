@@ -8,7 +8,7 @@ together send (pushed) and all servers (pulled), per step, as counted where the 
 
     python benchmarks/parameter_server.py --rates 100mbit 1gbit none
 
-Writes results/parameter_server.json.
+Writes results/parameter_server.json and a picture of it.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import network_links
+import numpy as np
 import report
 from local_jobs import local_workers
 
@@ -199,7 +200,9 @@ def main() -> None:
     for rate, modes in rates.items():
         show(rate, modes)
     settings = {"model": options.model, "batch": options.batch, "rounds": options.rounds}
-    print(report.write(options.name, {"settings": settings, "rates": rates}))
+    path = report.write(options.name, {"settings": settings, "rates": rates})
+    draw(rates, path.with_suffix(".png"))
+    print(path)
 
 
 def measure(
@@ -225,6 +228,25 @@ def measure(
             of_mode["pushed"].append(sum(sent[1 : WORKERS + 1]) / count)
             of_mode["pulled"].append(sum(sent[WORKERS + 1 :]) / count)
     return measured
+
+
+def draw(rates: dict[str, Any], path: Path) -> None:
+    """Draws the step times of all modes, and from the fastest to the slowest round."""
+    from matplotlib import pyplot
+
+    names = {"100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s", "none": "not shaped"}
+    figure, all_axes = pyplot.subplots(1, len(rates), figsize=(3.4 * len(rates), 3.6), sharey=True)
+    for axes, (rate, modes) in zip(np.atleast_1d(all_axes), rates.items(), strict=True):
+        for row, (mode, values) in enumerate(reversed(modes.items())):
+            times = [1e3 * seconds for seconds in values["seconds"]]
+            color = "0.6" if mode.startswith("stock") else "tab:blue"
+            axes.barh(row, statistics.median(times), color=color)
+            axes.plot([min(times), max(times)], [row, row], color="black", linewidth=1)
+        axes.set_yticks(range(len(modes)), list(reversed(modes)))
+        axes.set(title=names.get(rate, rate), xlabel="ms a step")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
 
 
 def show(rate: str, modes: dict[str, Any]) -> None:

@@ -15,10 +15,11 @@ import tensorflow as tf
 import tf_gc
 from tf_gc._compat import attributes as of_tensorflow
 from tf_gc._compat.lookup import Attributes, has_attribute, symbol
+from tf_gc.keras.keras2 import private as of_keras2
 from tf_gc.keras.keras3 import private as of_keras
 
 PACKAGE = Path(tf_gc.__file__).parent
-LISTED = (*of_tensorflow.ATTRIBUTES, *of_keras.ATTRIBUTES)
+LISTED = (*of_tensorflow.ATTRIBUTES, *of_keras.ATTRIBUTES, *of_keras2.ATTRIBUTES)
 NAMES = {name for attributes in LISTED for name in attributes.purposes}
 
 

@@ -1,4 +1,4 @@
-"""What a coordinator does in the tests of parameter servers."""
+"""What a coordinator does in the tests of pushing to parameter servers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import tf_gc
 from tests.multiworker import servers
 
 Array = np.ndarray[Any, Any]
+
+WITHOUT_WARM_UP = tf_gc.Quantized(warm_up=False)
 
 
 def ledger(many_params: list[Any], workers: int, steps: int, pull: str) -> list[dict[str, Any]]:
@@ -213,106 +215,59 @@ def keras_models(workers: int, steps: int) -> list[dict[str, Any]]:
     ]
 
 
-def pulls(pull: str, steps: int) -> dict[str, Any]:
-    """A worker pulls a variable that changes between its steps, and then does not."""
+def warm_up(steps: int) -> list[float]:
+    """A worker pushes the same gradient again and again; returns how far off each push is."""
     resolver = servers.in_this_process(1, 1)
-    strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    random = np.random.default_rng(3)
     with strategy.scope():
-        variable = tf.Variable(random.normal(size=(50, 60)).astype(np.float32))
+        variable = tf.Variable(tf.zeros([40, 60]))
+    gradient = np.random.default_rng(4).normal(size=(40, 60)).astype(np.float32)
 
     @tf.function
-    def read() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        def replica() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            with tf.GradientTape() as tape:
-                once, again = tf.identity(variable), variable * 2.0
-                loss = tf.reduce_sum(once * 3.0 + again)
-            return once, again, tape.gradient(loss, variable)
+    def push() -> tf.Tensor:
+        def replica() -> tf.Tensor:
+            (pushed,) = tf_gc.push_gradients([(tf.constant(gradient), variable)])
+            return pushed
 
         return strategy.run(replica)
 
-    def step() -> Array:
-        value = coordinator.schedule(read)
-        coordinator.join()
-        once, again, gradient = value.fetch()
-        np.testing.assert_array_equal(again, once * 2)
-        np.testing.assert_array_equal(gradient, np.full(once.shape, 5.0))
-        pulled: Array = once
-        return pulled
-
-    results: dict[str, Any] = {"moving": [], "resting": []}
-    for _ in range(steps):
-        results["moving"].append((variable.numpy(), step()))
-        variable.assign_add(0.1 * random.normal(size=variable.shape).astype(np.float32))
-    for _ in range(steps):
-        results["resting"].append((variable.numpy(), step()))
-    whole = variable.numpy()
-    variable.assign(np.where(np.arange(60) == 7, np.inf, whole))
-    results["infinite"] = (variable.numpy(), step())
-    variable.assign(whole)
-    results["finite"] = [(whole, step()) for _ in range(steps)]
-    graph = read.get_concrete_function().graph.as_graph_def()
-    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-    results["ops"] = [node.op for node in nodes]
-    if pull == "delta":
-        cache = variable.cache
-        (has,), (minus,) = cache.on_worker.values, cache.minus.values
-        results["has"], results["believed"] = has.numpy(), -minus.numpy()
-        (last,) = cache.last_of_worker.values
-        variable.assign_add(tf.ones_like(variable))
-        last.assign(0)  # as after a restart of the worker
-        results["restarted"] = (variable.numpy(), step())
-    return results
-
-
-def crossings(workers: int) -> dict[str, Any]:
-    """What a step hands from device to device, by how variables are pulled."""
-    resolver = servers.in_this_process(workers, 1)
-    return {pull: _crossings(resolver, pull) for pull in ("full", "bfloat16", "delta")}
-
-
-def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
-    strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        matrix = tf.Variable(tf.ones([60, 50]))
-        optimizer = keras.optimizers.SGD(0.5)
-        optimizer.build([matrix])
-
-    @tf.function
-    def step() -> tuple[tf.Tensor, tf.Tensor]:
-        def replica() -> tuple[tf.Tensor, tf.Tensor]:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.matmul(matrix, matrix, transpose_b=True))
-            optimizer.apply_gradients([(tape.gradient(loss, matrix), matrix)])
-            before = tf.reduce_sum(loss)
-            with tf.device(matrix.device):
-                matrix.assign(tf.zeros(matrix.shape))
-            return before, tf.reduce_sum(tf.abs(matrix))
-
-        return strategy.run(replica)
-
-    value = coordinator.schedule(step)
+    values = [coordinator.schedule(push) for _ in range(steps)]
     coordinator.join()
-    graph = step.get_concrete_function().graph
-    devices = {inner.name: outer.device for outer, inner in graph.captures}
+    assert strategy.compression_state.warm_up_steps < steps
+    return [float(np.abs(value.fetch() - gradient).max()) for value in values]
 
-    def is_on_server(operation: tf.Operation) -> bool:
-        # What uses a variable runs where the variable is.
-        uses = [devices[each.name] for each in operation.inputs if each.name in devices]
-        return "ps" in (uses[0] if uses else operation.device)
 
+def shards(steps: int) -> dict[str, Any]:
+    """Trains a matrix in two shards, on two servers, to be another one."""
+    resolver = servers.in_this_process(2, 2)
+    sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, sharding, pull="delta")
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    target = np.random.default_rng(1).normal(size=(60, 80)).astype(np.float32)
+    with strategy.scope():
+        matrix = tf.Variable(tf.zeros(target.shape), name="matrix")
+
+    @tf.function
+    def step() -> tf.Tensor:
+        def replica() -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((tf.convert_to_tensor(matrix) - target) ** 2)
+            gradients = tape.gradient(loss, matrix.variables)
+            pushed = tf_gc.push_gradients(zip(gradients, matrix.variables, strict=True))
+            for gradient, shard in zip(pushed, matrix.variables, strict=True):
+                with tf.device(shard.device):
+                    shard.assign_sub(300.0 * gradient)
+            return loss
+
+        return strategy.run(replica)
+
+    losses = [coordinator.schedule(step) for _ in range(steps)]
+    coordinator.join()
     return {
-        "bytes": [
-            tensor.shape.num_elements() * tensor.dtype.size
-            for operation in graph.get_operations()
-            for tensor in operation.inputs
-            if tensor.dtype != tf.resource
-            and tensor.shape.is_fully_defined()
-            and is_on_server(operation) != is_on_server(tensor.op)
-        ],
-        "after writing": float(value.fetch()[1]),
+        "losses": [float(loss.fetch()) for loss in losses],
+        "devices": [shard.device for shard in matrix.variables],
+        "buckets": [bucket.variables for bucket in strategy.schedule.buckets],
     }
 
 
@@ -352,7 +307,7 @@ def restore(folder: str, workers: int) -> tuple[list[Array], Array]:
 
 def _half_pushed(workers: int, factors: list[float]) -> tuple[Any, Any]:
     resolver = servers.in_this_process(workers, 1)
-    strategy = tf_gc.CompressedParameterServerStrategy(resolver)
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP)
     with strategy.scope():
         variable = tf.Variable(tf.zeros([40, 60]), name="matrix")
     _push_all(strategy, variable, factors, workers)

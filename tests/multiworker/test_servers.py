@@ -11,11 +11,12 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
-ALL = {"type": "quantized", "sparse": True}
+ALL = {"type": "quantized", "sparse": True, "warm_up": False}
 LEDGERS = [
     *({**ALL, "bits": bits} for bits in (1, 2, 3, 4)),
     {**ALL, "wire": "compact"},
     {**ALL, "wire": "columns"},
+    {"type": "quantized", "sparse": True},  # with a warm-up
     {"type": "2bit", "threshold": 0.5},
     {"type": "1bit", "threshold": 0.0},
 ]
@@ -75,17 +76,16 @@ def test_keras_models_train() -> None:
         # Workers look up rows, and do not get the table.
         assert "ResourceGather" in outcome["ops"]
         assert "a scale for each row), push, rows: " in outcome["schedule"]
-        assert "the first steps" not in outcome["schedule"]
 
 
 def test_bfloat16_pulls_are_rounded() -> None:
-    (outcome,) = cluster.values("server_scenarios:pulls", "bfloat16", 3, workers=1)
+    (outcome,) = cluster.values("server_pull_scenarios:pulls", "bfloat16", 3, workers=1)
     for value, pulled in [*outcome["moving"], *outcome["finite"], outcome["infinite"]]:
         np.testing.assert_array_equal(pulled, value.astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
 def test_delta_pulls_follow_the_variable() -> None:
-    (outcome,) = cluster.values("server_scenarios:pulls", "delta", 8, workers=1)
+    (outcome,) = cluster.values("server_pull_scenarios:pulls", "delta", 8, workers=1)
     value, pulled = outcome["moving"][0]
     np.testing.assert_array_equal(pulled, value)
     for value, pulled in outcome["moving"]:
@@ -105,7 +105,7 @@ def test_delta_pulls_follow_the_variable() -> None:
 
 
 def test_no_step_sends_what_is_compressed_in_full_precision() -> None:
-    (of_pulls,) = cluster.values("server_scenarios:crossings", 1, workers=1)
+    (of_pulls,) = cluster.values("server_pull_scenarios:crossings", 1, workers=1)
     full = 60 * 50 * 4
     # Differences and whole pulls have shapes that only the step knows.
     wanted = {"full": [full] * 2, "bfloat16": [full // 2] * 2, "delta": []}
@@ -114,6 +114,31 @@ def test_no_step_sends_what_is_compressed_in_full_precision() -> None:
         assert [size for size in outcome["bytes"] if size > full // 4] == wanted[pull], pull
         assert any(full // 12 < size < full // 9 for size in outcome["bytes"])
         assert outcome["after writing"] < 1  # what is read after that is pulled anew
+
+
+def test_the_first_pushes_of_a_worker_are_exact() -> None:
+    (errors,) = cluster.values("server_scenarios:warm_up", 40, workers=1)
+    length = errors.index(next(error for error in errors if error > 0))
+    assert 10 <= length < 30
+    assert all(error > 0 for error in errors[length:])
+
+
+def test_shards_are_pushed_to_their_servers() -> None:
+    (outcome,) = cluster.values("server_scenarios:shards", 120, workers=1)
+    assert len(set(outcome["devices"])) == 2
+    assert outcome["buckets"] == [("matrix/part_0",), ("matrix/part_1",)]
+    assert np.mean(outcome["losses"][-10:]) < 0.01 * outcome["losses"][0]
+
+
+def test_what_a_loop_reads_is_pulled_once_before_it() -> None:
+    (outcomes,) = cluster.values("server_pull_scenarios:recurrent", ["full", "delta"], workers=1)
+    for outcome in outcomes:
+        assert outcome["loops"] > 0
+        assert not outcome["in loops"]
+        for mine, wanted in zip(outcome["on worker"], outcome["here"], strict=True):
+            np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
+        # Such a loop must not write what it reads.
+        assert "Put the loop around strategy.run" in outcome["said"]
 
 
 def test_a_step_that_is_not_scheduled_says_so() -> None:

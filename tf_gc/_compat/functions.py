@@ -11,7 +11,7 @@ from tf_gc._compat import symbols
 def builds_function() -> bool:
     """Returns whether the current graph is that of a `tf.function`, not one for a `Session`."""
     graph = tf.compat.v1.get_default_graph()
-    while getattr(graph, "is_control_flow_graph", False):
+    while is_part_of_outer(graph):
         graph = graph.outer_graph
     return bool(graph.building_function)
 
@@ -19,6 +19,11 @@ def builds_function() -> bool:
 def is_loop(graph: Any) -> bool:
     """Returns whether a graph is the condition or the body of a `tf.while_loop`."""
     return isinstance(graph, symbols.LOOP_GRAPHS)
+
+
+def is_part_of_outer(graph: Any) -> bool:
+    """Returns whether a graph is that of a loop or a branch, and not of a function."""
+    return bool(getattr(graph, "is_control_flow_graph", False))
 
 
 def loop_counter(graph: Any) -> tf.Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc._compat.functions import is_part_of_outer
 from tf_gc._compat.lookup import symbol
 
 ParameterServerExtended = symbol(
@@ -71,7 +72,7 @@ def handle_at_call(
     """
     graph = tf.compat.v1.get_default_graph()
     # A loop or a branch is part of the function around it.
-    while getattr(graph, "is_control_flow_graph", False):
+    while is_part_of_outer(graph):
         graph = graph.outer_graph
 
     def of_caller() -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Numbers in 16 bits: bfloat16 or float16."""
+"""Numbers as they are, or in 16 bits: bfloat16 or float16."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,19 +8,16 @@ import tensorflow as tf
 
 from tf_gc.codecs.codec import Codec
 
-# A message is int64, so its numbers fill up words.
-_NUMBERS_OF_A_WORD = tf.int64.size // 2
-
 
 @dataclasses.dataclass(frozen=True)
 class CastCodec(Codec):
-    """Sends each element as the nearest number of 16 bits, and keeps no residuals.
+    """Sends each element as the nearest number of a dtype, and keeps no residuals.
 
     Sums are made in float32, in the order of the ranks. In a scatter-gather they are rounded to 16
     bits once more.
 
     Attributes:
-      dtype: "bfloat16" or "float16".
+      dtype: "bfloat16", "float16" or, for what is not to be rounded, "float32".
     """
 
     dtype: str
@@ -30,7 +27,7 @@ class CastCodec(Codec):
 
     def bits(self, replicas: int) -> float:
         del replicas
-        return 16.0
+        return 8.0 * tf.as_dtype(self.dtype).size
 
     def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
         del residuals
@@ -77,19 +74,24 @@ class CastCodec(Codec):
         with tf.device("CPU:0"):
             return tf.identity(count)
 
+    @property
+    def _numbers_of_a_word(self) -> int:
+        # A message is int64, so its numbers fill up words.
+        return tf.int64.size // tf.as_dtype(self.dtype).size
+
     def _messages(self, tensors: Sequence[tf.Tensor], rows: int) -> tf.Tensor:
         """Returns tensors one after the other, rounded, int64 [rows, words]."""
         parts = [tf.reshape(tf.cast(tensor, self.dtype), [-1]) for tensor in tensors]
         elements = sum(tensor.shape.num_elements() for tensor in tensors)
-        if rest := -elements % (rows * _NUMBERS_OF_A_WORD):
+        if rest := -elements % (rows * self._numbers_of_a_word):
             parts.append(tf.zeros([rest], self.dtype))
         numbers = tf.concat(parts, axis=0) if len(parts) > 1 else parts[0]
-        return tf.bitcast(tf.reshape(numbers, [rows, -1, _NUMBERS_OF_A_WORD]), tf.int64)
+        return tf.bitcast(tf.reshape(numbers, [rows, -1, self._numbers_of_a_word]), tf.int64)
 
     def _numbers(self, messages: tf.Tensor) -> tf.Tensor:
         """Returns what `_messages` rounded, of shape [rows, numbers]."""
         numbers = tf.bitcast(messages, tf.as_dtype(self.dtype))
-        return tf.reshape(numbers, [messages.shape[0], messages.shape[1] * _NUMBERS_OF_A_WORD])
+        return tf.reshape(numbers, [messages.shape[0], messages.shape[1] * self._numbers_of_a_word])
 
     def _sum(self, messages: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the sum of all rows in their order, float32 [numbers]."""

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from tf_gc.keras.keras2 import Keras2
 from tf_gc.keras.keras3 import Keras3
 
 
@@ -31,7 +32,7 @@ class Flavour(Protocol):
         """
 
 
-FLAVOURS: tuple[Flavour, ...] = (Keras3(),)
+FLAVOURS: tuple[Flavour, ...] = (Keras3(), Keras2())
 
 
 def install(several_workers: bool) -> None:

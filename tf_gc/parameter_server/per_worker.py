@@ -19,17 +19,21 @@ class PerWorker:
     A function that is scheduled to a worker uses that worker's; it is traced once for all of them.
 
     Attributes:
+      aggregation: whether a checkpoint holds the sum over the workers, or the value of the first
+        one.
       shape: that of each variable.
       values: the variables of the workers that are alive, in their order. They are on other
         machines: reading one copies it to the coordinator.
     """
 
-    # What counts is the sum over the workers, as `tf_gc.state.seat` understands it.
-    aggregation = tf.VariableAggregation.SUM
-
-    shape: tf.TensorShape
-
-    def __init__(self, strategy: Any, shape: tf.TensorShape, dtype: tf.DType) -> None:
+    def __init__(
+        self,
+        strategy: Any,
+        shape: tf.TensorShape,
+        dtype: tf.DType,
+        aggregation: tf.VariableAggregation = tf.VariableAggregation.SUM,
+    ) -> None:
+        self.aggregation = aggregation
         self.shape = shape
         self.dtype = dtype
         with tf.init_scope(), tf.device(_CPU):
@@ -57,7 +61,7 @@ class PerWorker:
         raise NotImplementedError
 
     def read_value(self) -> tf.Tensor:
-        """Returns the sum over the workers that are alive, on the coordinator."""
+        """Returns what a checkpoint holds, on the coordinator, of the workers that are alive."""
         values = [tf.zeros(self.shape, self.dtype)]
         for variable in self.values:
             try:
@@ -65,12 +69,15 @@ class PerWorker:
                     values.append(tf.identity(variable.read_value()))
             except tf.errors.UnavailableError:  # the worker has died just now
                 logging.warning("tf_gc: what the worker at %s had is lost", variable.device)
-        return tf.add_n(values)
+        return tf.add_n(values if self.aggregation == tf.VariableAggregation.SUM else values[:2])
 
     def numpy(self) -> npt.NDArray[np.float32]:
-        """Returns the sum over the workers."""
+        """Returns what a checkpoint holds."""
         total: npt.NDArray[np.float32] = self.read_value().numpy()
         return total
+
+    def __getitem__(self, index: int) -> tf.Tensor:
+        return self.read_value()[index]
 
     def read(self) -> tf.Tensor:
         """Returns the value of the calling worker's variable, in the function being built."""
@@ -86,8 +93,14 @@ class PerWorker:
 class OnWorkers(PerWorker):
     """Each worker has its own variable. After a restart of the worker it is zero again."""
 
-    def __init__(self, strategy: Any, shape: tf.TensorShape, dtype: tf.DType = tf.float32) -> None:
-        super().__init__(strategy, shape, dtype)
+    def __init__(
+        self,
+        strategy: Any,
+        shape: tf.TensorShape,
+        dtype: tf.DType = tf.float32,
+        aggregation: tf.VariableAggregation = tf.VariableAggregation.SUM,
+    ) -> None:
+        super().__init__(strategy, shape, dtype, aggregation)
         self._made = _compat.make_on_workers(strategy, lambda: _variable(shape, dtype))
 
     @property

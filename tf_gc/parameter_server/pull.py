@@ -1,8 +1,4 @@
-"""Pulling variables: from the servers that have them to the worker that computes with them.
-
-In the function that a worker runs, reading a variable is a message from a server. Stock TensorFlow
-sends it in full precision, again for each time that the function reads it.
-"""
+"""How the value of a variable gets from a server to a worker."""
 
 import abc
 from collections.abc import Callable
@@ -10,10 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc import _compat, ops
+from tf_gc import ops
 from tf_gc.parameter_server.per_worker import OnServer, OnWorkers
-
-FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 
 # Differences are sent in three bits an element. What rounding leaves of one is in the next.
 _CODEC = "three_bit"
@@ -122,146 +116,3 @@ class Cache:
 
 def _finite(value: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.math.is_finite(value), value, tf.zeros_like(value))
-
-
-class ServerVariable(_compat.CachingVariable):
-    """A variable on a server.
-
-    Where a replica reads it, the value is pulled once until something is written, and gradients are
-    those of the value as it was sent.
-
-    Attributes:
-      cache: what workers have of it, if they pull differences.
-      read_by_rows: whether it is a table of embeddings, of which a lookup gets some rows from the
-        server. What reads all of it gets that in full precision.
-    """
-
-    def __init__(self, variable: Any, pulls: "Pulls") -> None:
-        """Initializes the object.
-
-        Args:
-          variable: the variable.
-          pulls: how replicas read it.
-        """
-        super().__init__(variable)
-        self._tf_gc_pulls = pulls
-        self.cache: Cache | None = None
-        self.read_by_rows = False
-
-    def read_value(self) -> tf.Tensor:
-        pulled = self._tf_gc_pulls.read(self)
-        return super().read_value() if pulled is None else pulled
-
-    def value(self) -> tf.Tensor:
-        pulled = self._tf_gc_pulls.read(self)
-        return super().value() if pulled is None else pulled
-
-    def assign(self, *args: Any, **kwargs: Any) -> Any:
-        self._tf_gc_pulls.note_write()
-        return super().assign(*args, **kwargs)
-
-    def assign_add(self, *args: Any, **kwargs: Any) -> Any:
-        self._tf_gc_pulls.note_write()
-        return super().assign_add(*args, **kwargs)
-
-    def assign_sub(self, *args: Any, **kwargs: Any) -> Any:
-        self._tf_gc_pulls.note_write()
-        return super().assign_sub(*args, **kwargs)
-
-    def _dense_var_to_tensor(
-        self, dtype: Any = None, name: str | None = None, as_ref: bool = False
-    ) -> Any:
-        pulled = self._tf_gc_pulls.read(self)
-        if pulled is None or (dtype is not None and dtype != pulled.dtype):
-            return super()._dense_var_to_tensor(dtype, name, as_ref)
-        return pulled
-
-
-class Pulls:
-    """Pulls variables for the replicas of a strategy.
-
-    Attributes:
-      name: how, one of `FULL`, `BFLOAT16` and `DELTA`.
-    """
-
-    def __init__(self, name: str, strategy: Callable[[], Any], smallest: int) -> None:
-        """Initializes the object.
-
-        Args:
-          name: how variables are pulled.
-          strategy: returns the strategy.
-          smallest: variables with fewer elements are pulled in full precision.
-        """
-        self.name = name
-        self._strategy = strategy
-        self._smallest = smallest
-        self._pull: Pull | None = None
-        if name == BFLOAT16:
-            self._pull = PullBfloat16()
-        elif name == DELTA:
-            self._pull = PullDelta(strategy)
-        self._writes = 0
-
-    def note_write(self) -> None:
-        """Notes that variables are written, or that a function is built that writes some."""
-        self._writes += 1
-
-    def read(self, variable: ServerVariable) -> tf.Tensor | None:
-        """Returns what a replica reads of a variable; `None` leaves that to TensorFlow."""
-        context = tf.distribute.get_replica_context()
-        if (
-            context is None
-            or context.strategy is not self._strategy()
-            or tf.executing_eagerly()
-            or not variable.dtype.is_floating
-        ):
-            return None
-        graph = tf.compat.v1.get_default_graph()
-        reads: dict[Any, Any] = vars(context).setdefault("_tf_gc_reads", {})
-        known = reads.get((id(graph), id(variable)))
-        if known is None or known[0] != self._writes:
-            known = reads[id(graph), id(variable)] = (self._writes, graph, self._pulled(variable))
-        result: tf.Tensor = known[2]
-        return result
-
-    def pulls(self, variable: ServerVariable) -> bool:
-        """Returns whether a variable is sent otherwise than in full precision."""
-        return bool(
-            self._pull is not None
-            and variable.trainable
-            and not variable.read_by_rows
-            and variable.dtype == tf.float32
-            and variable.shape.is_fully_defined()
-            and variable.shape.num_elements() >= self._smallest
-        )
-
-    def _pulled(self, variable: ServerVariable) -> tf.Tensor:
-        if self._pull is None or not self.pulls(variable):
-            return variable.get().read_value()
-        with tf.device(variable.device):  # or TensorFlow would read it to the worker
-            value = variable.get().read_value()
-        return _with_gradient_of(value, self._pull.pulled(variable, value), variable.device)
-
-
-def _with_gradient_of(value: tf.Tensor, pulled: tf.Tensor, server: str) -> tf.Tensor:
-    """Returns what was pulled; its gradient is that of the value on the server.
-
-    With both as arguments of one `tf.custom_gradient`, the value would be sent to the worker. So
-    the gradient reaches it through a scalar.
-    """
-    with tf.device(server):
-        link = _link(value)
-    return _joined(tf.stop_gradient(pulled), link)
-
-
-@tf.custom_gradient
-def _link(value: tf.Tensor) -> Any:
-    # A gradient has to have the shape of what it is of, as far as TensorFlow knows that.
-    link = tf.compat.v1.placeholder_with_default(tf.zeros([], value.dtype), shape=None)
-    return link, lambda upstream: tf.reshape(upstream, value.shape)
-
-
-@tf.custom_gradient
-def _joined(pulled: tf.Tensor, link: tf.Tensor) -> Any:
-    del link
-    return tf.identity(pulled), lambda upstream: (None, upstream)

@@ -1,12 +1,12 @@
 """Pushing gradients: from a worker to the servers that have their variables."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from tf_gc import warm_up
 from tf_gc.gradients import path_of
 from tf_gc.parameter_server.state import PushedStream
 from tf_gc.params import CompressionParams, Gradient
@@ -19,6 +19,7 @@ class Pushes:
     """Pushes gradients to servers.
 
     Attributes:
+      compresses: whether there is anything that is compressed.
       schedule: what the step that was traced last pushes, and how; `None` before.
     """
 
@@ -33,6 +34,7 @@ class Pushes:
         """
         self._params = params
         self._ways: dict[Way, Push] = {t.way: t.way.push() for t in params.treatments()}
+        self.compresses = bool(self._ways)
         self.schedule: Schedule | None = None
 
     def of(self, way: Way) -> Push:
@@ -63,6 +65,7 @@ class Pushes:
             logging.info("tf_gc: gradients are pushed as follows\n%s", schedule)
         self.schedule = schedule
         results = list(gradients)
+        warms_up = self._warm_up(state, schedule, gradients, variables)
         for bucket in schedule.buckets:
             assert isinstance(bucket.reducer, Push)
             mine = [variables[i] for i in bucket.indices]
@@ -72,10 +75,38 @@ class Pushes:
                 [state.residual_of(variable).handle() for variable in mine] if kept else [],
                 mine,
                 mine[0].device,
+                warms_up if bucket.warm_up else None,
             )
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
         return results
+
+    def _warm_up(
+        self,
+        state: PushedStream,
+        schedule: Schedule,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+    ) -> tf.Tensor | None:
+        """Returns whether this worker's step is in full precision; `None` if none is.
+
+        Each worker goes by the norm of its own gradients.
+        """
+        warm = [i for bucket in schedule.buckets if bucket.warm_up for i in bucket.indices]
+        if not warm:
+            return None
+        rest = [i for i in range(len(variables)) if i not in warm]
+        kept = state.warm_up_of([variables[i] for i in (*warm, *rest)])
+        before = kept.read()
+        is_on = warm_up.is_on(before)
+        # Later steps need no norm.
+        after = tf.cond(
+            is_on,
+            lambda: warm_up.after_step(before, warm_up.report(before), gradients),
+            lambda: before,
+        )
+        kept.assign(after)
+        return is_on
 
     def _schedule(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Schedule:
         """Returns what is pushed how: a bucket has gradients of one server."""
@@ -95,10 +126,7 @@ class Pushes:
             )
             for server in servers
         ]
-        # Workers begin at different times, and so there is no warm-up.
-        buckets = tuple(
-            dataclasses.replace(bucket, warm_up=False) for part in parts for bucket in part.buckets
-        )
+        buckets = tuple(bucket for part in parts for bucket in part.buckets)
         compressed = {index for bucket in buckets for index in bucket.indices}
         return Schedule(
             buckets=buckets,

@@ -1,9 +1,12 @@
 """The residuals of workers that push to parameter servers."""
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
-from tf_gc import residuals
+import tensorflow as tf
+
+from tf_gc import residuals, warm_up
 from tf_gc.compression_state import CompressionState, StreamState
 from tf_gc.parameter_server.per_worker import OnWorkers
 from tf_gc.state.seat import Slot
@@ -25,8 +28,14 @@ class WorkersState(CompressionState):
         return PushedStream(self, stream)
 
     def _make(self, slot: Slot, variable: Any, name: str) -> OnWorkers:
-        del slot, name
-        return OnWorkers(self._strategy(), variable.shape)
+        del name
+        if slot.size is None:
+            return OnWorkers(self._strategy(), variable.shape)
+        return OnWorkers(
+            self._strategy(),
+            tf.TensorShape([slot.size]),
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
 
 
 class PushedStream(StreamState):
@@ -35,6 +44,11 @@ class PushedStream(StreamState):
     def residual_of(self, variable: Any) -> OnWorkers:
         """Returns the residuals of a variable, one on each worker."""
         kept: OnWorkers = self._state.value(residuals.SLOT, self.stream, variable)
+        return kept
+
+    def warm_up_of(self, variables: Sequence[Any]) -> OnWorkers:
+        """Returns how far each worker's warm-up is, of variables that are pushed together."""
+        kept: OnWorkers = self.of_first(warm_up.SLOT, variables)
         return kept
 
     def add_restored(self, gradients: tuple[Any, ...], variable: Any) -> tuple[Any, ...]:

@@ -9,11 +9,12 @@ import tensorflow as tf
 from tf_gc import _compat, ops
 from tf_gc.compression_state import CompressionState
 from tf_gc.distribute.compressed_strategy import refuse_params, require_libraries
+from tf_gc.keras.flavour import tf_variable
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.ops.rows import EXACT
-from tf_gc.parameter_server.pull import BFLOAT16, DELTA, FULL, Pulls, ServerVariable
 from tf_gc.parameter_server.push import Pushes
 from tf_gc.parameter_server.server import JOBS
+from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls, ServerVariable
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.params import Auto, CompressionParams, from_params
 from tf_gc.params.codec_params import CodecParams
@@ -57,8 +58,8 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
           variable_partitioner: cuts variables into shards on several servers, likewise. Keras 3
             knows no such variables.
           compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
-            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. There is no
-            warm-up.
+            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. Each worker
+            has a warm-up of its own.
           pull: how workers get the values of float32 variables of 2,048 elements and more: "full",
             "bfloat16", or "delta", what has changed since the worker's last pull, in three bits an
             element, for which the servers keep a copy of these variables for each worker.
@@ -90,7 +91,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         tf.distribute.Strategy.__init__(self, extended)
         self._should_use_with_coordinator = True
         self._compression_params = params
-        extended.state = WorkersState(self, in_use=bool(params.treatments()))
+        extended.state = WorkersState(self, in_use=pushes.compresses)
 
     @property
     def compression_params(self) -> CompressionParams:
@@ -119,7 +120,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         """Does nothing: all workers share what layers keep."""
 
     def note_assignment(self, weight: Any) -> None:
-        self.extended.pulls.note_write()
+        self.extended.pulls.note_write(tf_variable(weight))
 
     def note_table(self, variable: Any) -> None:
         variable.read_by_rows = True
@@ -151,7 +152,9 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
     ) -> None:
         super().__init__(strategy, cluster_resolver, variable_partitioner)
         self.pushes = pushes
-        self.pulls = Pulls(pull, self._container_strategy, BYPASS_SIZE)
+        self._bytes_of_servers = [0] * cluster_resolver.cluster_spec().num_tasks("ps")
+        as_stock = pull == FULL and not pushes.compresses
+        self.pulls = Pulls(pull, self._container_strategy, BYPASS_SIZE, as_stock)
 
     @property
     def worker_count(self) -> int:
@@ -171,6 +174,17 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
             return ServerVariable(variable.get(), self.pulls)
 
         return created
+
+    def _create_variable_round_robin(self, next_creator: Any, **kwargs: Any) -> Any:
+        # In turns, as TensorFlow places them, a model of dense layers has its kernels on one of two
+        # servers and its biases on the other. The one that has least gets the next variable.
+        server = min(
+            range(len(self._bytes_of_servers)), key=lambda number: self._bytes_of_servers[number]
+        )
+        self._variable_count = server
+        variable = super()._create_variable_round_robin(next_creator, **kwargs)
+        self._bytes_of_servers[server] += (variable.shape.num_elements() or 0) * variable.dtype.size
+        return variable
 
     def _batch_reduce_to(
         self, reduce_op: Any, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
@@ -196,6 +210,10 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
             for index, value in zip(rest, stock, strict=True):
                 results[index] = value
         return results
+
+    def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        with self.pulls.run():
+            return super()._call_for_each_replica(fn, args, kwargs)
 
     def _update(self, var: Any, fn: Any, args: Any, kwargs: Any, group: bool) -> Any:
         self.pulls.note_write()

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.codecs import Codec
+from tf_gc.codecs import CastCodec, Codec
 from tf_gc.reduction.exchange import Push
 from tf_gc.reduction.group import Network, Replica
 from tf_gc.reduction.plan import Plan
@@ -90,24 +90,32 @@ class CodesPush(Push):
         self.wire = wire
         self.keeps_residuals = codec.keeps_residuals
 
-    def send(
+    def encode(
+        self, gradients: Sequence[tf.Tensor], residuals: Sequence[Any], variables: Sequence[Any]
+    ) -> tuple[tf.Tensor, int]:
+        message = self._codec.encode(gradients, residuals if self.keeps_residuals else ())
+        size = int(message.shape[1])
+        if self.wire == PACKED:
+            return message, size
+        compact, words = self._codec.pack(message, variables if self.wire == COLUMNS else ())
+        return compact[:, : words[0]], size
+
+    def decode(
         self,
+        message: tf.Tensor,
+        size: int,
         gradients: Sequence[tf.Tensor],
-        residuals: Sequence[Any],
         variables: Sequence[Any],
-        server: str,
     ) -> list[tf.Tensor]:
-        encoded = sent = self._codec.encode(gradients, residuals)
-        if self.wire != PACKED:
-            compact, words = self._codec.pack(encoded, variables if self.wire == COLUMNS else ())
-            sent = compact[:, : words[0]]
-        with tf.device(server):
-            # With the gradients themselves as `like`, TensorFlow would send them to the server.
-            like = [
-                tf.raw_ops.Empty(shape=variable.shape.as_list(), dtype=gradient.dtype)
-                for gradient, variable in zip(gradients, variables, strict=True)
-            ]
-            message = sent
-            if self.wire != PACKED:
-                message = self._codec.unpack(sent, encoded.shape[1])
-            return self._codec.decode([message], like)
+        like = [
+            tf.raw_ops.Empty(shape=variable.shape.as_list(), dtype=gradient.dtype)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
+        if self.wire == PACKED:
+            message = tf.ensure_shape(message, [1, size])
+        else:
+            message = self._codec.unpack(message, size)
+        return self._codec.decode([message], like)
+
+    def in_full_precision(self, dtype: tf.DType) -> "CodesPush":
+        return CodesPush(CastCodec(dtype.name), PACKED)

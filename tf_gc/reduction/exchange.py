@@ -36,13 +36,13 @@ class Push(Exchange):
 
     plan = "push"
 
-    @abc.abstractmethod
     def send(
         self,
         gradients: Sequence[Any],
         residuals: Sequence[tf.Tensor],
         variables: Sequence[Any],
         server: str,
+        warm_up: tf.Tensor | None = None,
     ) -> list[Any]:
         """Encodes a bucket here, on the worker, updates its residuals, and decodes it on a server.
 
@@ -51,7 +51,61 @@ class Push(Exchange):
           residuals: the handles of their float32 residuals, on the worker.
           variables: the variables of the gradients.
           server: the device that has the variables.
+          warm_up: whether this step is in full precision, a bool scalar; `None` if none is.
 
         Returns:
           What was pushed, on the server, in the dtype of the gradients.
         """
+        sizes: dict[Push, int] = {}
+
+        def encode(push: Push) -> tf.Tensor:
+            message, sizes[push] = push.encode(gradients, residuals, variables)
+            return message
+
+        def decode(push: Push, message: tf.Tensor) -> list[Any]:
+            return push.decode(message, sizes[push], gradients, variables)
+
+        if warm_up is None:
+            message = encode(self)
+            with tf.device(server):
+                return decode(self, message)
+        exactly = self.in_full_precision(gradients[0].dtype)
+        message = tf.cond(warm_up, lambda: encode(exactly), lambda: encode(self))
+        with tf.device(server):
+            pushed: list[Any] = tf.cond(
+                warm_up, lambda: decode(exactly, message), lambda: decode(self, message)
+            )
+        return pushed
+
+    @abc.abstractmethod
+    def encode(
+        self, gradients: Sequence[Any], residuals: Sequence[tf.Tensor], variables: Sequence[Any]
+    ) -> tuple[tf.Tensor, int]:
+        """Returns a worker's message, and updates its residuals.
+
+        Args:
+          gradients: as in `send`.
+          residuals: likewise.
+          variables: likewise.
+
+        Returns:
+          The message, int64 [1, n]; and a number that `decode` wants to know of it.
+        """
+
+    @abc.abstractmethod
+    def decode(
+        self, message: tf.Tensor, size: int, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Returns what was pushed, in the dtype of the gradients.
+
+        Args:
+          message: what `encode` returned.
+          size: the number that it returned.
+          gradients: the bucket's gradients. Nothing of their values is read: with them TensorFlow
+            would send them.
+          variables: the variables of the gradients.
+        """
+
+    @abc.abstractmethod
+    def in_full_precision(self, dtype: tf.DType) -> "Push":
+        """Returns what pushes such gradients, of a dtype, in a warm-up."""

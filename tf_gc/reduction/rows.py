@@ -112,20 +112,33 @@ class _SendsRows(Exchange):
 class RowsPush(_SendsRows, Push):
     """Merges and encodes rows on the worker, and decodes them on the server."""
 
-    def send(
+    def encode(
         self,
         gradients: Sequence[tf.IndexedSlices],
         residuals: Sequence[Any],
         variables: Sequence[Any],
-        server: str,
+    ) -> tuple[tf.Tensor, int]:
+        names = [path_of(variable) for variable in variables]
+        kept = residuals if self.keeps_residuals else ()
+        return self.message(gradients, kept, _shapes(variables), names), 0
+
+    def decode(
+        self,
+        message: tf.Tensor,
+        size: int,
+        gradients: Sequence[tf.IndexedSlices],
+        variables: Sequence[Any],
     ) -> list[tf.IndexedSlices]:
+        del size
         shapes = _shapes(variables)
-        message = self.message(gradients, residuals, shapes, [path_of(v) for v in variables])
-        with tf.device(server):
-            return [
-                tf.IndexedSlices(rows.values, rows.indices, tf.constant(shape, tf.int64))
-                for rows, shape in zip(self.sums(shapes, [message], gradients), shapes, strict=True)
-            ]
+        return [
+            tf.IndexedSlices(rows.values, rows.indices, tf.constant(shape, tf.int64))
+            for rows, shape in zip(self.sums(shapes, [message], gradients), shapes, strict=True)
+        ]
+
+    def in_full_precision(self, dtype: tf.DType) -> "RowsPush":
+        del dtype
+        return RowsPush(Rows(EXACT))
 
 
 class RowsReducer(_SendsRows, Reducer):

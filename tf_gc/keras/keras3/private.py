@@ -8,7 +8,6 @@ training would go on without compression, or with replicas that drift apart, wit
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_gc._compat.lookup import Attributes, require, symbol
 
@@ -80,19 +79,14 @@ ATTRIBUTES = (OPTIMIZER, LAYER, VARIABLE, TRAINER, EPOCH_ITERATOR, BACKUP, RESTO
 
 
 def check_version() -> None:
-    """Checks that programs use a Keras 3 that tf_gc knows, on the TensorFlow backend.
+    """Checks that Keras 3 is one that tf_gc knows, on the TensorFlow backend.
+
+    A program may use tf_keras instead, or as well.
 
     Raises:
       ImportError: if they do not.
     """
     major, minor = (int(part) for part in keras.__version__.split(".")[:2])
-    # Keras 2 says its version elsewhere.
-    of_tensorflow = getattr(tf.keras, "__version__", "2")
-    if major != _OLDEST_KERAS[0] or int(of_tensorflow.split(".")[0]) != major:
-        raise ImportError(
-            f"tf_gc compresses the gradients of Keras 3; tf.keras is version {of_tensorflow} and "
-            f"keras is version {keras.__version__}. Unset TF_USE_LEGACY_KERAS, or install keras>=3."
-        )
     if (major, minor) < _OLDEST_KERAS:
         oldest = ".".join(map(str, _OLDEST_KERAS))
         raise ImportError(

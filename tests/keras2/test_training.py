@@ -1,0 +1,106 @@
+"""Training with tf_keras (Keras 2) under the strategies of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tests import programs
+from tests.keras.compressed import AUTO, NONE, compressed_strategy
+from tests.keras.stock import stock_strategy
+from tests.keras2.models import bits, fit
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "SGD": lambda: tf_keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "clipped Adam": lambda: tf_keras.optimizers.Adam(0.01, global_clipnorm=0.1),
+    "averaged": lambda: tf_keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5),
+    "legacy Adam": lambda: tf_keras.optimizers.legacy.Adam(0.01),
+    "scaled": lambda: tf_keras.mixed_precision.LossScaleOptimizer(tf_keras.optimizers.Adam(0.01)),
+}
+
+
+@pytest.fixture
+def half_precision() -> Iterator[None]:
+    tf_keras.mixed_precision.set_global_policy("mixed_float16")
+    yield
+    tf_keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_without_compression_it_is_the_stock_strategy(name: str) -> None:
+    ours, losses = fit(compressed_strategy(2, NONE), OPTIMIZERS[name])
+    stock, of_stock = fit(stock_strategy(2), OPTIMIZERS[name])
+    assert bits(ours) == bits(stock)
+    assert losses == of_stock
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_gradients_are_compressed(name: str) -> None:
+    strategy = compressed_strategy(2, AUTO)
+    model, losses = fit(strategy, OPTIMIZERS[name])
+    assert strategy.traffic.bypassed_tensors == 0
+    assert strategy.traffic.compressed_tensors == len(model.trainable_variables)
+    assert losses[-1] < losses[0]
+    # What is left belongs to the optimizer, and not to whoever trains these variables.
+    owners = strategy.compression_state.residual_owners()
+    assert len(owners) == len(model.trainable_variables)
+    assert all(" of " in owner for owner in owners), owners
+
+
+@pytest.mark.usefixtures("half_precision")
+def test_float16_gradients_are_compressed() -> None:
+    strategy = compressed_strategy(2, AUTO)
+    _, losses = fit(strategy, OPTIMIZERS["scaled"])
+    assert strategy.traffic.compressed_tensors > 0
+    assert losses[-1] < losses[0]
+
+
+def test_two_optimizers_of_a_variable_do_not_share_residuals() -> None:
+    strategy = compressed_strategy(2, AUTO)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([300]), name="shared")
+        optimizers = [tf_keras.optimizers.SGD(0.1, name=name) for name in ("one", "two")]
+        for optimizer in optimizers:
+            optimizer.build([variable])
+
+    @tf.function
+    def step() -> None:
+        for scale, optimizer in zip((1.0, 100.0), optimizers, strict=True):
+            gradient = scale * tf.random.stateless_normal([300], seed=(1, 2))
+            optimizer.apply_gradients([(gradient, variable)])
+
+    strategy.run(step)
+    assert sorted(strategy.compression_state.residual_owners()) == [
+        "shared of one",
+        "shared of two",
+    ]
+
+
+def test_checkpoints_hold_the_residuals(tmp_path: Path) -> None:
+    strategy = compressed_strategy(2, AUTO)
+    model, _ = fit(strategy, OPTIMIZERS["SGD"])
+    state = strategy.compression_state
+    wanted = [state.total(variable) for variable in model.trainable_variables]
+    path = tf.train.Checkpoint(model=model, compression=state).write(str(tmp_path / "checkpoint"))
+    state.reset()
+    tf.train.Checkpoint(model=model, compression=state).read(path)
+    for variable, total in zip(model.trainable_variables, wanted, strict=True):
+        np.testing.assert_allclose(state.total(variable), total, atol=1e-6)
+        assert np.abs(total).max() > 0
+
+
+def test_xla_is_refused() -> None:
+    with pytest.raises(ValueError, match="inside a function compiled by XLA"):
+        fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], jit_compile=True)
+
+
+def test_tf_keras_may_be_the_keras_of_tensorflow() -> None:
+    output = programs.output_of(Path(__file__).with_name("legacy_program.py"), new=True)
+    assert "2 tensors, 2 tensors bypassed" in output
+    assert "of Adam" in output

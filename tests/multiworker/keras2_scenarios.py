@@ -1,0 +1,72 @@
+"""What workers and coordinators that use tf_keras do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+import tf_gc
+from tests.keras.stock import data
+from tests.keras2.models import bits, fit
+from tests.multiworker import servers
+
+
+def train(params: Any) -> dict[str, Any]:
+    """Trains on several workers; `None` is the stock strategy."""
+    if params is None:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    else:
+        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    model, losses = fit(strategy, lambda: tf_keras.optimizers.Adam(0.01))
+    x, y = data()
+    return {
+        "bits": bits(model),
+        "losses": losses,
+        "evaluated": model.evaluate(x, y, batch_size=16, verbose=0),
+        "predicted": model.predict(x, batch_size=16, verbose=0),
+        "traffic": str(getattr(strategy, "traffic", "")),
+    }
+
+
+def fit_on_servers(shards: int, pull: str) -> dict[str, Any]:
+    """Trains by `fit` with parameter servers, and asks for a legacy optimizer."""
+    resolver = servers.in_this_process(2, 2)
+    sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(shards)
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, sharding, pull=pull)
+    x = np.random.default_rng(1).random((512, 64)).astype(np.float32)
+    y = x[:, :4].argmax(axis=1)
+
+    def batches(context: Any = None) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(512).repeat().batch(32)
+
+    def train(optimizer: Any) -> Any:
+        with strategy.scope():
+            model = tf_keras.Sequential(
+                [
+                    tf_keras.layers.InputLayer((64,)),
+                    tf_keras.layers.Dense(128, activation="relu"),
+                    tf_keras.layers.Dense(4),
+                ]
+            )
+            loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(optimizer(), loss)
+        creator = tf_keras.utils.experimental.DatasetCreator(batches)
+        return model, model.fit(creator, epochs=4, steps_per_epoch=40, verbose=0)
+
+    model, history = train(lambda: tf_keras.optimizers.Adam(0.005))
+    schedule = strategy.schedule
+    try:
+        train(tf_keras.optimizers.legacy.Adam)
+        said = ""
+    except NotImplementedError as error:
+        said = str(error)
+    return {
+        "losses": history.history["loss"],
+        "iterations": int(model.optimizer.iterations.numpy()),
+        "variables": [path for bucket in schedule.buckets for path in bucket.variables],
+        "owners": strategy.compression_state.residual_owners(),
+        "said": said,
+    }

@@ -1,0 +1,169 @@
+"""What a coordinator does in the tests of pulling from parameter servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+from tests.multiworker import servers
+
+Array = np.ndarray[Any, Any]
+
+WITHOUT_WARM_UP = tf_gc.Quantized(warm_up=False)
+
+
+def pulls(pull: str, steps: int) -> dict[str, Any]:
+    """A worker pulls a variable that changes between its steps, and then does not."""
+    resolver = servers.in_this_process(1, 1)
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    random = np.random.default_rng(3)
+    with strategy.scope():
+        variable = tf.Variable(random.normal(size=(50, 60)).astype(np.float32))
+
+    @tf.function
+    def read() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def replica() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            with tf.GradientTape() as tape:
+                once, again = tf.identity(variable), variable * 2.0
+                loss = tf.reduce_sum(once * 3.0 + again)
+            return once, again, tape.gradient(loss, variable)
+
+        return strategy.run(replica)
+
+    def step() -> Array:
+        value = coordinator.schedule(read)
+        coordinator.join()
+        once, again, gradient = value.fetch()
+        np.testing.assert_array_equal(again, once * 2)
+        np.testing.assert_array_equal(gradient, np.full(once.shape, 5.0))
+        pulled: Array = once
+        return pulled
+
+    results: dict[str, Any] = {"moving": [], "resting": []}
+    for _ in range(steps):
+        results["moving"].append((variable.numpy(), step()))
+        variable.assign_add(0.1 * random.normal(size=variable.shape).astype(np.float32))
+    for _ in range(steps):
+        results["resting"].append((variable.numpy(), step()))
+    whole = variable.numpy()
+    variable.assign(np.where(np.arange(60) == 7, np.inf, whole))
+    results["infinite"] = (variable.numpy(), step())
+    variable.assign(whole)
+    results["finite"] = [(whole, step()) for _ in range(steps)]
+    graph = read.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    results["ops"] = [node.op for node in nodes]
+    if pull == "delta":
+        cache = variable.cache
+        (has,), (minus,) = cache.on_worker.values, cache.minus.values
+        results["has"], results["believed"] = has.numpy(), -minus.numpy()
+        (last,) = cache.last_of_worker.values
+        variable.assign_add(tf.ones_like(variable))
+        last.assign(0)  # as after a restart of the worker
+        results["restarted"] = (variable.numpy(), step())
+    return results
+
+
+def crossings(workers: int) -> dict[str, Any]:
+    """What a step hands from device to device, by how variables are pulled."""
+    resolver = servers.in_this_process(workers, 1)
+    return {pull: _crossings(resolver, pull) for pull in ("full", "bfloat16", "delta")}
+
+
+def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP, pull=pull)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        matrix = tf.Variable(tf.ones([60, 50]))
+        optimizer = keras.optimizers.SGD(0.5)
+        optimizer.build([matrix])
+
+    @tf.function
+    def step() -> tuple[tf.Tensor, tf.Tensor]:
+        def replica() -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.matmul(matrix, matrix, transpose_b=True))
+            optimizer.apply_gradients([(tape.gradient(loss, matrix), matrix)])
+            before = tf.reduce_sum(loss)
+            with tf.device(matrix.device):
+                matrix.assign(tf.zeros(matrix.shape))
+            return before, tf.reduce_sum(tf.abs(matrix))
+
+        return strategy.run(replica)
+
+    value = coordinator.schedule(step)
+    coordinator.join()
+    graph = step.get_concrete_function().graph
+    devices = {inner.name: outer.device for outer, inner in graph.captures}
+
+    def is_on_server(operation: tf.Operation) -> bool:
+        # What uses a variable runs where the variable is.
+        uses = [devices[each.name] for each in operation.inputs if each.name in devices]
+        return "ps" in (uses[0] if uses else operation.device)
+
+    return {
+        "bytes": [
+            tensor.shape.num_elements() * tensor.dtype.size
+            for operation in graph.get_operations()
+            for tensor in operation.inputs
+            if tensor.dtype != tf.resource
+            and tensor.shape.is_fully_defined()
+            and is_on_server(operation) != is_on_server(tensor.op)
+        ],
+        "after writing": float(value.fetch()[1]),
+    }
+
+
+def recurrent(many_pulls: list[str]) -> list[dict[str, Any]]:
+    """Computes gradients of a recurrent layer on a worker and here; and writes in a loop."""
+    resolver = servers.in_this_process(1, 1)
+    return [_recurrent(resolver, pull) for pull in many_pulls]
+
+
+def _recurrent(resolver: Any, pull: str) -> dict[str, Any]:
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((6, 32)), keras.layers.LSTM(40)])
+        matrix = tf.Variable(tf.ones([60, 50]))
+    x = np.random.default_rng(1).normal(size=(4, 6, 32)).astype(np.float32)
+
+    def gradients() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x) ** 2)
+        return tape.gradient(loss, model.trainable_variables)
+
+    @tf.function
+    def step() -> list[tf.Tensor]:
+        return strategy.run(gradients)
+
+    value = coordinator.schedule(step)
+    coordinator.join()
+    graph = step.get_concrete_function().graph.as_graph_def()
+    bodies = [f for f in graph.library.function if "while" in f.signature.name]
+
+    @tf.function
+    def write() -> None:
+        def replica() -> None:
+            for _ in tf.range(3):
+                matrix.assign(matrix + 1)
+
+        strategy.run(replica)
+
+    try:
+        coordinator.schedule(write)
+        said = ""
+    except NotImplementedError as error:
+        said = str(error)
+    return {
+        "on worker": value.fetch(),
+        "here": [gradient.numpy() for gradient in gradients()],
+        "in loops": {n.op for f in bodies for n in f.node_def if "Read" in n.op or n.op == "If"},
+        "loops": len(bodies),
+        "said": said,
+    }
