@@ -12,7 +12,12 @@ import tf_keras
 from tests.keras.stock import BATCH, CLASSES, FEATURES, data
 
 
-def fit(strategy: tf.distribute.Strategy, make_optimizer: Callable[[], Any], **options: Any) -> Any:
+def fit(
+    strategy: tf.distribute.Strategy,
+    make_optimizer: Callable[[], Any],
+    callbacks: Any = (),
+    **options: Any,
+) -> Any:
     """Trains a model with dropout-free layers and a BatchNormalization; returns it, with losses."""
     tf_keras.utils.set_random_seed(3)
     with strategy.scope():
@@ -28,7 +33,7 @@ def fit(strategy: tf.distribute.Strategy, make_optimizer: Callable[[], Any], **o
         model.compile(make_optimizer(), loss, metrics=["accuracy"], **options)
     x, y = data()
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
-    history = model.fit(dataset, epochs=3, verbose=0)
+    history = model.fit(dataset, epochs=3, verbose=0, callbacks=list(callbacks))
     return model, history.history["loss"]
 
 

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+import tf_gc
 from tests import programs
 from tests.keras.compressed import AUTO, NONE, compressed_strategy
 from tests.keras.stock import stock_strategy
@@ -98,6 +99,16 @@ def test_checkpoints_hold_the_residuals(tmp_path: Path) -> None:
 def test_xla_is_refused() -> None:
     with pytest.raises(ValueError, match="inside a function compiled by XLA"):
         fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], jit_compile=True)
+
+
+def test_the_monitor_writes_and_backups_are_refused(tmp_path: Path) -> None:
+    monitor = tf_gc.keras.CompressionMonitor(tmp_path, every=2)
+    fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [monitor])
+    (file,) = tmp_path.glob("events*")
+    assert b"compression/sent_bytes" in file.read_bytes()
+    backup = tf_gc.keras.BackupAndRestore(tmp_path / "backup")
+    with pytest.raises(TypeError, match="is for models of Keras 3"):
+        fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [backup])
 
 
 def test_tf_keras_may_be_the_keras_of_tensorflow() -> None:

@@ -94,6 +94,20 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         else:
             self._preemption.request()
 
+    def set_model(self, model: Any) -> None:
+        """Sets the model.
+
+        Raises:
+          TypeError: if it is not one of Keras 3.
+        """
+        if not isinstance(model, keras.Model):
+            raise TypeError(
+                f"tf_gc.keras.BackupAndRestore is for models of Keras 3, got a {type(model)}. With "
+                "tf_keras, use its own callback, and for residuals a tf.train.Checkpoint with "
+                "strategy.compression_state"
+            )
+        super().set_model(model)
+
     def on_train_begin(self, logs: Any = None) -> None:
         self.preempted = False
         self._preemption = Preemption(self.model)

@@ -114,6 +114,16 @@ class CompressionMonitor(keras.callbacks.Callback):
             self._writer.close()
         self._writer = self._strategy = None
 
+    # tf_keras asks a callback which batches concern it.
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
     def _look(self) -> None:
         """Writes the latest measurement unless it was written before."""
         assert self._strategy is not None
