@@ -43,7 +43,8 @@ MODES: dict[str, tuple[dict[str, Any] | None, int]] = {
     "push, sharded": ({}, SERVERS),
     "delta, sharded": ({"pull": "delta"}, SERVERS),
 }
-LIMIT = 300  # seconds for one order
+# Steps of a worker before anything is measured: tracing, whole pulls, exact pushes.
+WARM_UP = 40
 
 
 class Job:
@@ -195,7 +196,7 @@ def main() -> None:
             task = {"mode": mode, "model": options.model, "batch": options.batch}
             jobs.append(Job(mode, task, links))
             stack.callback(jobs[-1].close)
-            jobs[-1].order(2 * WORKERS)  # traces, and begins with whole pulls
+            jobs[-1].order(WARM_UP * WORKERS)
         rates = {rate: measure(jobs, links, rate, options) for rate in options.rates}
     for rate, modes in rates.items():
         show(rate, modes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import keras
@@ -192,6 +193,7 @@ def _train(strategy: Any, steps: int, **arguments: Any) -> tuple[Any, list[bytes
         "iterations": int(optimizer.iterations.numpy()),
         "ops": [op.type for op in graph.get_operations()],
         "schedule": str(strategy.schedule) if hasattr(strategy, "schedule") else "",
+        "servers": [kernel.value.device for kernel in model.variables if len(kernel.shape) > 1],
     }
     return facts, servers.bits([*model.variables, *optimizer.variables])
 
@@ -294,15 +296,21 @@ def save(folder: str, workers: int) -> Array:
     return left
 
 
-def restore(folder: str, workers: int) -> tuple[list[Array], Array]:
-    """Restores that; returns the parts of the workers, and what came of pushing zeros with them."""
+def restore(folder: str, workers: int) -> tuple[list[Array], Array, list[str]]:
+    """Restores that; returns the workers' parts, what came of pushing zeros, and the log."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("absl")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     strategy, variable = _half_pushed(workers, [])
     state = strategy.compression_state
     checkpoint = tf.train.Checkpoint(compression=state)
     checkpoint.restore(tf.train.latest_checkpoint(folder))
     pushed = _push_all(strategy, variable, [0.0], workers)
     state_parts = [part.numpy() for part in state.variables[0].values]
-    return state_parts, pushed
+    return state_parts, pushed, [line for line in lines if "residuals" in line]
 
 
 def _half_pushed(workers: int, factors: list[float]) -> tuple[Any, Any]:

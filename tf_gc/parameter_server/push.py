@@ -79,6 +79,7 @@ class Pushes:
             )
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
+        state.log_what_was_restored()
         return results
 
     def _warm_up(

@@ -27,6 +27,11 @@ class WorkersState(CompressionState):
     def of(self, stream: Stream) -> "PushedStream":
         return PushedStream(self, stream)
 
+    def log_what_was_restored(self) -> None:
+        # Whoever asks before the first gradients are pushed asks too early.
+        if len(self):
+            super().log_what_was_restored()
+
     def _make(self, slot: Slot, variable: Any, name: str) -> OnWorkers:
         del name
         if slot.size is None:
@@ -50,6 +55,10 @@ class PushedStream(StreamState):
         """Returns how far each worker's warm-up is, of variables that are pushed together."""
         kept: OnWorkers = self.of_first(warm_up.SLOT, variables)
         return kept
+
+    def log_what_was_restored(self) -> None:
+        """Logs which residuals were restored, once."""
+        self._state.log_what_was_restored()
 
     def add_restored(self, gradients: tuple[Any, ...], variable: Any) -> tuple[Any, ...]:
         # What is pushed has its residuals with it, and nothing else can: they are on the workers.
