@@ -115,6 +115,7 @@ def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
             and tensor.shape.is_fully_defined()
             and is_on_server(operation) != is_on_server(tensor.op)
         ],
+        "traffic": (strategy.traffic.pushed, strategy.traffic.pulled, str(strategy.traffic)),
         "after writing": float(value.fetch()[1]),
     }
 

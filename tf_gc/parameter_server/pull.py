@@ -25,6 +25,10 @@ class Pull(abc.ABC):
           value: its value there.
         """
 
+    @abc.abstractmethod
+    def bytes(self, variable: Any) -> int:
+        """Returns how many bytes a pull of a variable takes, after the first one."""
+
 
 class PullBfloat16(Pull):
     """Sends each element as the nearest bfloat16."""
@@ -33,6 +37,9 @@ class PullBfloat16(Pull):
         with tf.device(variable.device):
             sent = tf.cast(value, tf.bfloat16)
         return tf.cast(sent, tf.float32)
+
+    def bytes(self, variable: Any) -> int:
+        return variable.shape.num_elements() * tf.bfloat16.size
 
 
 class PullDelta(Pull):
@@ -52,6 +59,9 @@ class PullDelta(Pull):
             variable.cache = Cache(self._strategy(), variable)
         return variable.cache.pulled(value)
 
+    def bytes(self, variable: Any) -> int:
+        return variable.cache.message_bytes
+
 
 class Cache:
     """What workers have of a variable.
@@ -60,11 +70,13 @@ class Cache:
       on_worker: the values that workers have.
       minus: for each worker, minus what the server believes that it has: encoding adds that to the
         variable's value, as it adds residuals.
+      message_bytes: the bytes of a difference.
       last_of_worker: the number of the last pull that each worker got; 0 before any.
     """
 
     def __init__(self, strategy: Any, variable: Any) -> None:
         self._server, self._shape = variable.device, variable.shape
+        self.message_bytes = 0
         self.on_worker = OnWorkers(strategy, self._shape)
         self.last_of_worker = OnWorkers(strategy, tf.TensorShape([]), tf.int64)
         self.minus = OnServer(strategy, self._server, self._shape)
@@ -88,6 +100,7 @@ class Cache:
     def _difference(self, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         before = self.minus.read()
         message = ops.encode([value], [self.minus.handle()], _CODEC)
+        self.message_bytes = message.shape.num_elements() * message.dtype.size
         (sent,) = ops.decode([message], [self._empty()], _CODEC)
         # What encoding has left there is not needed.
         self.minus.assign(tf.where(tf.math.is_finite(sent), before - sent, before))

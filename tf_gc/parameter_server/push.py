@@ -9,6 +9,7 @@ from absl import logging
 from tf_gc import warm_up
 from tf_gc.gradients import path_of
 from tf_gc.parameter_server.state import PushedStream
+from tf_gc.parameter_server.traffic import Sent
 from tf_gc.params import CompressionParams, Gradient
 from tf_gc.reduction.exchange import Push
 from tf_gc.reduction.reducer import Way
@@ -20,6 +21,7 @@ class Pushes:
 
     Attributes:
       compresses: whether there is anything that is compressed.
+      sent: the bytes of the step that was traced last, without rows of tables.
       schedule: what the step that was traced last pushes, and how; `None` before.
     """
 
@@ -36,6 +38,7 @@ class Pushes:
         self._ways: dict[Way, Push] = {t.way: t.way.push() for t in params.treatments()}
         self.compresses = bool(self._ways)
         self.schedule: Schedule | None = None
+        self.sent = Sent()
 
     def of(self, way: Way) -> Push:
         """Returns what pushes gradients in a way."""
@@ -65,12 +68,17 @@ class Pushes:
             logging.info("tf_gc: gradients are pushed as follows\n%s", schedule)
         self.schedule = schedule
         results = list(gradients)
+        sent = Sent()
+        for i in schedule.bypass:
+            if not isinstance(gradients[i], tf.IndexedSlices):
+                size = gradients[i].dtype.size * variables[i].shape.num_elements()
+                sent += Sent(size, size)
         warms_up = self._warm_up(state, schedule, gradients, variables)
         for bucket in schedule.buckets:
             assert isinstance(bucket.reducer, Push)
             mine = [variables[i] for i in bucket.indices]
             kept = bucket.reducer.keeps_residuals
-            pushed = bucket.reducer.send(
+            pushed, words = bucket.reducer.send(
                 [gradients[i] for i in bucket.indices],
                 [state.residual_of(variable).handle() for variable in mine] if kept else [],
                 mine,
@@ -79,6 +87,11 @@ class Pushes:
             )
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
+            stock = sum(
+                gradients[i].dtype.size * variables[i].shape.num_elements() for i in bucket.indices
+            )
+            sent += Sent(words * tf.int64.size, stock if words else 0)
+        self.sent = sent
         state.log_what_was_restored()
         return results
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.gradients import path_of
 from tf_gc.parameter_server.pull import Cache, Pull, PullBfloat16, PullDelta
+from tf_gc.parameter_server.traffic import Sent
 
 FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 
@@ -78,6 +79,7 @@ class Pulls:
 
     Attributes:
       name: how, one of `FULL`, `BFLOAT16` and `DELTA`.
+      sent: the bytes of the function that was traced last, without rows of tables.
     """
 
     def __init__(
@@ -102,12 +104,14 @@ class Pulls:
             self._pull = PullDelta(strategy)
         self._writes = self._writes_at_start = 0
         self._graph: Any = None
+        self.sent = Sent()
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
         """Says that replicas run in the block, each in the graph that is the default one now."""
         before = self._graph, self._writes_at_start
         self._graph, self._writes_at_start = tf.compat.v1.get_default_graph(), self._writes
+        self.sent = Sent()
         try:
             yield
         finally:
@@ -181,11 +185,15 @@ class Pulls:
         )
 
     def _pulled(self, variable: ServerVariable) -> tf.Tensor:
+        full = variable.shape.num_elements() * variable.dtype.size
         if self._pull is None or not self.pulls(variable):
+            self.sent += Sent(0, 0) if variable.read_by_rows else Sent(full, full)
             return variable.get().read_value()
         with tf.device(variable.device):  # or TensorFlow would read it to the worker
             value = variable.get().read_value()
-        return _with_gradient_of(value, self._pull.pulled(variable, value), variable.device)
+        pulled = self._pull.pulled(variable, value)
+        self.sent += Sent(self._pull.bytes(variable), full)
+        return _with_gradient_of(value, pulled, variable.device)
 
 
 def _with_gradient_of(value: tf.Tensor, pulled: tf.Tensor, server: str) -> tf.Tensor:

@@ -16,6 +16,7 @@ from tf_gc.parameter_server.push import Pushes
 from tf_gc.parameter_server.server import JOBS
 from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls, ServerVariable
 from tf_gc.parameter_server.state import WorkersState
+from tf_gc.parameter_server.traffic import ServerTraffic
 from tf_gc.params import Auto, CompressionParams, from_params
 from tf_gc.params.codec_params import CodecParams
 from tf_gc.params.selective import BYPASS_SIZE
@@ -102,6 +103,14 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     def schedule(self) -> Schedule | None:
         """What is pushed how, to be printed; `None` until a step with compression was traced."""
         return self.extended.pushes.schedule
+
+    @property
+    def traffic(self) -> ServerTraffic | None:
+        """What a worker pushes and pulls per step; `None` until a compressed step was traced."""
+        extended = self.extended
+        if extended.pushes.schedule is None:
+            return None
+        return ServerTraffic(extended.pushes.sent, extended.pulls.sent)
 
     @property
     def compression_state(self) -> CompressionState:

@@ -43,7 +43,7 @@ class Push(Exchange):
         variables: Sequence[Any],
         server: str,
         warm_up: tf.Tensor | None = None,
-    ) -> list[Any]:
+    ) -> tuple[list[Any], int]:
         """Encodes a bucket here, on the worker, updates its residuals, and decodes it on a server.
 
         Args:
@@ -54,7 +54,8 @@ class Push(Exchange):
           warm_up: whether this step is in full precision, a bool scalar; `None` if none is.
 
         Returns:
-          What was pushed, on the server, in the dtype of the gradients.
+          What was pushed, on the server, in the dtype of the gradients; and the number of words of
+          a message that is not packed, 0 if only the step knows it.
         """
         sizes: dict[Push, int] = {}
 
@@ -68,14 +69,14 @@ class Push(Exchange):
         if warm_up is None:
             message = encode(self)
             with tf.device(server):
-                return decode(self, message)
+                return decode(self, message), sizes[self]
         exactly = self.in_full_precision(gradients[0].dtype)
         message = tf.cond(warm_up, lambda: encode(exactly), lambda: encode(self))
         with tf.device(server):
             pushed: list[Any] = tf.cond(
                 warm_up, lambda: decode(exactly, message), lambda: decode(self, message)
             )
-        return pushed
+        return pushed, sizes[self]
 
     @abc.abstractmethod
     def encode(
@@ -89,7 +90,8 @@ class Push(Exchange):
           variables: likewise.
 
         Returns:
-          The message, int64 [1, n]; and a number that `decode` wants to know of it.
+          The message, int64 [1, n]; and how many words it has before a wire makes it smaller, 0 if
+          only the step knows that.
         """
 
     @abc.abstractmethod

@@ -1,0 +1,56 @@
+"""Traffic: how many bytes a worker and the servers send each other in a step of the worker."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """Bytes of one direction.
+
+    Attributes:
+      bytes: those that are sent, at most where only the step knows how small a message gets.
+      stock_bytes: those that the stock strategy would send, each variable once.
+    """
+
+    bytes: int = 0
+    stock_bytes: int = 0
+
+    def __add__(self, other: "Sent") -> "Sent":
+        return Sent(self.bytes + other.bytes, self.stock_bytes + other.stock_bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerTraffic:
+    """The bytes of a step of one worker, after its warm-up and its first pulls.
+
+    Rows of tables, whose number only the step knows, are left out on both sides.
+
+    Attributes:
+      pushed: gradients, from the worker to the servers.
+      pulled: variables, from the servers to the worker.
+    """
+
+    pushed: Sent
+    pulled: Sent
+
+    @property
+    def sent_bytes(self) -> int:
+        """What is sent in both directions."""
+        return (self.pushed + self.pulled).bytes
+
+    @property
+    def stock_bytes(self) -> int:
+        """What the stock strategy would send in both directions."""
+        return (self.pushed + self.pulled).stock_bytes
+
+    @property
+    def ratio(self) -> float:
+        """`stock_bytes` divided by `sent_bytes`."""
+        return self.stock_bytes / self.sent_bytes if self.sent_bytes else 1.0
+
+    def __str__(self) -> str:
+        return (
+            f"a worker pushes {self.pushed.bytes:,} bytes a step instead of "
+            f"{self.pushed.stock_bytes:,}, and pulls {self.pulled.bytes:,} instead of "
+            f"{self.pulled.stock_bytes:,}"
+        )
