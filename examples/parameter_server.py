@@ -93,7 +93,7 @@ def train(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - begun
     correct = tf.argmax(model(x_test), axis=1) == y_test
     print(strategy.schedule or "nothing is compressed")
-    print(f"variables are pulled in the way {options.pull!r}")
+    print(f"pull={options.pull!r}: {strategy.traffic or 'as under the stock strategy'}")
     print(f"steps                      {int(optimizer.iterations.numpy())}")
     print(f"seconds with tracing       {seconds:.1f}")
     print(f"last loss                  {float(losses[-1].fetch()):.4f}")

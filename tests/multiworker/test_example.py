@@ -92,7 +92,7 @@ def test_the_example_with_parameter_servers_trains() -> None:
     program = ROOT / "examples" / "parameter_server.py"
     output = programs.output_of(program, "--steps=400", "--workers=2", "--servers=2", new=True)
     assert "push, packed" in output
-    assert "pulled in the way 'delta'" in output
+    assert "pull='delta': a worker pushes" in output
     assert re.search(r"^steps +400$", output, re.MULTILINE), output
     accuracy = re.search(r"^test accuracy +(0\.\d+)$", output, re.MULTILINE)
     assert accuracy, output

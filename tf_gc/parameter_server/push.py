@@ -71,8 +71,8 @@ class Pushes:
         sent = Sent()
         for i in schedule.bypass:
             if not isinstance(gradients[i], tf.IndexedSlices):
-                size = gradients[i].dtype.size * variables[i].shape.num_elements()
-                sent += Sent(size, size)
+                full = _bytes(gradients[i], variables[i])
+                sent += Sent(full, full)
         warms_up = self._warm_up(state, schedule, gradients, variables)
         for bucket in schedule.buckets:
             assert isinstance(bucket.reducer, Push)
@@ -87,10 +87,8 @@ class Pushes:
             )
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
-            stock = sum(
-                gradients[i].dtype.size * variables[i].shape.num_elements() for i in bucket.indices
-            )
-            sent += Sent(words * tf.int64.size, stock if words else 0)
+            full = sum(_bytes(gradients[i], variables[i]) for i in bucket.indices)
+            sent += Sent(words * tf.int64.size, full if words else 0)
         self.sent = sent
         state.log_what_was_restored()
         return results
@@ -151,3 +149,8 @@ class Pushes:
 
 def _known(variable: Any, dtype: tf.DType, sparse: bool) -> Gradient:
     return Gradient(path_of(variable), dtype, tuple(variable.shape), sparse)
+
+
+def _bytes(gradient: Any, variable: Any) -> int:
+    """Returns the bytes of a whole gradient."""
+    return int(variable.shape.num_elements()) * int(gradient.dtype.size)
