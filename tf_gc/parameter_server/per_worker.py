@@ -85,9 +85,9 @@ class PerWorker:
         value.set_shape(self.shape)
         return value
 
-    def assign(self, value: tf.Tensor) -> None:
-        """Assigns the calling worker's variable, in the function being built."""
-        tf.raw_ops.AssignVariableOp(resource=self.handle(), value=value)
+    def assign(self, value: tf.Tensor) -> tf.Operation:
+        """Assigns the calling worker's variable, in the function being built; returns the op."""
+        return tf.raw_ops.AssignVariableOp(resource=self.handle(), value=value)
 
 
 class OnWorkers(PerWorker):

@@ -89,12 +89,14 @@ class Cache:
             follows = tf.logical_and(tf.equal(last, last_sent), last > 0)
             # The numbers of messages that got lost are not used again.
             number = tf.maximum(last, last_sent) + 1
-            message, whole = tf.cond(
-                follows, lambda: self._difference(value), lambda: self._whole(value)
-            )
-            self._last_of_server.assign(number)
+            # Whatever fails from here on, the numbers differ until both have what was sent.
+            with tf.control_dependencies([self._last_of_server.assign(number)]):
+                message, whole = tf.cond(
+                    follows, lambda: self._difference(value), lambda: self._whole(value)
+                )
         now = tf.cond(follows, lambda: self._gone_on(message), lambda: self._begun(whole))
-        self.last_of_worker.assign(number)
+        with tf.control_dependencies([now]):
+            self.last_of_worker.assign(number)
         return now
 
     def _difference(self, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
