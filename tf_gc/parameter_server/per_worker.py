@@ -1,5 +1,6 @@
 """Variables of which there is one for each worker, on the worker or on a server."""
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from tf_gc import _compat
 _CPU = "/device:CPU:0"
 
 
-class PerWorker:
+class PerWorker(abc.ABC):
     """Zeros at first, one variable for each worker.
 
     A function that is scheduled to a worker uses that worker's; it is traced once for all of them.
@@ -41,8 +42,9 @@ class PerWorker:
             self._example = _variable(shape, dtype).handle
 
     @property
+    @abc.abstractmethod
     def values(self) -> Sequence[Any]:
-        raise NotImplementedError
+        """The variables of the workers that are alive."""
 
     @property
     def parts(self) -> int:
@@ -57,8 +59,9 @@ class PerWorker:
         """
         return _compat.handle_at_call(self, self._example, self._handle_of)
 
+    @abc.abstractmethod
     def _handle_of(self, worker: int) -> tf.Tensor:
-        raise NotImplementedError
+        """Returns the handle of a worker's variable."""
 
     def read_value(self) -> tf.Tensor:
         """Returns what a checkpoint holds, on the coordinator, of the workers that are alive."""

@@ -78,7 +78,6 @@ class Pulls:
     """Pulls variables for the replicas of a strategy.
 
     Attributes:
-      name: how, one of `FULL`, `BFLOAT16` and `DELTA`.
       sent: the bytes of the function that was traced last, without rows of tables.
     """
 
@@ -88,12 +87,11 @@ class Pulls:
         """Initializes the object.
 
         Args:
-          name: how variables are pulled.
+          name: how variables are pulled, one of `FULL`, `BFLOAT16` and `DELTA`.
           strategy: returns the strategy.
           smallest: variables with fewer elements are pulled in full precision.
           as_stock: whether replicas read variables as under the stock strategy.
         """
-        self.name = name
         self._as_stock = as_stock
         self._strategy = strategy
         self._smallest = smallest

@@ -84,10 +84,10 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         extended = _CompressedParameterServerExtended(
             self, cluster_resolver, variable_partitioner, pushes, pull
         )
-        if extended.worker_devices_count > 1:
+        if len(extended.worker_devices) > 1:
             raise ValueError(
                 "tf_gc compresses the gradients of workers with one GPU or none, and these have "
-                f"{extended.worker_devices_count}: start a worker for each GPU"
+                f"{len(extended.worker_devices)}: start a worker for each GPU"
             )
         tf.distribute.Strategy.__init__(self, extended)
         self._should_use_with_coordinator = True
@@ -169,11 +169,6 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
     def worker_count(self) -> int:
         """How many workers there are."""
         return int(self._num_workers)
-
-    @property
-    def worker_devices_count(self) -> int:
-        """How many devices of a worker compute."""
-        return len(self.worker_devices)
 
     def _create_var_creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         create = super()._create_var_creator(next_creator, **kwargs)

@@ -54,8 +54,8 @@ class Push(Exchange):
           warm_up: whether this step is in full precision, a bool scalar; `None` if none is.
 
         Returns:
-          What was pushed, on the server, in the dtype of the gradients; and the number of words of
-          a message that is not packed, 0 if only the step knows it.
+          What was pushed, on the server, in the dtype of the gradients; and how many words a
+          message has before a wire makes it smaller, 0 if only the step knows that.
         """
         sizes: dict[Push, int] = {}
 
