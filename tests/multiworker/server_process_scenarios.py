@@ -126,6 +126,31 @@ def _kill_and_restart(resolver: Any, times: int) -> dict[str, Any]:
         worker.wait()
 
 
+def stop_and_continue(folder: str) -> Any:
+    """Trains while a worker stands still, and later goes on."""
+    return servers.coordinate(_stop_and_continue, folder)
+
+
+def _stop_and_continue(resolver: Any) -> dict[str, Any]:
+    last = resolver.cluster_spec().num_tasks("worker") - 1
+    worker = _start(resolver, "worker", last)
+    try:
+        job = Job(tf_gc.CompressedParameterServerStrategy(resolver, pull="delta"))
+        job.run(20)
+        worker.send_signal(signal.SIGSTOP)
+        job.schedule(200)
+        # The others do all but the step that waits for the worker.
+        while job.done() < 219:
+            time.sleep(0.01)
+        worker.send_signal(signal.SIGCONT)
+        job.join()
+        job.run(20)
+        return {"done": job.done(), "agree": job.caches_agree()}
+    finally:
+        worker.kill()
+        worker.wait()
+
+
 PLAIN_SERVER = """
 import tensorflow as tf
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

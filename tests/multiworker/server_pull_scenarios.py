@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import keras
@@ -168,3 +169,47 @@ def _recurrent(resolver: Any, pull: str) -> dict[str, Any]:
         "loops": len(bodies),
         "said": said,
     }
+
+
+def two_traces() -> set[str]:
+    """Builds a function that reads a variable in a loop while another thread builds one.
+
+    Returns:
+      The ops in the loop's body that read a variable.
+    """
+    strategy = tf_gc.CompressedParameterServerStrategy(servers.in_this_process(1, 1))
+    with strategy.scope():
+        matrix = tf.Variable(tf.ones([60, 50]))
+        other = tf.Variable(tf.ones([60, 50]))
+    begun, written, read = (threading.Event() for _ in range(3))
+
+    @tf.function
+    def reading() -> tf.Tensor:
+        def replica() -> tf.Tensor:
+            begun.set()
+            written.wait(60)
+            total = tf.zeros([60, 50])
+            for _ in tf.range(3):
+                total += matrix
+            return total
+
+        return strategy.run(replica)
+
+    @tf.function
+    def writing() -> None:
+        def replica() -> None:
+            begun.wait(60)
+            other.assign_add(other)
+            written.set()
+            read.wait(60)
+
+        strategy.run(replica)
+
+    beside = threading.Thread(target=writing.get_concrete_function)
+    beside.start()
+    graph = reading.get_concrete_function().graph.as_graph_def()
+    read.set()
+    beside.join()
+    bodies = [f for f in graph.library.function if "while" in f.signature.name]
+    assert bodies
+    return {node.op for body in bodies for node in body.node_def if "Read" in node.op}

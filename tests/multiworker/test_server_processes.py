@@ -39,6 +39,15 @@ def test_a_worker_that_dies_and_comes_back_goes_on(tmp_path: Path) -> None:
     assert np.mean(outcome["losses"][-10:]) < 0.01 * outcome["losses"][0]
 
 
+def test_nobody_but_its_own_step_waits_for_a_worker_that_stands_still(tmp_path: Path) -> None:
+    configs = [c for c in servers.tf_configs(2, 1) if '"worker", "index": 1' not in c]
+    outcome, *_ = cluster.values(
+        "server_process_scenarios:stop_and_continue", str(tmp_path), configs=configs, limit=LIMIT
+    )
+    assert outcome["done"] == 240
+    assert outcome["agree"]
+
+
 def test_a_task_without_the_native_ops_is_named(tmp_path: Path) -> None:
     configs = [c for c in servers.tf_configs(1, 1) if '"type": "worker"' not in c]
     said, *_ = cluster.values(

@@ -151,6 +151,11 @@ def test_what_a_loop_reads_is_pulled_once_before_it() -> None:
         assert "Put the loop around strategy.run" in outcome["said"]
 
 
+def test_what_another_thread_builds_changes_nothing() -> None:
+    (in_loops,) = cluster.values("server_pull_scenarios:two_traces", workers=1)
+    assert not in_loops
+
+
 def test_a_step_that_is_not_scheduled_says_so() -> None:
     (said,) = cluster.values("server_scenarios:not_scheduled", workers=1)
     assert "run it by ClusterCoordinator.schedule" in said

@@ -74,11 +74,26 @@ class ServerVariable(_compat.CachingVariable):
         return pulled
 
 
+class _Trace:
+    """A function of a replica that is being built; several threads may build some at once.
+
+    Attributes:
+      graph: that of the replica; `None` where no replica runs.
+      writes: how many writes were noted.
+      sent: the bytes so far.
+    """
+
+    def __init__(self, graph: Any = None) -> None:
+        self.graph = graph
+        self.writes = 0
+        self.sent = Sent()
+
+
 class Pulls:
     """Pulls variables for the replicas of a strategy.
 
     Attributes:
-      sent: the bytes of the function that was traced last, without rows of tables.
+      sent: the bytes of the function whose trace ended last, without rows of tables.
     """
 
     def __init__(
@@ -100,20 +115,27 @@ class Pulls:
             self._pull = PullBfloat16()
         elif name == DELTA:
             self._pull = PullDelta(strategy)
-        self._writes = self._writes_at_start = 0
-        self._graph: Any = None
+        self._outside = _Trace()
+        self._traces: dict[Any, _Trace] = {}
         self.sent = Sent()
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
         """Says that replicas run in the block, each in the graph that is the default one now."""
-        before = self._graph, self._writes_at_start
-        self._graph, self._writes_at_start = tf.compat.v1.get_default_graph(), self._writes
-        self.sent = Sent()
+        graph = tf.compat.v1.get_default_graph()
+        trace = self._traces[graph] = _Trace(graph)
         try:
             yield
+            self.sent = trace.sent
         finally:
-            self._graph, self._writes_at_start = before
+            del self._traces[graph]
+
+    def _trace(self) -> _Trace:
+        """Returns the function of a replica that the current graph is, or is inside of."""
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None and graph not in self._traces:
+            graph = getattr(graph, "outer_graph", None)
+        return self._traces.get(graph, self._outside)
 
     def note_write(self, variable: ServerVariable | None = None) -> None:
         """Notes that variables are written, or that a function is built that writes some.
@@ -124,7 +146,7 @@ class Pulls:
         Raises:
           NotImplementedError: if it is read in the same loop, and so is pulled before it.
         """
-        self._writes += 1
+        self._trace().writes += 1
         graph = tf.compat.v1.get_default_graph()
         while variable is not None and _compat.is_part_of_outer(graph):
             if graph in variable.loops:
@@ -147,24 +169,26 @@ class Pulls:
         ):
             return None
         graph = tf.compat.v1.get_default_graph()
-        if self._writes == self._writes_at_start:
-            graph = self._before_loops(graph, variable)
+        trace = self._trace()
+        if not trace.writes:
+            graph = self._before_loops(trace, graph, variable)
         reads: dict[Any, Any] = vars(context).setdefault("_tf_gc_reads", {})
         known = reads.get((id(graph), id(variable)))
-        if known is None or known[0] != self._writes:
+        if known is None or known[0] != trace.writes:
             with graph.as_default():
-                pulled = self._pulled(variable)
-            known = reads[id(graph), id(variable)] = (self._writes, graph, pulled)
+                pulled, sent = self._pulled(variable)
+            trace.sent += sent
+            known = reads[id(graph), id(variable)] = (trace.writes, graph, pulled)
         result: tf.Tensor = known[2]
         return result
 
-    def _before_loops(self, graph: Any, variable: ServerVariable) -> Any:
+    def _before_loops(self, trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
         """Returns the graph around all loops of a replica's function that the graph is part of.
 
         What a loop reads, as a recurrent layer its weights, is pulled once, before the loop.
         """
         outside = graph
-        while graph is not self._graph and _compat.is_part_of_outer(graph):
+        while graph is not trace.graph and _compat.is_part_of_outer(graph):
             if _compat.is_loop(graph):
                 variable.loops.add(graph)
                 outside = graph.outer_graph
@@ -182,16 +206,17 @@ class Pulls:
             and variable.shape.num_elements() >= self._smallest
         )
 
-    def _pulled(self, variable: ServerVariable) -> tf.Tensor:
+    def _pulled(self, variable: ServerVariable) -> tuple[tf.Tensor, Sent]:
+        """Returns what a replica gets of a variable, and what that sends."""
         full = variable.shape.num_elements() * variable.dtype.size
         if self._pull is None or not self.pulls(variable):
-            self.sent += Sent(0, 0) if variable.read_by_rows else Sent(full, full)
-            return variable.get().read_value()
+            sent = Sent(0, 0) if variable.read_by_rows else Sent(full, full)
+            return variable.get().read_value(), sent
         with tf.device(variable.device):  # or TensorFlow would read it to the worker
             value = variable.get().read_value()
         pulled = self._pull.pulled(variable, value)
-        self.sent += Sent(self._pull.bytes(variable), full)
-        return _with_gradient_of(value, pulled, variable.device)
+        sent = Sent(self._pull.bytes(variable), full)
+        return _with_gradient_of(value, pulled, variable.device), sent
 
 
 def _with_gradient_of(value: tf.Tensor, pulled: tf.Tensor, server: str) -> tf.Tensor:

@@ -103,9 +103,16 @@ def assign(variable: Any, value: Array | tf.Tensor) -> list[Any]:
     Args:
       variable: a distributed variable.
       value: float32 of its shape, the same on all workers.
+
+    Raises:
+      tf.errors.UnavailableError: if there is nobody to give it to.
     """
     mine = tf.convert_to_tensor(value, tf.float32)
     if is_parts(variable):
         parts = getattr(variable, "parts", None)
+        if parts == 0:
+            raise tf.errors.UnavailableError(
+                None, None, "no worker is alive to take what was restored: restore it again later"
+            )
         mine = mine / (parts or variable.distribute_strategy.num_replicas_in_sync)
     return [component.assign(mine) for component in variable.values]
