@@ -36,6 +36,7 @@ from quality_cells import CELLS, DOWNLOADED, OPTIMIZERS, QUICK, Cell
 from quality_report import BASELINE
 from quality_tasks import TASKS
 from simulated_codec import Simulated
+from simulated_low_rank import SimulatedLowRank
 
 import tf_gc
 from tf_gc.params import CompressionParams, from_params
@@ -169,6 +170,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--simulate", nargs="+", default=[], metavar="ARGUMENTS", help="of Simulated, as JSON"
     )
+    parser.add_argument(
+        "--low-rank",
+        nargs="+",
+        default=[],
+        metavar="ARGUMENTS",
+        help="of SimulatedLowRank, as JSON",
+    )
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
     parser.add_argument("--tune", action="store_true", help="choose the learning rates")
@@ -245,6 +253,8 @@ def variants(options: argparse.Namespace) -> Iterator[tuple[str, CompressionPara
         arguments = json.loads(text)
         lists = {key: tuple(v) for key, v in arguments.items() if isinstance(v, list)}
         yield text, Simulated(**{**arguments, **lists})
+    for text in options.low_rank:
+        yield text, SimulatedLowRank(**json.loads(text))
 
 
 def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) -> list[Any]:

@@ -36,6 +36,7 @@ ROOMS = {
     "custom_ops/ops": 1,
     "custom_ops/lib/c_api": 2,
     "custom_ops/lib/compact": 3,
+    "custom_ops/lib/low_rank": 3,
     "custom_ops/lib/rows": 3,
     "custom_ops/lib/cpu": 4,
     "custom_ops/lib/cuda": 4,

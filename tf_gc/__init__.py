@@ -12,7 +12,16 @@ from tf_gc.parameter_server import (
     push_gradients,
     run_server,
 )
-from tf_gc.params import Auto, ByVariable, Cast, NoCompression, OneBit, Quantized, TwoBit
+from tf_gc.params import (
+    Auto,
+    ByVariable,
+    Cast,
+    LowRank,
+    NoCompression,
+    OneBit,
+    Quantized,
+    TwoBit,
+)
 from tf_gc.slurm import SlurmClusterResolver
 
 __all__ = [
@@ -23,6 +32,7 @@ __all__ = [
     "CompressedMirroredStrategy",
     "CompressedMultiWorkerMirroredStrategy",
     "CompressedParameterServerStrategy",
+    "LowRank",
     "NoCompression",
     "OneBit",
     "Quantized",

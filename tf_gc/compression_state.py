@@ -14,6 +14,9 @@ from tf_gc.state.seat import Slot
 from tf_gc.state.store import Store
 from tf_gc.state.stream import Stream, named_stream
 
+# The name of the slot of what reducers of low rank keep; its size depends on the variable.
+FACTORS = "factors"
+
 NOTHING_COMPRESSED = "nothing is compressed now"
 
 
@@ -42,7 +45,9 @@ class CompressionState(Store):
         Args:
           in_use: whether gradients are compressed.
         """
-        super().__init__((residuals.SLOT, warm_up.SLOT, trial.SLOT), name="compression_state")
+        super().__init__(
+            (residuals.SLOT, warm_up.SLOT, trial.SLOT, Slot(FACTORS)), name="compression_state"
+        )
         self.in_use = in_use
         self._logged = False
         # Whether a function was built that does not add what a later restore brings.
@@ -179,6 +184,10 @@ class StreamState:
     def residuals_of(self, variable: tf.Variable) -> Sequence[tf.Variable]:
         """Returns the float32 residuals of a distributed variable, one for each local replica."""
         return self._state.value(residuals.SLOT, self.stream, variable).values
+
+    def shared_by_replicas(self, slot: Slot, variable: tf.Variable) -> Any:
+        """Returns what a reducer keeps for a distributed variable, a mirrored variable."""
+        return self._state.value(slot, self.stream, variable)
 
     def notes_of(self, variable: tf.Variable) -> dict[Any, Any]:
         """Returns what is remembered of a distributed variable but not saved."""

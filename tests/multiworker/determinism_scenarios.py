@@ -37,7 +37,8 @@ def _digest(params: Any) -> str:
     x, y = random.normal(size=(240, 40)), random.integers(5, size=240)
     model.fit(x, y, batch_size=24, epochs=1, verbose=0)
     assert strategy.traffic.compressed_tensors > 0
-    assert params["plan"] == strategy.traffic.plan
+    plans = strategy.traffic.plan.split(", ")
+    assert params.get("plan", "all_reduce") in plans
     left = [variable.numpy() for variable in strategy.compression_state.variables]
     assert any(value.any() for value in left)
     state = [*model.get_weights(), *left]

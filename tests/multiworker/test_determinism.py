@@ -12,6 +12,7 @@ pytestmark = pytest.mark.multiworker
 
 AUTO = {"type": "quantized", "bypass_size": 0, "warm_up": False}
 FIXED = {"type": "2bit", "bypass_size": 0, "threshold": 0.01}
+LOW_RANK = {"type": "low_rank", "rank": 1, "bypass_size": 0, "warm_up": False}
 ONE_BIT = {"type": "1bit", "bypass_size": 0, "warm_up": False}
 
 
@@ -22,8 +23,8 @@ ONE_BIT = {"type": "1bit", "bypass_size": 0, "warm_up": False}
     [
         pytest.param(
             *(3, 1),
-            [{**AUTO, "plan": "all_gather"}, {**FIXED, "plan": "scatter_gather"}],
-            [{**ONE_BIT, "plan": "all_gather"}, {**AUTO, "plan": "scatter_gather"}],
+            [{**AUTO, "plan": "all_gather"}, {**FIXED, "plan": "scatter_gather"}, LOW_RANK],
+            [{**ONE_BIT, "plan": "all_gather"}, {**AUTO, "plan": "scatter_gather"}, LOW_RANK],
             id="flat",
         ),
         pytest.param(

@@ -184,6 +184,11 @@ class _CollectiveChannel(Channel):
         received = self._lane.launch(_Launcher.all_to_all_rows, rows, self._options)
         return self._shaped(received, rows[0].shape)
 
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        self.count_all_reduce(vectors[0])
+        received = self._lane.launch(_Launcher.all_reduce_vector, vectors, self._options)
+        return [total for (total,) in self._shaped(received, vectors[0].shape)]
+
     @staticmethod
     def _shaped(received: list[Received], shape: Any) -> list[Received]:
         for messages in received:
@@ -219,6 +224,9 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
                 )
 
         return self._in_time(rows, options, launch)
+
+    def all_reduce_vector(self, vector: tf.Tensor, options: Any) -> tf.Tensor:
+        return self.all_reduce(vector, options=options)
 
     def all_reduce(
         self, input_tensor: tf.Tensor, control_input: Any = None, options: Any = None

@@ -199,6 +199,12 @@ class GradientSums:
         residuals: list[Sequence[tf.Variable]] = []
         if reducer.keeps_residuals:
             residuals = [batch.state.residuals_of(variable) for variable in variables]
+        slots = [reducer.slot(variable.shape) for variable in variables]
+        shared = [
+            batch.state.shared_by_replicas(slot, variable).values
+            for slot, variable in zip(slots, variables, strict=True)
+            if slot is not None
+        ]
         notes = batch.state.notes_of(variables[0])
         return [
             Replica(
@@ -206,6 +212,7 @@ class GradientSums:
                 [_shaped(value.values[r], variable) for value, variable in of_bucket],
                 [residual[r] for residual in residuals],
                 variables,
+                [component[r] for component in shared],
                 notes,
             )
             for r, device in enumerate(self.network.devices)

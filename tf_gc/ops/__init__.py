@@ -3,13 +3,14 @@
 On GPUs an op only starts its work and does not wait for it, so two things differ from the CPU. A
 message with a wrong header gives NaN instead of an error, although lengths are checked as on the
 CPU. And the ops do not count how much a fixed threshold sends. `pack`, `unpack`,
-`encode_rows` and `decode_rows` have no kernels for GPUs.
+`encode_rows`, `decode_rows`, `encode_factors` and `decode_factors` have no kernels for GPUs.
 """
 
 from tf_gc.ops import _library
 from tf_gc.ops.codec import decode, encode
 from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
+from tf_gc.ops.factors import decode_factors, encode_factors
 from tf_gc.ops.library import is_compactible, message_bits
 from tf_gc.ops.recorder import Recorder, count_sent
 from tf_gc.ops.rows import decode_rows, encode_rows
@@ -24,9 +25,11 @@ __all__ = [
     "count",
     "count_sent",
     "decode",
+    "decode_factors",
     "decode_rows",
     "decode_shards",
     "encode",
+    "encode_factors",
     "encode_rows",
     "is_compactible",
     "message_bits",

@@ -5,6 +5,7 @@ from tf_gc.params.by_variable import ByVariable
 from tf_gc.params.cast import Cast
 from tf_gc.params.compression import CompressionParams, Gradient, Treatment
 from tf_gc.params.from_params import from_params
+from tf_gc.params.low_rank import LowRank
 from tf_gc.params.no_compression import NoCompression
 from tf_gc.params.one_bit import OneBit
 from tf_gc.params.quantized import Quantized
@@ -16,6 +17,7 @@ __all__ = [
     "Cast",
     "CompressionParams",
     "Gradient",
+    "LowRank",
     "NoCompression",
     "OneBit",
     "Quantized",

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from tf_gc.params.cast import DTYPES, Cast
 from tf_gc.params.compression import CompressionParams
+from tf_gc.params.low_rank import LowRank
 from tf_gc.params.no_compression import NoCompression
 from tf_gc.params.one_bit import OneBit
 from tf_gc.params.quantized import Quantized
@@ -17,6 +18,7 @@ _TYPES: dict[str, type[CompressionParams]] = {
     "1bit": OneBit,
     "2bit": TwoBit,
     "quantized": Quantized,
+    "low_rank": LowRank,
     **dict.fromkeys(DTYPES, Cast),
 }
 # The arguments that a type stands for.

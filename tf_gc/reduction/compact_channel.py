@@ -113,6 +113,10 @@ class CompactChannel(Channel):
                 received.append(self._unpacked(mine, sent[rank : rank + 1], rank))
         return received
 
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        self.count_all_reduce(vectors[0])
+        return self._channel.all_reduce(vectors)
+
     def _sent(self, messages: Sequence[tf.Tensor], n: int, send: Send) -> list[list[tf.Tensor]]:
         """Sends messages in compact form.
 

@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
+from tf_gc.reduction.traffic import all_reduce_bytes
+
 # What a member receives: tensors whose rows, taken together and in order, are the messages of all
 # members in the order of ranks.
 Received: TypeAlias = Sequence[tf.Tensor]
@@ -24,6 +26,8 @@ class Replica:
       gradients: the bucket's tensors, or of a bucket of rows `tf.IndexedSlices`.
       residuals: their residuals, on the replica's device; none if nothing is kept.
       variables: the distributed variables to which the gradients belong.
+      shared: what the reducer keeps for each gradient, the same on all replicas
+        (`tf_gc.reduction.reducer.Reducer.slot`), on the replica's device; none if nothing is kept.
       notes: what is remembered of the bucket from step to step but not saved; it ends with the
         bucket's first variable or the stream of the gradients.
     """
@@ -32,6 +36,7 @@ class Replica:
     gradients: Sequence[Any]
     residuals: Sequence[tf.Variable]
     variables: Sequence[Any] = ()
+    shared: Sequence[tf.Variable] = ()
     notes: dict[Any, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
@@ -92,6 +97,18 @@ class Channel(abc.ABC):
           rows: what each member of this host sends: [size, words], a row for each member.
         """
 
+    @abc.abstractmethod
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Gives each member of this host the sum of all members' vectors, the same bits.
+
+        Args:
+          vectors: what each member of this host contributes, float32 [n], n the same for all.
+        """
+
+    def count_all_reduce(self, vector: tf.Tensor) -> None:
+        """Counts what a member sends in `all_reduce`."""
+        self._counted += all_reduce_bytes(vector.shape[0] * vector.dtype.size, self.size)
+
     def count(self, messages: tf.Tensor, rows: int) -> None:
         """Counts what a member sends; every way of sending calls it.
 
@@ -130,6 +147,15 @@ class LocalChannel(Channel):
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
         self.count(rows[0], self.size - 1)
         return [[_row(sent, i) for sent in rows] for i in range(len(rows))]
+
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        self.count_all_reduce(vectors[0])
+        totals: list[tf.Tensor] = []
+        for vector in vectors:
+            with tf.device(vector.device):
+                on_cpu = vector.device and is_cpu(vector.device)
+                totals.append(tf.identity(totals[0]) if totals and on_cpu else tf.add_n(vectors))
+        return totals
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_gc.reduction.exchange import Exchange, Push
 from tf_gc.reduction.group import Bytes, Channel, Group, Member, Network, Replica
+from tf_gc.state.seat import Slot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,15 @@ class Reducer(Exchange):
     @property
     def in_full_precision(self) -> "Reducer | None":
         """What sums the steps of a warm-up; `None` if the stock ops do."""
+        return None
+
+    def slot(self, shape: Sequence[int]) -> Slot | None:
+        """Returns what it keeps for a gradient beside residuals, the same on all replicas.
+
+        Args:
+          shape: that of the gradient's variable.
+        """
+        del shape
         return None
 
     @abc.abstractmethod

@@ -1,0 +1,129 @@
+// Chooses the instruction set; makes columns orthonormal.
+
+#include "custom_ops/lib/low_rank/factors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "custom_ops/lib/cpu/codec.h"
+#include "custom_ops/lib/cpu/float_mode.h"
+#include "custom_ops/lib/cpu/functions.h"
+#include "custom_ops/lib/low_rank/functions.h"
+
+namespace tf_gc {
+namespace {
+
+// What is left of a column when its parts along other columns are taken out is
+// rounding if it is less than this part of the column.
+constexpr double kIndependent = 1e-6;
+
+template <typename T>
+const FactorFunctions<T>& ActiveFactorFunctions() {
+#if TF_GC_X86_64
+  switch (ActiveTarget()) {
+    case Target::kAvx512:
+      return Avx512FactorFunctions<T>();
+    case Target::kAvx2:
+      return Avx2FactorFunctions<T>();
+    case Target::kScalar:
+      break;
+  }
+#endif
+  return ScalarFactorFunctions<T>();
+}
+
+// The sum of a[i] * b[i], in float64 and in one order.
+double Dot(int64_t n, const double* a, const double* b) {
+  constexpr int kParts = 4;
+  double sums[kParts] = {};
+  for (int64_t i = 0; i < n; ++i) sums[i % kParts] += a[i] * b[i];
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
+// Takes the parts along `count` orthonormal columns out of another one, and
+// makes its norm 1. Returns false if nothing but rounding was left.
+bool MakeIndependent(int64_t n, int count, const double* columns,
+                     double* column) {
+  const double size = std::sqrt(Dot(n, column, column));
+  // What one round leaves, the second one takes out.
+  for (int round = 0; round < 2; ++round) {
+    for (int k = 0; k < count; ++k) {
+      const double part = Dot(n, columns + k * n, column);
+      for (int64_t i = 0; i < n; ++i) column[i] -= part * columns[k * n + i];
+    }
+  }
+  const double norm = std::sqrt(Dot(n, column, column));
+  if (!(norm > kIndependent * size)) return false;
+  for (int64_t i = 0; i < n; ++i) column[i] /= norm;
+  return true;
+}
+
+// A number in [-1, 1) that looks random, and is the same everywhere.
+double Noise(int64_t index) {
+  uint32_t x = static_cast<uint32_t>(index + 1) * 2654435769u;
+  x ^= x >> 16;
+  x *= 2246822519u;
+  x ^= x >> 13;
+  return (static_cast<double>(x) - 0x1p31) / 0x1p31;
+}
+
+}  // namespace
+
+template <typename T>
+void EncodeP(const FactoredMatrix& matrix, int64_t first, int64_t last,
+             const T* gradient, const float* residual_in, float* residual_out,
+             const float* q, float* p) {
+  const ScopedExactFloatMode mode;
+  ActiveFactorFunctions<T>().encode_p(matrix, first, last, gradient,
+                                      residual_in, residual_out, q, p);
+}
+
+template <typename T>
+void EncodeQ(const FactoredMatrix& matrix, int64_t first, int64_t last,
+             const T* gradient, const float* residual_in, float* residual_out,
+             const float* p, float* q) {
+  const ScopedExactFloatMode mode;
+  ActiveFactorFunctions<T>().encode_q(matrix, first, last, gradient,
+                                      residual_in, residual_out, p, q);
+}
+
+template <typename T>
+void MultiplyFactors(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                     const float* p, const float* q, T* product) {
+  const ScopedExactFloatMode mode;
+  ActiveFactorFunctions<T>().multiply(matrix, first, last, p, q, product);
+}
+
+void MakeOrthonormal(int64_t n, int rank, float* columns) {
+  const ScopedExactFloatMode mode;
+  std::vector<double> done(rank * n);
+  for (int k = 0; k < rank; ++k) {
+    double* const column = done.data() + k * n;
+    std::copy_n(columns + k * n, n, column);
+    if (MakeIndependent(n, k, done.data(), column)) continue;
+    for (int64_t i = 0; i < n; ++i) column[i] = Noise(k * n + i);
+    if (!MakeIndependent(n, k, done.data(), column)) {
+      std::fill_n(column, n, 0.0);
+    }
+  }
+  for (int64_t i = 0; i < rank * n; ++i) {
+    columns[i] = static_cast<float>(done[i]);
+  }
+}
+
+#define TF_GC_INSTANTIATE(T)                                               \
+  template void EncodeP(const FactoredMatrix&, int64_t, int64_t, const T*, \
+                        const float*, float*, const float*, float*);       \
+  template void EncodeQ(const FactoredMatrix&, int64_t, int64_t, const T*, \
+                        const float*, float*, const float*, float*);       \
+  template void MultiplyFactors(const FactoredMatrix&, int64_t, int64_t,   \
+                                const float*, const float*, T*)
+
+TF_GC_INSTANTIATE(float);
+TF_GC_INSTANTIATE(Half);
+TF_GC_INSTANTIATE(BFloat16);
+#undef TF_GC_INSTANTIATE
+
+}  // namespace tf_gc

@@ -1,0 +1,55 @@
+// Low rank on the CPU: a matrix is sent as one of two thin factors, in turns.
+// tf_gc/reduction/factors.py describes the method.
+//
+// A matrix M = gradient + residual has `rows` and `columns`, row by row. A
+// factor has `rank` columns, one after the other: P has columns of `rows`
+// elements, Q of `columns`. All arithmetic is in float32 and in one order,
+// which tests/oracles/factors.py defines a second time: results are the same
+// bits for every Target, number of threads and split into ranges.
+
+#ifndef TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_
+#define TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_
+
+#include <cstdint>
+
+#include "custom_ops/lib/numbers/floats.h"
+
+namespace tf_gc {
+
+constexpr int kMostRank = 64;
+
+struct FactoredMatrix {
+  int64_t rows;
+  int64_t columns;
+  int rank;
+};
+
+// For the rows in [first, last): writes P = M Q, and the new residual M - P Q'.
+// Of a row for which P is not finite, P becomes NaN, and the residual stays.
+// `residual_in` and `residual_out` are either the same array or do not overlap.
+template <typename T>
+void EncodeP(const FactoredMatrix& matrix, int64_t first, int64_t last,
+             const T* gradient, const float* residual_in, float* residual_out,
+             const float* q, float* p);
+
+// For the columns in [first, last): writes Q = M' P, and the new residual
+// M - P Q', with the same exception for a column.
+template <typename T>
+void EncodeQ(const FactoredMatrix& matrix, int64_t first, int64_t last,
+             const T* gradient, const float* residual_in, float* residual_out,
+             const float* p, float* q);
+
+// For the rows in [first, last): writes P Q'.
+template <typename T>
+void MultiplyFactors(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                     const float* p, const float* q, T* product);
+
+// Makes `rank` columns of `n` elements orthonormal; they span what they spanned
+// before. A column that depends on those before it is replaced by a fixed one:
+// so columns of zeros become the ones to start with. Elements have to be
+// finite.
+void MakeOrthonormal(int64_t n, int rank, float* columns);
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_

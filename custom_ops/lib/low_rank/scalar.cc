@@ -1,0 +1,76 @@
+// The functions of functions.h for every processor.
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "custom_ops/lib/low_rank/functions.h"
+#include "custom_ops/lib/numbers/floats.h"
+
+namespace tf_gc {
+namespace scalar {
+namespace {
+
+constexpr int kLanes = 16;
+
+struct Vec {
+  float lanes[kLanes];
+};
+
+template <typename Function>
+inline Vec ForLanes(Function function) {
+  Vec result;
+  for (int i = 0; i < kLanes; ++i) result.lanes[i] = function(i);
+  return result;
+}
+
+inline Vec Set(float x) {
+  return ForLanes([=](int) { return x; });
+}
+inline Vec Add(const Vec& a, const Vec& b) {
+  return ForLanes([&](int i) { return a.lanes[i] + b.lanes[i]; });
+}
+inline Vec Mul(const Vec& a, const Vec& b) {
+  return ForLanes([&](int i) { return a.lanes[i] * b.lanes[i]; });
+}
+template <typename T>
+inline Vec Load(const T* from) {
+  return ForLanes([=](int i) { return ToFloat(from[i]); });
+}
+inline void Store(const Vec& v, float* to) {
+  std::memcpy(to, v.lanes, sizeof(v.lanes));
+}
+template <typename T>
+inline void RoundTo(const Vec& v, T* to) {
+  for (int i = 0; i < kLanes; ++i) tf_gc::RoundTo(v.lanes[i], to + i);
+}
+// In the order of TreeSum (codec/block.h).
+inline float SumLanes(Vec v) {
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) v.lanes[i] += v.lanes[i + step];
+  }
+  return v.lanes[0];
+}
+
+}  // namespace
+
+#include "custom_ops/lib/low_rank/factors_simd.inc"
+
+}  // namespace scalar
+
+template <>
+const FactorFunctions<float>& ScalarFactorFunctions() {
+  return scalar::kFunctions<float>;
+}
+template <>
+const FactorFunctions<Half>& ScalarFactorFunctions() {
+  return scalar::kFunctions<Half>;
+}
+template <>
+const FactorFunctions<BFloat16>& ScalarFactorFunctions() {
+  return scalar::kFunctions<BFloat16>;
+}
+
+}  // namespace tf_gc

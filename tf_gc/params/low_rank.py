@@ -1,0 +1,88 @@
+"""Low rank: matrices as one of two thin factors, in turns."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from tf_gc.integers import as_integer
+from tf_gc.params.compression import Gradient, Pattern, Treatment
+from tf_gc.params.quantized import Quantized
+from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
+from tf_gc.reduction.factors import matrix_of
+from tf_gc.reduction.low_rank import Factors
+
+_MOST_RANK = 64  # kMostRank in custom_ops/lib/low_rank/factors.h
+
+# Bits of the longer factor for an element of a matrix; where it takes more, codes are used, which
+# keep more of a gradient in as many bits.
+_MOST_BITS = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class LowRank(SelectiveParams):
+    """Sends a matrix as a thin factor, and keeps the rest in a residual.
+
+    A matrix M [rows, columns] is approximated by P Qᵀ, with factors P [rows, rank] and
+    Q [columns, rank]. One step sends P and the next one Q, in float32: of n columns instead of a
+    whole row only `rank` elements, however many replicas there are (ACP-SGD, Zhang et al. 2023,
+    after PowerSGD, Vogels et al. 2019). A tensor of more axes is a matrix of its first by its last
+    axes, such as a convolution's kernel of height, width and input by output.
+
+    Matrices for which the longer factor takes more than one bit for each element of the matrix, and
+    vectors and tables of embeddings, are sent as `Quantized()` sends them.
+
+    Attributes:
+      rank: how many columns a factor has, from 1 to 64.
+      bypass_size: tensors with fewer elements are reduced in full precision. `None` chooses 2,048.
+      plan: who sends codes to whom, as in `TwoBit`. Factors are summed by an all-reduce.
+      warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
+      wire: how codes travel, as in `TwoBit`.
+      exclude: variables whose gradients are reduced in full precision, as in `TwoBit`.
+
+    Raises:
+      ValueError: if an attribute has another value.
+      TypeError: if `exclude` has something that is no pattern.
+    """
+
+    rank: int = 4
+    bypass_size: int | None = None
+    plan: str = "auto"
+    warm_up: bool | None = None
+    wire: str | None = None
+    exclude: Pattern | Iterable[Pattern] = ()
+
+    def __post_init__(self) -> None:
+        rank = as_integer(self.rank)
+        if rank is None or not 1 <= rank <= _MOST_RANK:
+            raise ValueError(f"rank must be from 1 to {_MOST_RANK}, got {self.rank!r}")
+        object.__setattr__(self, "rank", rank)
+        self._settle_selection(BYPASS_SIZE)
+        object.__setattr__(self, "warm_up", self._codes.warm_up)
+
+    @property
+    def _codes(self) -> Quantized:
+        """How everything else is sent."""
+        return Quantized(
+            bypass_size=self.bypass_size,
+            plan=self.plan,
+            warm_up=self.warm_up,
+            wire=self.wire,
+            exclude=self.exclude,
+        )
+
+    def sent_by(self, plan: str, wire: str) -> "LowRank":
+        codes = self._codes.sent_by(plan, wire)
+        return dataclasses.replace(self, plan=codes.plan, wire=codes.wire)
+
+    def treatments(self) -> tuple[Treatment, ...]:
+        return (self._factors, *self._codes.treatments())
+
+    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+        treatment = self._codes.treatment_of(gradient)
+        if treatment is None or gradient.sparse:
+            return treatment
+        bits = 32 * self.rank * max(matrix_of(gradient.shape))
+        return self._factors if bits <= _MOST_BITS * gradient.elements else treatment
+
+    @property
+    def _factors(self) -> Treatment:
+        return Treatment(Factors(self.rank), bool(self.warm_up))
