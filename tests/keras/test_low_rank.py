@@ -53,7 +53,8 @@ def test_a_model_trains() -> None:
     model = model_of(strategy)
     history = model.fit(*data(), batch_size=16, epochs=10, verbose=0).history["loss"]
     assert history[-1] < 0.3 * history[0]
-    assert "factors of rank 2, all_reduce, float32: sequential/hidden/kernel" in str(strategy.schedule)
+    said = str(strategy.schedule)
+    assert "factors of rank 2, all_reduce, float32: sequential/hidden/kernel" in said
     assert strategy.compression_state.warm_up_steps < 60
     assert_replicas_agree(strategy, model.trainable_variables)
 
