@@ -16,8 +16,12 @@ from tf_gc import trial
 def make_strategy(task: dict[str, Any]) -> tf.distribute.Strategy:
     if task["mode"] == "alone":
         return tf.distribute.get_strategy()
-    if task["mode"] == "stock":
-        return tf.distribute.MultiWorkerMirroredStrategy()
+    name, _, megabytes = task["mode"].partition(":")
+    if name == "stock":
+        options = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=round(float(megabytes or 0) * (1 << 20))
+        )
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     return tf_gc.CompressedMultiWorkerMirroredStrategy(
         compression_params=task["compression_params"]
     )

@@ -19,7 +19,7 @@ Strategy = tf_gc.CompressedMirroredStrategy | tf_gc.CompressedMultiWorkerMirrore
 Split = tuple[np.ndarray, np.ndarray]
 Optimizers = dict[str, Callable[[], keras.optimizers.Optimizer]]
 
-COMPRESSIONS = ["none", "quantized", "2bit", "1bit", "bfloat16", "float16"]
+COMPRESSIONS = ["none", "quantized", "2bit", "1bit", "low_rank", "bfloat16", "float16"]
 
 
 def threshold(text: str) -> float | str:
@@ -45,6 +45,7 @@ def make_parser(description: str, optimizers: list[str]) -> argparse.ArgumentPar
     compression.add_argument(
         "--threshold", type=threshold, help='of 2bit and 1bit: "auto" (the default) or a number'
     )
+    compression.add_argument("--rank", type=positive, help="of low_rank (default: 4)")
     where = parser.add_argument_group("replicas")
     where.add_argument("--strategy", choices=["mirrored", "multi_worker"], default="mirrored")
     where.add_argument(
@@ -72,10 +73,13 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
         parser.error("--threshold is for --compression 2bit or 1bit")
     if options.bits is not None and options.compression != "quantized":
         parser.error("--bits is for --compression quantized")
+    if options.rank is not None and options.compression != "low_rank":
+        parser.error("--rank is for --compression low_rank")
     try:
         from_params(compression_params(options))
     except ValueError as error:
-        parser.error(f"--threshold: {error}")
+        option = "--rank" if options.compression == "low_rank" else "--threshold"
+        parser.error(f"{option}: {error}")
     return options
 
 
@@ -96,8 +100,8 @@ def starts_workers(options: argparse.Namespace) -> bool:
 
 
 def compression_params(options: argparse.Namespace) -> dict[str, float | str]:
-    """Returns `compression_params` for --compression, --bits and --threshold."""
-    given = {"bits": options.bits, "threshold": options.threshold}
+    """Returns `compression_params` for --compression and the options that go with it."""
+    given = {"bits": options.bits, "threshold": options.threshold, "rank": options.rank}
     known = {name: value for name, value in given.items() if value is not None}
     return {"type": options.compression, **known}
 

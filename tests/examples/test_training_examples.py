@@ -102,6 +102,12 @@ def test_a_threshold_out_of_range(program: str) -> None:
     assert "-1" in output
 
 
+def test_a_rank_out_of_range() -> None:
+    output = run("train_mnist.py", "--compression=low_rank", "--rank=65", status=2)
+    assert "error: --rank: rank must be from 1 to 64, got 65" in output
+    assert "--rank is for" in run("train_mnist.py", "--rank=4", status=2)
+
+
 def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("Every good boy does fine, and all cows eat grass.\n" * 200)

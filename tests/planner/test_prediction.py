@@ -172,11 +172,20 @@ def subject_of(*layers: keras.layers.Layer, inputs: keras.KerasTensor) -> Subjec
     return make_subject(lambda: keras.Sequential([inputs, *layers]), batch_size=4)
 
 
-@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
-@pytest.mark.parametrize("bits", [1, 4])
-def test_bytes_are_those_that_a_strategy_counts(plan: str, bits: int) -> None:
+@pytest.mark.parametrize(
+    "params",
+    [
+        *(
+            tf_gc.Quantized(bits, plan=plan, warm_up=False, wire="packed")
+            for bits in (1, 4)
+            for plan in ("all_gather", "scatter_gather")
+        ),
+        tf_gc.LowRank(2, warm_up=False, wire="packed"),
+    ],
+    ids=lambda params: f"{type(params).__name__} {params.plan} {getattr(params, 'bits', '')}",
+)
+def test_bytes_are_those_that_a_strategy_counts(params: tf_gc.Quantized | tf_gc.LowRank) -> None:
     devices = [f"CPU:{i}" for i in range(4)]
-    params = tf_gc.Quantized(bits, plan=plan, warm_up=False, wire="packed")
     strategy = tf_gc.CompressedMirroredStrategy(devices, params)
     widths = [keras.layers.Dense(width) for width in (128, 256, 384, 1)]
     with strategy.scope():

@@ -14,7 +14,9 @@ from tf_gc.planner.prediction import Choice, CodecCost, Gradients, codes_of, sch
 from tf_gc.planner.subject import Subject, UsageError
 from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.codes import CodesReducer
+from tf_gc.reduction.factors import Layout
 from tf_gc.reduction.group import LocalNetwork
+from tf_gc.reduction.low_rank import FactorsReducer
 from tf_gc.reduction.rows import ROWS, RowsReducer
 from tf_gc.reduction.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
 from tf_gc.schedule import Bucket
@@ -97,6 +99,9 @@ def measure_codec(
         scheduled = schedule_of(choice, gradients, link).buckets
         buckets = [bucket for bucket in scheduled if isinstance(bucket.reducer, CodesReducer)]
         rows = [bucket for bucket in scheduled if isinstance(bucket.reducer, RowsReducer)]
+        factors = [bucket for bucket in scheduled if isinstance(bucket.reducer, FactorsReducer)]
+        if factors and FactorsReducer.wire not in costs:
+            costs[FactorsReducer.wire] = _measure_factors(factors, values, repeats)
         if rows and ROWS not in costs:
             costs[ROWS] = _measure_rows(rows, values, repeats)
         if buckets and buckets[0].reducer.wire not in costs:
@@ -205,6 +210,58 @@ def _measure_rows(buckets: Sequence[Bucket], values: Sequence[Any], repeats: int
         decode=max(few - _FEW * add, 0),
         add=add,
         bits=8 * sum(map(_bytes, messages)),
+    )
+
+
+def _measure_factors(buckets: Sequence[Bucket], values: Sequence[Any], repeats: int) -> CodecCost:
+    """Returns what buckets of factors take; half of the steps send P and half of them Q."""
+    tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
+    residuals = [[tf.Variable(tf.zeros(shape)) for shape in bucket.shapes] for bucket in buckets]
+    layouts = [
+        Layout(bucket.shapes, cast(FactorsReducer, bucket.reducer).rank) for bucket in buckets
+    ]
+    factors = [
+        [tf.Variable(tf.zeros([bucket.reducer.slot(shape).size])) for shape in bucket.shapes]
+        for bucket in buckets
+    ]
+
+    @tf.function
+    def encode() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        messages = [
+            layout.encode(of_bucket, rests, [tf.identity(f) for f in mine], of_bucket[0].device)
+            for layout, of_bucket, rests, mine in zip(
+                layouts, tensors, residuals, factors, strict=True
+            )
+        ]
+        return _touch(messages), messages
+
+    @tf.function
+    def decode() -> tf.Tensor:
+        sums: list[tf.Tensor] = []
+        for layout, of_bucket, mine, message in zip(
+            layouts, tensors, factors, messages, strict=True
+        ):
+            before = [tf.identity(f) for f in mine]
+            values, after = layout.decode(message, before, of_bucket, of_bucket[0].device)
+            for variable, value in zip(mine, after, strict=True):
+                variable.assign(value)
+            sums += values
+        return _touch(sums)
+
+    _, messages = encode()
+    elements = sum(bucket.elements for bucket in buckets)
+    seconds = []
+    for _ in range(2):  # decoding ends a turn
+        (encoding,) = _medians([lambda: encode()[0]], repeats)
+        seconds.append(encoding)
+        decode()
+    (decoding,) = _medians([decode], repeats)
+    return CodecCost(
+        encode=statistics.mean(seconds) / elements,
+        unpack=0,
+        decode=decoding / elements,
+        add=0,
+        bits=8 * sum(map(_bytes, messages)) / elements,
     )
 
 

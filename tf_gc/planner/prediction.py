@@ -9,6 +9,7 @@ from tf_gc.params import CompressionParams, Gradient, NoCompression, Quantized
 from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_seconds
 from tf_gc.reduction.codes import CodesReducer
 from tf_gc.reduction.group import Channel, Group, Network
+from tf_gc.reduction.low_rank import FactorsReducer
 from tf_gc.reduction.plan import FlatPlan
 from tf_gc.reduction.reducer import Reducers
 from tf_gc.reduction.rows import RowsReducer
@@ -181,8 +182,14 @@ def predict(
             transfers.append(Transfer(cost.encode, seconds, cost.sum_of(link.workers), early=False))
             sent += gathered
             continue
-        size = _sent_bytes(bucket, cost, network)
         early = first not in bucket.indices
+        if isinstance(bucket.reducer, FactorsReducer):
+            factor = cost.bits * bucket.elements / 8
+            encode, decode = (bucket.elements * each for each in (cost.encode, cost.decode))
+            transfers.append(Transfer(encode, link.all_reduce(factor), decode, early))
+            sent += all_reduce_bytes(int(factor), link.workers)
+            continue
+        size = _sent_bytes(bucket, cost, network)
         transfers.append(_of_bucket(bucket, cost, link, size, early))
         sent += size
     full = [gradient for i in schedule.bypass if (gradient := gradients.gradients[i]) is not None]

@@ -42,7 +42,11 @@ class Factors(Way):
 
 
 class FactorsReducer(Reducer):
-    """Encodes factors of a bucket's matrices, has the network sum them, and multiplies."""
+    """Encodes factors of a bucket's matrices, has the network sum them, and multiplies.
+
+    Attributes:
+      rank: the columns of a factor.
+    """
 
     plan = "all_reduce"
     wire = "float32"
@@ -56,17 +60,17 @@ class FactorsReducer(Reducer):
           rank: the columns of a factor.
           group: the replicas.
         """
-        self._rank = rank
+        self.rank = rank
         self._group = group
         self.name = f"factors of rank {rank}"
 
     def slot(self, shape: Sequence[int]) -> Slot:
-        return slot_of(shape, self._rank)
+        return slot_of(shape, self.rank)
 
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = self._group.open(bucket, options)
         first = replicas[0]
-        layout = Layout([gradient.shape for gradient in first.gradients], self._rank)
+        layout = Layout([gradient.shape for gradient in first.gradients], self.rank)
         messages, factors = [], []
         for replica in replicas:
             with tf.device(replica.device):
