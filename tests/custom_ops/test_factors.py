@@ -140,3 +140,47 @@ def test_any_matrix_gives_the_bits_of_the_oracle(
     seed: int, rows: int, columns: int, rank: int, bad: float
 ) -> None:
     check([(rows, columns), (columns, rows, 2)], rank, np.float32, seed, bad)
+
+
+ENCODE = {"rows": [4], "p_first": [True], "rank": 2, "size": 20}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rows": [3]}, "a tensor of the shape [4,10] is no matrix of 3 rows"),
+        ({"rows": [0]}, "is no matrix of 0 rows"),
+        ({"rows": [5]}, "must have the shape [27], got [29]"),
+        ({"rows": [4, 4]}, "must have one for each of 1 matrices, got 2 and 1"),
+        ({"p_first": []}, "Length for attr 'p_first' of 0"),
+        ({"rank": 3}, "must have the shape [43], got [29]"),
+        ({"rank": 65}, "rank must be in [1, 64], got 65"),
+        ({"size": 19}, "a message of 19 elements is shorter than 20"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_a_residual_changes(
+    changed: dict[str, Any], said: str
+) -> None:
+    gradient, residual = tf.ones([4, 10]), tf.Variable(tf.fill([4, 10], 2.0))
+    factors = [tf.zeros([29])]
+    arguments = ENCODE | changed
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)) as caught:
+        ops.encode_factors([gradient], [residual], factors, **arguments)
+    assert said in str(caught.value)
+    np.testing.assert_array_equal(residual, np.full((4, 10), 2.0))
+    size = arguments.pop("size")
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)) as caught:
+        ops.decode_factors(tf.zeros([size]), factors, [gradient], **arguments)
+    assert said in str(caught.value)
+
+
+def test_residuals_that_fit_no_gradient_are_refused() -> None:
+    factors = [tf.zeros([29])]
+    with pytest.raises(ValueError, match="1 gradients need as many residuals, got 0"):
+        ops.encode_factors([tf.ones([4, 10])], [], factors, **ENCODE)
+    with pytest.raises(ValueError, match="`gradients` is empty"):
+        ops.encode_factors([], [], [], **ENCODE)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="of its gradient's shape"):
+        ops.encode_factors([tf.ones([4, 10])], [tf.Variable(tf.ones([5]))], factors, **ENCODE)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="total must be a vector"):
+        ops.decode_factors(tf.zeros([2, 10]), factors, [tf.ones([4, 10])], [4], [True], 2)

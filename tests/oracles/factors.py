@@ -10,6 +10,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 LANES = 16
+MAX_MAGNITUDE = np.float32(2.0**120)
 
 
 def encode(gradient: Array, residual: Array, basis: Array, sends_p: bool) -> tuple[Array, Array]:
@@ -19,6 +20,7 @@ def encode(gradient: Array, residual: Array, basis: Array, sends_p: bool) -> tup
         sent = (_dots if sends_p else _sums)(matrix, basis)
         finite = np.isfinite(sent).all(0)
         rest = matrix - product(sent, basis, sends_p)
+        rest = np.where(np.abs(rest) < MAX_MAGNITUDE, rest, np.float32(0))
     sent[:, ~finite] = np.nan
     return sent, np.where(finite[:, None] if sends_p else finite, rest, residual)
 

@@ -1,6 +1,7 @@
 // Fuzz target of the codec library: the calls that codec.h allows, with any
 // bytes as messages, and the sizes of wire.h and bucket.h for any numbers. What
-// compact.h allows is in fuzz_compact.cc, what rows.h allows in fuzz_rows.cc.
+// compact.h allows is in fuzz_compact.cc, what rows.h allows in fuzz_rows.cc,
+// and factors.h in fuzz_factors.cc.
 //
 // Each array has exactly the size that codec.h promises, so that
 // AddressSanitizer sees one byte too many. Results must be those of the scalar
@@ -356,7 +357,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tf_gc::Input input(data, size);
-  switch (input.Below(7)) {
+  switch (input.Below(8)) {
     case 0:
       tf_gc::FuzzSizes(&input);
       break;
@@ -377,6 +378,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 6:
       tf_gc::FuzzRows(&input);
+      break;
+    case 7:
+      tf_gc::FuzzFactors(&input);
       break;
   }
   return 0;

@@ -1,5 +1,5 @@
-// The parts of the fuzz target that pack and unpack messages, and that send
-// rows.
+// The parts of the fuzz target that pack and unpack messages, that send rows,
+// and that send factors.
 
 #ifndef TF_GC_TESTS_SANITIZE_FUZZ_PARTS_H_
 #define TF_GC_TESTS_SANITIZE_FUZZ_PARTS_H_
@@ -10,6 +10,7 @@ namespace tf_gc {
 
 void FuzzCompact(Input* input);
 void FuzzRows(Input* input);
+void FuzzFactors(Input* input);
 
 }  // namespace tf_gc
 

@@ -25,6 +25,8 @@ from tf_gc.state.seat import Slot
 
 # As in custom_ops/lib/low_rank/factors.cc.
 _INDEPENDENT = 1e-6
+# As kMaxMagnitude in custom_ops/lib/codec/block.h: more would soon make sums overflow.
+_MAX_MAGNITUDE = 2.0**120
 
 # Sums of gradients, and the factors of the next step.
 Decoded: TypeAlias = tuple[list[tf.Tensor], list[tf.Tensor]]
@@ -177,6 +179,7 @@ class _Matrix:
         sent = tf.matmul(self._basis, matrix, transpose_b=self._sends_p)
         finite = tf.reduce_all(tf.math.is_finite(sent), 0)
         rest = matrix - self._product(sent)
+        rest = tf.where(tf.abs(rest) < _MAX_MAGNITUDE, rest, 0.0)
         kept = tf.where(finite[:, None] if self._sends_p else finite, rest, before)
         nan = tf.constant(math.nan, tf.float32)
         return tf.where(finite, sent, nan), tf.reshape(kept, residual.shape)

@@ -25,7 +25,8 @@ struct FactoredMatrix {
 };
 
 // For the rows in [first, last): writes P = M Q, and the new residual M - P Q'.
-// Of a row for which P is not finite, P becomes NaN, and the residual stays.
+// Of a row for which P is not finite, P becomes NaN, and the residual stays. An
+// element of the new residual that is not below kMaxMagnitude becomes zero.
 // `residual_in` and `residual_out` are either the same array or do not overlap.
 template <typename T>
 void EncodeP(const FactoredMatrix& matrix, int64_t first, int64_t last,

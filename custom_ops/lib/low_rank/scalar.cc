@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/low_rank/functions.h"
 #include "custom_ops/lib/numbers/floats.h"
 
@@ -35,6 +36,23 @@ inline Vec Add(const Vec& a, const Vec& b) {
 inline Vec Mul(const Vec& a, const Vec& b) {
   return ForLanes([&](int i) { return a.lanes[i] * b.lanes[i]; });
 }
+inline Vec Abs(const Vec& v) {
+  return ForLanes([&](int i) { return std::fabs(v.lanes[i]); });
+}
+
+struct Mask {
+  bool lanes[kLanes];
+};
+inline Mask Greater(const Vec& a, const Vec& b) {
+  Mask result;
+  for (int i = 0; i < kLanes; ++i) result.lanes[i] = a.lanes[i] > b.lanes[i];
+  return result;
+}
+inline Vec Select(const Mask& mask, const Vec& a, const Vec& b) {
+  return ForLanes(
+      [&](int i) { return mask.lanes[i] ? a.lanes[i] : b.lanes[i]; });
+}
+
 template <typename T>
 inline Vec Load(const T* from) {
   return ForLanes([=](int i) { return ToFloat(from[i]); });
