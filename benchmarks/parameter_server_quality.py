@@ -214,7 +214,9 @@ def main() -> None:
                         f", worse by {worse.mean():+.2%} ± {error:.2%} (bar {task.metric.bar:.1%})"
                     )
                 print(line, flush=True)
-    print(report.write(options.name, {"seeds": options.seeds, "tasks": found}))
+            # It takes half an hour: what is done is not lost.
+            path = report.write(options.name, {"seeds": options.seeds, "tasks": found})
+    print(path)
     os._exit(0)  # the servers of this process would wait for ever
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +11,58 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+import tf_gc
 from tests.keras.stock import BATCH, CLASSES, FEATURES, data
+
+
+class StopAtThird(tf_keras.callbacks.Callback):
+    """Ends training as a job that is killed at the begin of the third epoch."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            raise InterruptedError
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """The bytes of a model's weights, and what was not sent of each variable."""
+
+    weights: list[bytes]
+    totals: list[Any]
+
+
+class Recorder(tf_keras.callbacks.Callback):
+    """Notes the state at the begin and at the end of each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begins: list[State] = []
+        self.ends: list[State] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.begins.append(self._state())
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.ends.append(self._state())
+
+    def _state(self) -> State:
+        state = self.model.distribute_strategy.compression_state
+        totals = [state.total(variable) for variable in self.model.trainable_variables]
+        return State([weight.tobytes() for weight in self.model.get_weights()], totals)
+
+
+def averaged() -> Any:
+    """An optimizer that averages weights."""
+    return tf_keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5)
+
+
+def interrupted(strategy: Any, folder: Any, save_freq: Any) -> Recorder:
+    """Trains with backups until the job is killed."""
+    seen = Recorder()
+    backup = tf_gc.keras.BackupAndRestore(folder, save_freq)
+    with contextlib.suppress(InterruptedError):
+        fit(strategy, averaged, [backup, seen, StopAtThird()])
+    return seen
 
 
 def fit(
@@ -25,7 +78,7 @@ def fit(
             [
                 tf_keras.layers.InputLayer((FEATURES,)),
                 tf_keras.layers.Dense(16, activation="relu", name="first"),
-                tf_keras.layers.BatchNormalization(momentum=0.5),
+                tf_keras.layers.BatchNormalization(momentum=0.5, name="normalized"),
                 tf_keras.layers.Dense(CLASSES, name="second", dtype="float32"),
             ]
         )

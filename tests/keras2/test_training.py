@@ -15,12 +15,12 @@ import tf_gc
 from tests import programs
 from tests.keras.compressed import AUTO, NONE, compressed_strategy
 from tests.keras.stock import stock_strategy
-from tests.keras2.models import bits, fit
+from tests.keras2.models import Recorder, StopAtThird, averaged, bits, fit, interrupted
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "SGD": lambda: tf_keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     "clipped Adam": lambda: tf_keras.optimizers.Adam(0.01, global_clipnorm=0.1),
-    "averaged": lambda: tf_keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5),
+    "averaged": averaged,
     "legacy Adam": lambda: tf_keras.optimizers.legacy.Adam(0.01),
     "scaled": lambda: tf_keras.mixed_precision.LossScaleOptimizer(tf_keras.optimizers.Adam(0.01)),
 }
@@ -101,13 +101,50 @@ def test_xla_is_refused() -> None:
         fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], jit_compile=True)
 
 
-def test_the_monitor_writes_and_backups_are_refused(tmp_path: Path) -> None:
+def test_the_monitor_writes(tmp_path: Path) -> None:
     monitor = tf_gc.keras.CompressionMonitor(tmp_path, every=2)
     fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [monitor])
     (file,) = tmp_path.glob("events*")
     assert b"compression/sent_bytes" in file.read_bytes()
-    backup = tf_gc.keras.BackupAndRestore(tmp_path / "backup")
-    with pytest.raises(TypeError, match="is for models of Keras 3"):
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 4])
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_a_backup_goes_on_with_what_was_not_sent(
+    tmp_path: Path, save_freq: Any, replicas: int
+) -> None:
+    first = interrupted(compressed_strategy(2, AUTO), tmp_path / "backup", save_freq)
+    seen = Recorder()
+    backup = tf_gc.keras.BackupAndRestore(tmp_path / "backup", save_freq)
+    strategy = compressed_strategy(replicas, AUTO)
+    model, losses = fit(strategy, OPTIMIZERS["averaged"], [backup, seen])
+    assert len(losses) == 1  # the last of three epochs
+    assert seen.begins[0].weights == first.ends[-1].weights
+    for mine, theirs in zip(seen.begins[0].totals, first.ends[-1].totals, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+        assert np.abs(theirs).max() > 0
+    assert not (tmp_path / "backup" / "chief").exists()
+    # The residuals were no weights, and are not among them now.
+    assert len(model.weights) == len(seen.begins[0].weights)
+    again, _ = fit(strategy, OPTIMIZERS["averaged"])
+    assert len(again.weights) == len(model.weights)
+
+
+def test_a_backup_of_tf_keras_own_callback_restores(tmp_path: Path) -> None:
+    stock = tf_keras.callbacks.BackupAndRestore(str(tmp_path))
+    with pytest.raises(InterruptedError):
+        fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [stock, StopAtThird()])
+    seen = Recorder()
+    backup = tf_gc.keras.BackupAndRestore(tmp_path)
+    _, losses = fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [backup, seen])
+    assert len(losses) == 1
+    assert all(total is None or not total.any() for total in seen.begins[0].totals)
+
+
+@pytest.mark.parametrize("arguments", [{"double_checkpoint": True}, {"save_freq": False}])
+def test_what_tf_keras_has_no_backups_of_is_refused(tmp_path: Path, arguments: Any) -> None:
+    backup = tf_gc.keras.BackupAndRestore(tmp_path, **arguments)
+    with pytest.raises(ValueError, match="with tf_keras, BackupAndRestore saves"):
         fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [backup])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import tf_keras
 
 import tf_gc
 from tests.keras.stock import data
-from tests.keras2.models import bits, fit
+from tests.keras2.models import Recorder, averaged, bits, fit, interrupted
 from tests.multiworker import servers
+
+SMALL = {"type": "quantized", "bypass_size": 0, "warm_up": False}
 
 
 def train(params: Any) -> dict[str, Any]:
@@ -29,6 +32,21 @@ def train(params: Any) -> dict[str, Any]:
         "predicted": model.predict(x, batch_size=16, verbose=0),
         "traffic": str(getattr(strategy, "traffic", "")),
     }
+
+
+def interrupt(folder: str) -> dict[str, Any]:
+    """Trains on several workers with backups until the job is killed."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=SMALL)
+    return dataclasses.asdict(interrupted(strategy, folder, "epoch").ends[-1])
+
+
+def resume(folder: str) -> dict[str, Any]:
+    """Goes on where the job was killed; returns the state with which it does."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=SMALL)
+    seen = Recorder()
+    backup = tf_gc.keras.BackupAndRestore(folder)
+    _, losses = fit(strategy, averaged, [backup, seen])
+    return {**dataclasses.asdict(seen.begins[0]), "epochs": len(losses)}
 
 
 def fit_on_servers(shards: int, pull: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """tf_keras on several workers, and with parameter servers."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,17 @@ def test_workers_train_compressed() -> None:
     assert first["bits"] == second["bits"]
     assert first["losses"][-1] < first["losses"][0]
     np.testing.assert_allclose(first["predicted"], second["predicted"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_backup_goes_on_with_what_was_not_sent(tmp_path: Path) -> None:
+    folder = str(tmp_path / "backup")
+    before, _ = cluster.values("keras2_scenarios:interrupt", folder)
+    first, second = cluster.values("keras2_scenarios:resume", folder)
+    assert first["weights"] == second["weights"] == before["weights"]
+    assert first["epochs"] == 1  # the last of three
+    for mine, theirs in zip(first["totals"], before["totals"], strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+        assert np.abs(theirs).max() > 0
 
 
 @pytest.mark.parametrize(("shards", "pull"), [(1, "full"), (2, "delta")])

@@ -11,6 +11,7 @@ from absl import logging
 
 from tf_gc.integers import as_integer
 from tf_gc.keras.backup_files import BackupFiles
+from tf_gc.keras.keras2 import backup as keras2_backup
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.backup_residuals import read_totals, restore_totals, write_totals
 from tf_gc.keras.preemption import Preemption
@@ -43,6 +44,9 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     worker gets SIGTERM, all workers stop after the same step, within about a second. A program
     that has a handler for SIGTERM keeps it, and may call `request_stop` in it. As with Keras'
     callback, training goes on from the beginning of the epoch in which the backup was made.
+
+    For a model of tf_keras it is `tf_keras.callbacks.BackupAndRestore` with the residuals, and
+    knows nothing of SIGTERM.
 
     Attributes:
       preempted: whether the last `fit` stopped early for SIGTERM or `request_stop`.
@@ -98,15 +102,30 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         """Sets the model.
 
         Raises:
-          TypeError: if it is not one of Keras 3.
+          ValueError: if it is one of tf_keras, and an argument is for Keras 3.
         """
-        if not isinstance(model, keras.Model):
-            raise TypeError(
-                f"tf_gc.keras.BackupAndRestore is for models of Keras 3, got a {type(model)}. With "
-                "tf_keras, use its own callback, and for residuals a tf.train.Checkpoint with "
-                "strategy.compression_state"
+        if not keras2_backup.is_model(model):
+            super().set_model(model)
+            return
+        if self.double_checkpoint or self.save_freq is False:
+            raise ValueError(
+                "with tf_keras, BackupAndRestore saves each epoch or so many batches and keeps the "
+                f"last backup; got save_freq={self.save_freq!r}, "
+                f"double_checkpoint={self.double_checkpoint!r}"
             )
-        super().set_model(model)
+        of_keras2 = keras2_backup.make_callback(
+            self.backup_dir, self.save_freq, self.delete_checkpoint
+        )
+        of_keras2.set_model(model)
+        for name in keras2_backup.METHODS:
+            setattr(self, name, getattr(of_keras2, name))
+
+    # tf_keras asks a callback which batches concern it.
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.preempted = False
