@@ -6,10 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.compression_state import FACTORS
 from tf_gc.params import CompressionParams, Gradient, Quantized, Treatment
 from tf_gc.reduction.exchange import Push
-from tf_gc.reduction.factors import Layout, matrix_of, orthonormal, slot_of
-from tf_gc.reduction.group import LocalNetwork, Network, Replica
+from tf_gc.reduction.factors import matrix_of, orthonormal
+from tf_gc.reduction.group import Network, Replica
 from tf_gc.reduction.low_rank import Factors
 from tf_gc.reduction.reducer import Encoded, Reducer, Reduction, Way
 from tf_gc.state.seat import Slot
@@ -23,17 +24,17 @@ class SimulatedLowRank(CompressionParams):
       rank: the columns of a factor.
       most_bits: a matrix is sent as factors if the longer one takes so many bits for each element
         of the matrix, or fewer. Others are sent as by `Quantized()`.
-      both: whether each step sends both factors (PowerSGD, Vogels et al. 2019) and not one.
+      in_turns: whether a step sends one of the factors (ACP-SGD, Zhang et al. 2023) and not both.
       warm_up: whether the first steps are in full precision.
     """
 
     rank: int = 4
     most_bits: float = 16
-    both: bool = False
+    in_turns: bool = False
     warm_up: bool = True
 
     def treatments(self) -> tuple[Treatment, ...]:
-        way: Way = PowerSgd(self.rank) if self.both else Factors(self.rank)
+        way: Way = InTurns(self.rank) if self.in_turns else Factors(self.rank)
         return (Treatment(way, self.warm_up), *self._codes.treatments())
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
@@ -49,8 +50,8 @@ class SimulatedLowRank(CompressionParams):
 
 
 @dataclasses.dataclass(frozen=True)
-class PowerSgd(Way):
-    """Sums both factors of a matrix, P and then Q, in each step, on one host."""
+class InTurns(Way):
+    """Sums P in one step and Q in the next (ACP-SGD), on one host."""
 
     rank: int
 
@@ -59,8 +60,8 @@ class PowerSgd(Way):
         return False
 
     def on(self, network: Network) -> Reducer:
-        assert isinstance(network, LocalNetwork) or network.hosts == 1
-        return _PowerSgdReducer(self.rank)
+        assert network.hosts == 1
+        return _InTurnsReducer(self.rank)
 
     def push(self) -> Push:
         raise NotImplementedError
@@ -69,42 +70,60 @@ class PowerSgd(Way):
         return []
 
 
-class _PowerSgdReducer(Reducer):
+class _InTurnsReducer(Reducer):
     plan, wire, choice, keeps_residuals = "all_reduce", "float32", "", True
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self.name = f"PowerSGD of rank {rank}"
+        self.name = f"factors of rank {rank}, in turns"
 
     def slot(self, shape: Sequence[int]) -> Slot:
-        return slot_of(shape, self._rank)
+        # Whose turn it is, P and Q.
+        return Slot(FACTORS, 1 + self._rank * sum(matrix_of(shape)))
 
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         first = replicas[0]
         sums = [self._sum(i, replicas) for i in range(len(first.gradients))]
-        layout = Layout([gradient.shape for gradient in first.gradients], self._rank)
         elements = sum(gradient.shape.num_elements() for gradient in first.gradients)
         encoded = Encoded(
             first.device, first.gradients, first.residuals, lambda: tf.constant(elements, tf.int64)
         )
-        return Reduction([sums] * len(replicas), encoded, 2 * layout.size * 4)
+        longer = sum(max(matrix_of(gradient.shape)) for gradient in first.gradients)
+        return Reduction([sums] * len(replicas), encoded, self._rank * longer * 4)
 
     def _sum(self, i: int, replicas: Sequence[Replica]) -> tf.Tensor:
         shape = replicas[0].gradients[i].shape
-        rows, columns = matrix_of(shape)
+        matrix_shape = rows, columns = matrix_of(shape)
         vector = replicas[0].shared[i].read_value()
-        q = tf.reshape(vector[-self._rank * columns :], [self._rank, columns])
-        q = tf.where(tf.reduce_all(tf.equal(q, 0)), orthonormal(tf.zeros_like(q)), q)
+        p, q = (
+            tf.reshape(part, [self._rank, -1])
+            for part in tf.split(vector[1:], [self._rank * rows, self._rank * columns])
+        )
+        p, q = (
+            tf.where(tf.reduce_all(tf.equal(part, 0)), orthonormal(tf.zeros_like(part)), part)
+            for part in (p, q)
+        )
         matrices = [
-            tf.reshape(replica.gradients[i] + replica.residuals[i], [rows, columns])
+            tf.reshape(replica.gradients[i] + replica.residuals[i], matrix_shape)
             for replica in replicas
         ]
-        p = orthonormal(tf.add_n([tf.matmul(q, each, transpose_b=True) for each in matrices]))
-        parts = [tf.matmul(p, each) for each in matrices]
-        total = tf.add_n(parts)
-        for replica, matrix, part in zip(replicas, matrices, parts, strict=True):
-            rest = matrix - tf.matmul(p, part, transpose_a=True)
+
+        def send(sends_p: bool) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor]:
+            basis = q if sends_p else p
+            parts = [tf.matmul(basis, each, transpose_b=sends_p) for each in matrices]
+            total = tf.add_n(parts)
+
+            def product(part: tf.Tensor) -> tf.Tensor:
+                both = (part, q) if sends_p else (p, part)
+                return tf.matmul(*both, transpose_a=True)
+
+            rests = [each - product(part) for each, part in zip(matrices, parts, strict=True)]
+            kept = [orthonormal(total), q] if sends_p else [p, orthonormal(total)]
+            after = [[0.0 if not sends_p else 1.0], *(tf.reshape(each, [-1]) for each in kept)]
+            return product(total), rests, tf.concat(after, 0)
+
+        total, rests, after = tf.cond(vector[0] > 0, lambda: send(False), lambda: send(True))
+        for replica, rest in zip(replicas, rests, strict=True):
             replica.residuals[i].assign(tf.reshape(rest, shape))
-            kept = [[0.0], tf.reshape(p, [-1]), tf.reshape(total, [-1])]
-            replica.shared[i].assign(tf.concat(kept, 0))
-        return tf.reshape(tf.matmul(p, total, transpose_a=True), shape)
+            replica.shared[i].assign(after)
+        return tf.reshape(total, shape)

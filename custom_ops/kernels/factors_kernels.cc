@@ -1,5 +1,5 @@
-// The ops EncodeFactors and DecodeFactors on the CPU: validate, allocate, share
-// the work among TensorFlow's threads, call the library.
+// The ops of low rank on the CPU: validate, allocate, share the work among
+// TensorFlow's threads, call the library.
 
 #include <algorithm>
 #include <cmath>
@@ -26,23 +26,27 @@ using ::tensorflow::TensorShape;
 // A range of columns that a thread takes is a multiple of this.
 constexpr int64_t kFewestColumns = 16;
 
+// The matrices of a bucket, and what their factors take together.
+struct FactoredMatrices {
+  std::vector<FactoredMatrix> all;
+  int64_t p_size = 0;
+  int64_t q_size = 0;
+};
+
 // What the attributes say of the matrices.
 struct FactorsAttributes {
   std::vector<int64_t> rows;
-  std::vector<bool> p_first;
   int rank;
 
   absl::Status Read(OpKernelConstruction* context) {
     int matrices;
     TF_RETURN_IF_ERROR(context->GetAttr("K", &matrices));
     TF_RETURN_IF_ERROR(context->GetAttr("rows", &rows));
-    TF_RETURN_IF_ERROR(context->GetAttr("p_first", &p_first));
     TF_RETURN_IF_ERROR(context->GetAttr("rank", &rank));
-    const auto count = static_cast<size_t>(matrices);
-    if (rows.size() != count || p_first.size() != count) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "rows and p_first must have one for each of ", matrices,
-          " matrices, got ", rows.size(), " and ", p_first.size()));
+    if (rows.size() != static_cast<size_t>(matrices)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rows must have one for each of ", matrices,
+                       " matrices, got ", rows.size()));
     }
     if (rank > kMostRank) {
       return absl::InvalidArgumentError(
@@ -51,11 +55,9 @@ struct FactorsAttributes {
     return absl::OkStatus();
   }
 
-  // Finds out the matrices of tensors; checks that their factors fit them, and
-  // whether the factors of a turn fit into a message of `size`.
-  absl::Status Fit(const OpInputList& tensors, const OpInputList& factors,
-                   int64_t size, std::vector<FactoredMatrix>* matrices) const {
-    int64_t needed[2] = {0, 0};
+  // Finds out the matrices of tensors.
+  absl::Status Of(const OpInputList& tensors,
+                  FactoredMatrices* matrices) const {
     for (int i = 0; i < tensors.size(); ++i) {
       const int64_t elements = tensors[i].NumElements();
       if (rows[i] < 1 || elements == 0 || elements % rows[i] != 0) {
@@ -63,58 +65,30 @@ struct FactorsAttributes {
             "a tensor of the shape ", tensors[i].shape().DebugString(),
             " is no matrix of ", rows[i], " rows"));
       }
-      const FactoredMatrix matrix = {rows[i], elements / rows[i], rank};
-      const int64_t both = rank * (matrix.rows + matrix.columns);
-      if (factors[i].shape() != TensorShape({1 + both})) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the factors of a matrix of ", matrix.rows, " rows and ",
-            matrix.columns, " columns must have the shape [", 1 + both,
-            "], got ", factors[i].shape().DebugString()));
-      }
-      needed[p_first[i] ? 0 : 1] += rank * matrix.rows;
-      needed[p_first[i] ? 1 : 0] += rank * matrix.columns;
-      matrices->push_back(matrix);
-    }
-    if (size < std::max(needed[0], needed[1])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a message of ", size, " elements is shorter than ",
-                       std::max(needed[0], needed[1])));
+      matrices->all.push_back({rows[i], elements / rows[i], rank});
+      matrices->p_size += rank * rows[i];
+      matrices->q_size += rank * (elements / rows[i]);
     }
     return absl::OkStatus();
   }
 };
 
-int TurnOf(const OpInputList& factors) {
-  return factors[0].flat<float>()(0) > 0 ? 1 : 0;
+absl::Status CheckVector(const char* name, const Tensor& tensor,
+                         int64_t elements) {
+  if (tensor.shape() == TensorShape({elements})) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " must have the shape [",
+                                                 elements, "], got ",
+                                                 tensor.shape().DebugString()));
 }
 
-// The factors of a matrix, and which of them a step sends.
-struct Turn {
-  bool sends_p;
-  int64_t sent;  // elements
-  int64_t kept;
-  // In the vector of factors.
-  int64_t sent_at;
-  int64_t kept_at;
-
-  Turn(const FactoredMatrix& matrix, bool p_first, int turn)
-      : sends_p(p_first == (turn == 0)) {
-    const int64_t p = matrix.rank * matrix.rows;
-    const int64_t q = matrix.rank * matrix.columns;
-    sent = sends_p ? p : q;
-    kept = sends_p ? q : p;
-    sent_at = sends_p ? 1 : 1 + p;
-    kept_at = sends_p ? 1 + p : 1;
+absl::Status CheckFactors(const OpInputList& factors,
+                          const FactoredMatrices& matrices) {
+  for (int i = 0; i < factors.size(); ++i) {
+    const FactoredMatrix& matrix = matrices.all[i];
+    TF_RETURN_IF_ERROR(CheckVector("each of factors", factors[i],
+                                   matrix.rank * matrix.columns));
   }
-};
-
-// Returns a factor, or the columns to start with if it is all zero.
-std::vector<float> BasisOf(const float* from, int64_t elements, int rank) {
-  std::vector<float> basis(from, from + elements);
-  if (std::all_of(basis.begin(), basis.end(), [](float x) { return x == 0; })) {
-    MakeOrthonormal(elements / rank, rank, basis.data());
-  }
-  return basis;
+  return absl::OkStatus();
 }
 
 // Calls work(first, last) for parts of `count`, in the device's threads. `cost`
@@ -127,11 +101,10 @@ void InThreads(OpKernelContext* context, int64_t count, int64_t cost,
 }
 
 template <typename T>
-class EncodeFactorsOp : public OpKernel {
+class ProjectFactorsOp : public OpKernel {
  public:
-  explicit EncodeFactorsOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit ProjectFactorsOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, attributes_.Read(context));
-    OP_REQUIRES_OK(context, context->GetAttr("size", &size_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -139,52 +112,92 @@ class EncodeFactorsOp : public OpKernel {
     OpInputList factors;
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
     OP_REQUIRES_OK(context, context->input_list("factors", &factors));
-    std::vector<FactoredMatrix> matrices;
-    OP_REQUIRES_OK(context,
-                   attributes_.Fit(gradients, factors, size_, &matrices));
+    FactoredMatrices matrices;
+    OP_REQUIRES_OK(context, attributes_.Of(gradients, &matrices));
+    OP_REQUIRES_OK(context, CheckFactors(factors, matrices));
     Tensor* message = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                0, TensorShape({matrices.p_size}), &message));
+    ResidualLock residuals;
+    OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
+
+    float* to = message->flat<float>().data();
+    for (int i = 0; i < gradients.size(); ++i) {
+      const FactoredMatrix& matrix = matrices.all[i];
+      const float* q = factors[i].flat<float>().data();
+      std::vector<float> start;
+      if (std::all_of(q, q + factors[i].NumElements(),
+                      [](float x) { return x == 0; })) {
+        start.assign(q, q + factors[i].NumElements());
+        MakeOrthonormal(matrix.columns, matrix.rank, start.data());
+        q = start.data();
+      }
+      const LibType<T>* const gradient = Data<T>(gradients[i]);
+      InThreads(context, matrix.rows, matrix.rank * matrix.columns,
+                [&](int64_t first, int64_t last) {
+                  ProjectMatrix(matrix, first, last, gradient,
+                                residuals.buffers(i).before, q, to);
+                });
+      to += matrix.rank * matrix.rows;
+    }
+  }
+
+ private:
+  FactorsAttributes attributes_;
+};
+
+template <typename T>
+class EncodeFactorsOp : public OpKernel {
+ public:
+  explicit EncodeFactorsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, attributes_.Read(context));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OpInputList gradients;
+    const Tensor* total = nullptr;
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, context->input("total", &total));
+    FactoredMatrices matrices;
+    OP_REQUIRES_OK(context, attributes_.Of(gradients, &matrices));
+    OP_REQUIRES_OK(context, CheckVector("total", *total, matrices.p_size));
+    Tensor* message = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                0, TensorShape({matrices.q_size}), &message));
+    Tensor* basis = nullptr;
     OP_REQUIRES_OK(context,
-                   context->allocate_output(0, TensorShape({size_}), &message));
+                   context->allocate_output(1, total->shape(), &basis));
     // Last of all that may fail: from here on residuals change.
     ResidualLock residuals;
     OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
 
-    const int turn = TurnOf(factors);
-    float* to = message->flat<float>().data();
-    float* const end = to + size_;
+    float* p = basis->flat<float>().data();
+    float* q = message->flat<float>().data();
+    // A sum may overflow although no part of it does.
+    std::transform(total->flat<float>().data(),
+                   total->flat<float>().data() + matrices.p_size, p,
+                   [](float x) { return std::isfinite(x) ? x : 0.0f; });
     for (int i = 0; i < gradients.size(); ++i) {
-      const FactoredMatrix& matrix = matrices[i];
-      const Turn of(matrix, attributes_.p_first[i], turn);
-      const std::vector<float> basis = BasisOf(
-          factors[i].flat<float>().data() + of.kept_at, of.kept, matrix.rank);
+      const FactoredMatrix& matrix = matrices.all[i];
+      MakeOrthonormal(matrix.rows, matrix.rank, p);
       const LibType<T>* const gradient = Data<T>(gradients[i]);
       const ResidualLock::Buffers& residual = residuals.buffers(i);
-      if (of.sends_p) {
-        InThreads(context, matrix.rows, matrix.rank * matrix.columns,
-                  [&](int64_t first, int64_t last) {
-                    EncodeP(matrix, first, last, gradient, residual.before,
-                            residual.after, basis.data(), to);
-                  });
-      } else {
-        const int64_t parts =
-            (matrix.columns + kFewestColumns - 1) / kFewestColumns;
-        InThreads(context, parts, matrix.rank * matrix.rows * kFewestColumns,
-                  [&](int64_t first, int64_t last) {
-                    EncodeQ(matrix, first * kFewestColumns,
-                            std::min(last * kFewestColumns, matrix.columns),
-                            gradient, residual.before, residual.after,
-                            basis.data(), to);
-                  });
-      }
-      to += of.sent;
+      const int64_t parts =
+          (matrix.columns + kFewestColumns - 1) / kFewestColumns;
+      InThreads(context, parts, matrix.rank * matrix.rows * kFewestColumns,
+                [&](int64_t first, int64_t last) {
+                  EncodeMatrix(matrix, first * kFewestColumns,
+                               std::min(last * kFewestColumns, matrix.columns),
+                               gradient, residual.before, residual.after, p, q);
+                });
+      p += matrix.rank * matrix.rows;
+      q += matrix.rank * matrix.columns;
     }
-    std::fill(to, end, 0.0f);
     residuals.Commit();
   }
 
  private:
   FactorsAttributes attributes_;
-  int64_t size_;
 };
 
 template <typename T>
@@ -196,49 +209,41 @@ class DecodeFactorsOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     const Tensor& total = context->input(0);
+    const Tensor& basis = context->input(1);
     OpInputList factors;
     OpInputList like;
     OP_REQUIRES_OK(context, context->input_list("factors", &factors));
     OP_REQUIRES_OK(context, context->input_list("like", &like));
-    OP_REQUIRES(context, total.dims() == 1,
-                absl::InvalidArgumentError(
-                    absl::StrCat("total must be a vector, got the shape ",
-                                 total.shape().DebugString())));
-    std::vector<FactoredMatrix> matrices;
-    OP_REQUIRES_OK(context, attributes_.Fit(like, factors, total.NumElements(),
-                                            &matrices));
-    const int turn = TurnOf(factors);
+    FactoredMatrices matrices;
+    OP_REQUIRES_OK(context, attributes_.Of(like, &matrices));
+    OP_REQUIRES_OK(context, CheckFactors(factors, matrices));
+    OP_REQUIRES_OK(context, CheckVector("total", total, matrices.q_size));
+    OP_REQUIRES_OK(context, CheckVector("basis", basis, matrices.p_size));
     std::vector<LibType<T>*> sums;
     OP_REQUIRES_OK(context, ForwardSums<T>(context, &sums));
     OpOutputList next;
     OP_REQUIRES_OK(context, context->output_list("next", &next));
-    const float* sent = total.flat<float>().data();
+    const float* p = basis.flat<float>().data();
+    const float* q = total.flat<float>().data();
     for (int i = 0; i < next.size(); ++i) {
-      const FactoredMatrix& matrix = matrices[i];
+      const FactoredMatrix& matrix = matrices.all[i];
+      const int64_t elements = matrix.rank * matrix.columns;
       Tensor* after = nullptr;
       OP_REQUIRES_OK(context, next.allocate(i, factors[i].shape(), &after));
-      float* const vector = after->flat<float>().data();
-      const float* const before = factors[i].flat<float>().data();
-      const Turn of(matrix, attributes_.p_first[i], turn);
-      const std::vector<float> basis =
-          BasisOf(before + of.kept_at, of.kept, matrix.rank);
-      vector[0] = static_cast<float>(1 - turn);
-      std::copy(basis.begin(), basis.end(), vector + of.kept_at);
-      float* const made = vector + of.sent_at;
-      if (std::all_of(sent, sent + of.sent,
+      float* const columns = after->flat<float>().data();
+      if (std::all_of(q, q + elements,
                       [](float x) { return std::isfinite(x); })) {
-        std::copy_n(sent, of.sent, made);
-        MakeOrthonormal(of.sent / matrix.rank, matrix.rank, made);
+        std::copy_n(q, elements, columns);
+        MakeOrthonormal(matrix.columns, matrix.rank, columns);
       } else {
-        std::copy_n(before + of.sent_at, of.sent, made);
+        std::copy_n(factors[i].flat<float>().data(), elements, columns);
       }
       InThreads(context, matrix.rows, matrix.rank * matrix.columns,
                 [&](int64_t first, int64_t last) {
-                  MultiplyFactors(matrix, first, last,
-                                  of.sends_p ? sent : basis.data(),
-                                  of.sends_p ? basis.data() : sent, sums[i]);
+                  MultiplyFactors(matrix, first, last, p, q, sums[i]);
                 });
-      sent += of.sent;
+      p += matrix.rank * matrix.rows;
+      q += elements;
     }
   }
 
@@ -246,20 +251,21 @@ class DecodeFactorsOp : public OpKernel {
   FactorsAttributes attributes_;
 };
 
-#define TF_GC_REGISTER(T)                                     \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>EncodeFactors")          \
+#define TF_GC_REGISTER_OP(NAME, T)                            \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>" #NAME)                 \
                               .Device(tensorflow::DEVICE_CPU) \
                               .TypeConstraint<T>("T"),        \
-                          EncodeFactorsOp<T>);                \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>DecodeFactors")          \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<T>("T"),        \
-                          DecodeFactorsOp<T>)
+                          NAME##Op<T>)
+#define TF_GC_REGISTER(T)               \
+  TF_GC_REGISTER_OP(ProjectFactors, T); \
+  TF_GC_REGISTER_OP(EncodeFactors, T);  \
+  TF_GC_REGISTER_OP(DecodeFactors, T)
 
 TF_GC_REGISTER(float);
 TF_GC_REGISTER(Eigen::half);
 TF_GC_REGISTER(Eigen::bfloat16);
 #undef TF_GC_REGISTER
+#undef TF_GC_REGISTER_OP
 
 }  // namespace
 }  // namespace tf_gc

@@ -13,21 +13,28 @@ LANES = 16
 MAX_MAGNITUDE = np.float32(2.0**120)
 
 
-def encode(gradient: Array, residual: Array, basis: Array, sends_p: bool) -> tuple[Array, Array]:
-    """The factor [rank, n] to send, and the new residual, of a matrix [rows, columns]."""
+def project(gradient: Array, residual: Array, q: Array) -> Array:
+    """The columns of P, [rank, rows], of a matrix [rows, columns]."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        p = _dots(gradient.astype(np.float32) + residual, q)
+    p[:, ~np.isfinite(p).all(0)] = 0
+    return p
+
+
+def encode(gradient: Array, residual: Array, p: Array) -> tuple[Array, Array]:
+    """The columns of Q, [rank, columns], and the new residual."""
     with np.errstate(invalid="ignore", over="ignore"):
         matrix = gradient.astype(np.float32) + residual
-        sent = (_dots if sends_p else _sums)(matrix, basis)
-        finite = np.isfinite(sent).all(0)
-        rest = matrix - product(sent, basis, sends_p)
+        q = _sums(matrix, p)
+        finite = np.isfinite(q).all(0)
+        rest = matrix - product(p, q)
         rest = np.where(np.abs(rest) < MAX_MAGNITUDE, rest, np.float32(0))
-    sent[:, ~finite] = np.nan
-    return sent, np.where(finite[:, None] if sends_p else finite, rest, residual)
+    q[:, ~finite] = np.nan
+    return q, np.where(finite, rest, residual)
 
 
-def product(sent: Array, basis: Array, sends_p: bool) -> Array:
+def product(p: Array, q: Array) -> Array:
     """The matrix of two factors, whose terms are added in the order of the columns."""
-    p, q = (sent, basis) if sends_p else (basis, sent)
     total = p[0][:, None] * q[0]
     for k in range(1, len(p)):
         total = total + p[k][:, None] * q[k]

@@ -3,14 +3,15 @@
 On GPUs an op only starts its work and does not wait for it, so two things differ from the CPU. A
 message with a wrong header gives NaN instead of an error, although lengths are checked as on the
 CPU. And the ops do not count how much a fixed threshold sends. `pack`, `unpack`,
-`encode_rows`, `decode_rows`, `encode_factors` and `decode_factors` have no kernels for GPUs.
+`encode_rows`, `decode_rows`, `project_factors`,
+`encode_factors` and `decode_factors` have no kernels for GPUs.
 """
 
 from tf_gc.ops import _library
 from tf_gc.ops.codec import decode, encode
 from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
-from tf_gc.ops.factors import decode_factors, encode_factors
+from tf_gc.ops.factors import decode_factors, encode_factors, project_factors
 from tf_gc.ops.library import is_compactible, message_bits
 from tf_gc.ops.recorder import Recorder, count_sent
 from tf_gc.ops.rows import decode_rows, encode_rows
@@ -35,6 +36,7 @@ __all__ = [
     "message_bits",
     "pack",
     "periods",
+    "project_factors",
     "reencode",
     "two_bit_decode",
     "two_bit_encode",

@@ -14,7 +14,7 @@ from tf_gc.planner.prediction import Choice, CodecCost, Gradients, codes_of, sch
 from tf_gc.planner.subject import Subject, UsageError
 from tf_gc.planner.time_model import Compute, Link
 from tf_gc.reduction.codes import CodesReducer
-from tf_gc.reduction.factors import Layout
+from tf_gc.reduction.factors import Matrices
 from tf_gc.reduction.group import LocalNetwork
 from tf_gc.reduction.low_rank import FactorsReducer
 from tf_gc.reduction.rows import ROWS, RowsReducer
@@ -214,54 +214,39 @@ def _measure_rows(buckets: Sequence[Bucket], values: Sequence[Any], repeats: int
 
 
 def _measure_factors(buckets: Sequence[Bucket], values: Sequence[Any], repeats: int) -> CodecCost:
-    """Returns what buckets of factors take; half of the steps send P and half of them Q."""
-    tensors = [[values[i] for i in bucket.indices] for bucket in buckets]
-    residuals = [[tf.Variable(tf.zeros(shape)) for shape in bucket.shapes] for bucket in buckets]
-    layouts = [
-        Layout(bucket.shapes, cast(FactorsReducer, bucket.reducer).rank) for bucket in buckets
-    ]
-    factors = [
-        [tf.Variable(tf.zeros([bucket.reducer.slot(shape).size])) for shape in bucket.shapes]
-        for bucket in buckets
-    ]
+    """Returns what buckets of factors take; to encode is what comes before the last sum."""
+    matrices = []
+    for bucket in buckets:
+        of_bucket = [values[i] for i in bucket.indices]
+        reducer = cast(FactorsReducer, bucket.reducer)
+        residuals = [tf.Variable(tf.zeros(shape)) for shape in bucket.shapes]
+        factors = [tf.zeros([reducer.slot(shape).size]) for shape in bucket.shapes]
+        device = of_bucket[0].device
+        matrices.append(Matrices(device, of_bucket, residuals, factors, reducer.rank))
 
     @tf.function
-    def encode() -> tuple[tf.Tensor, list[tf.Tensor]]:
-        messages = [
-            layout.encode(of_bucket, rests, [tf.identity(f) for f in mine], of_bucket[0].device)
-            for layout, of_bucket, rests, mine in zip(
-                layouts, tensors, residuals, factors, strict=True
-            )
-        ]
-        return _touch(messages), messages
+    def encode() -> tuple[tf.Tensor, list[tf.Tensor], list[tuple[tf.Tensor, tf.Tensor]]]:
+        projected = [each.project() for each in matrices]
+        encoded = [each.encode(p) for each, p in zip(matrices, projected, strict=True)]
+        return _touch([message for message, _ in encoded]), projected, encoded
 
     @tf.function
     def decode() -> tf.Tensor:
         sums: list[tf.Tensor] = []
-        for layout, of_bucket, mine, message in zip(
-            layouts, tensors, factors, messages, strict=True
-        ):
-            before = [tf.identity(f) for f in mine]
-            values, after = layout.decode(message, before, of_bucket, of_bucket[0].device)
-            for variable, value in zip(mine, after, strict=True):
-                variable.assign(value)
-            sums += values
+        for each, (message, basis) in zip(matrices, encoded, strict=True):
+            sums += each.decode(message, basis)[0]
         return _touch(sums)
 
-    _, messages = encode()
+    _, projected, encoded = encode()
+    encoding, decoding = _medians([lambda: encode()[0], decode], repeats)
     elements = sum(bucket.elements for bucket in buckets)
-    seconds = []
-    for _ in range(2):  # decoding ends a turn
-        (encoding,) = _medians([lambda: encode()[0]], repeats)
-        seconds.append(encoding)
-        decode()
-    (decoding,) = _medians([decode], repeats)
+    sent = [*projected, *(message for message, _ in encoded)]
     return CodecCost(
-        encode=statistics.mean(seconds) / elements,
+        encode=encoding / elements,
         unpack=0,
         decode=decoding / elements,
         add=0,
-        bits=8 * sum(map(_bytes, messages)) / elements,
+        bits=8 * sum(map(_bytes, sent)) / elements,
     )
 
 

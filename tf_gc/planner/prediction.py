@@ -186,7 +186,8 @@ def predict(
         if isinstance(bucket.reducer, FactorsReducer):
             factor = cost.bits * bucket.elements / 8
             encode, decode = (bucket.elements * each for each in (cost.encode, cost.decode))
-            transfers.append(Transfer(encode, link.all_reduce(factor), decode, early))
+            # P and Q, one after the other.
+            transfers.append(Transfer(encode, 2 * link.all_reduce(factor / 2), decode, early))
             sent += all_reduce_bytes(int(factor), link.workers)
             continue
         size = _sent_bytes(bucket, cost, network)

@@ -1,20 +1,18 @@
-"""Low rank: a matrix is sent as one of two thin factors, in turns (ACP-SGD).
+"""Low rank: a matrix is sent as the product of two thin factors (PowerSGD).
 
-PowerSGD (Vogels et al. 2019) sends a matrix M, gradient plus residual, as the product of two
-factors P [rows, rank] and Q [columns, rank], which takes two sums over the replicas, one after the
-other. ACP-SGD (Zhang et al. 2023, arXiv 2306.08881) sends one factor in a step and the other one in
-the next: with the Q of the step before, its columns made orthonormal, P = M Q is summed up, the
-step's sum is P Qᵀ, and a replica's new residual is M - P Qᵀ of its own P. The next step does the
-same to Mᵀ, with the columns of P made orthonormal. So the steps together are a power iteration, by
-which the factors follow what is largest in the gradients.
+PowerSGD (Vogels et al. 2019) approximates a matrix M, gradient plus residual, by P Qᵀ, with factors
+P [rows, rank] and Q [columns, rank]. With the Q of the step before, P = M Q is summed up over the
+replicas, and its columns are made orthonormal. With that P, Q = Mᵀ P is summed up. The step's sum
+is P Qᵀ, and a replica's new residual is M - P Qᵀ with its own Q. The steps together are a power
+iteration, by which Q follows what is largest in the gradients.
 
-The factors of a matrix are one vector, float32 [1 + rank * (rows + columns)]: the turn, 0 or 1, the
-columns of P one after the other, those of Q. All replicas have the same.
+What is kept of a matrix is Q, its columns made orthonormal and one after the other, float32
+[rank * columns]. All replicas have the same.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -28,8 +26,7 @@ _INDEPENDENT = 1e-6
 # As kMaxMagnitude in custom_ops/lib/codec/block.h: more would soon make sums overflow.
 _MAX_MAGNITUDE = 2.0**120
 
-# Sums of gradients, and the factors of the next step.
-Decoded: TypeAlias = tuple[list[tf.Tensor], list[tf.Tensor]]
+Tensors: TypeAlias = Sequence[tf.Tensor]
 
 
 def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
@@ -44,157 +41,118 @@ def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def slot_of(shape: Sequence[int], rank: int) -> Slot:
-    """Returns the slot of the factors of a tensor."""
-    return Slot(FACTORS, 1 + rank * sum(matrix_of(shape)))
+    """Returns the slot of what is kept of a tensor."""
+    return Slot(FACTORS, rank * matrix_of(shape)[1])
 
 
-class Layout:
-    """Which factors the steps send of a bucket, and in how large a message.
+class Matrices:
+    """The matrices of a bucket on one replica.
 
-    Some matrices begin with P and others with Q, so that the messages of both turns have about the
-    same size. The shorter one ends with zeros.
-
-    Attributes:
-      rank: the columns of a factor.
-      rows: the rows of each matrix.
-      p_first: whether turn 0 sends P of a matrix and turn 1 Q, or the other way round.
-      size: the elements of a message.
+    On CPUs the native ops do the work. On GPUs it is written in TensorFlow's ops: no library
+    multiplies matrices faster there.
     """
 
-    def __init__(self, shapes: Sequence[Sequence[int]], rank: int) -> None:
-        self.rank = rank
-        matrices = [matrix_of(shape) for shape in shapes]
-        self.rows = [rows for rows, _ in matrices]
-        self.p_first: list[bool] = []
-        sizes = [0, 0]
-        for rows, columns in matrices:
-            # The turn that is behind gets the longer factor.
-            p_first = (rows >= columns) == (sizes[0] <= sizes[1])
-            self.p_first.append(p_first)
-            sizes[0] += rank * (rows if p_first else columns)
-            sizes[1] += rank * (columns if p_first else rows)
-        self.size = max(sizes)
-
-    def encode(
+    def __init__(
         self,
-        gradients: Sequence[tf.Tensor],
+        device: str,
+        gradients: Tensors,
         residuals: Sequence[tf.Variable],
-        factors: Sequence[tf.Tensor],
-        device: str,
-    ) -> tf.Tensor:
-        """Returns a replica's message, and updates its residuals; as `tf_gc.ops.encode_factors`.
+        factors: Tensors,
+        rank: int,
+    ) -> None:
+        """Initializes the object.
 
         Args:
-          gradients: those of the bucket.
+          device: the replica's, on which all methods are called.
+          gradients: of the shapes of their variables.
           residuals: their residuals.
-          factors: their vectors of factors.
-          device: the replica's, on which this is called.
+          factors: what is kept of them.
+          rank: the columns of a factor.
         """
-        if is_cpu(device):
-            return ops.encode_factors(
-                gradients, residuals, factors, self.rows, self.p_first, self.rank, self.size
-            )
-        before = [residual.read_value() for residual in residuals]
+        self._native = is_cpu(device)
+        self._gradients = gradients
+        self._residuals = residuals
+        self._factors = factors
+        self._rank = rank
+        self._shapes = [matrix_of(gradient.shape) for gradient in gradients]
+        self._rows = [rows for rows, _ in self._shapes]
 
-        def encode(turn: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            parts, after = [], []
-            for matrix, gradient, residual in zip(
-                self._of_turn(turn, factors), gradients, before, strict=True
-            ):
-                sent, rest = matrix.encode(gradient, residual)
-                parts.append(tf.reshape(sent, [-1]))
-                after.append(rest)
-            parts.append(tf.zeros([self.size - sum(part.shape[0] for part in parts)]))
-            return tf.concat(parts, 0), after
+    def project(self) -> tf.Tensor:
+        """Returns the columns of P, as `tf_gc.ops.project_factors`."""
+        if self._native:
+            arguments = (self._gradients, self._residuals, self._factors)
+            return ops.project_factors(*arguments, self._rows, self._rank)
+        parts = []
+        for matrix, vector in zip(self._matrices(), self._factors, strict=True):
+            q = tf.reshape(vector, [self._rank, -1])
+            start = orthonormal(tf.zeros_like(q))
+            q = tf.where(tf.reduce_all(tf.equal(q, 0)), start, q)
+            p = tf.matmul(q, matrix, transpose_b=True)
+            finite = tf.reduce_all(tf.math.is_finite(p), 0)
+            parts.append(tf.reshape(tf.where(finite, p, 0.0), [-1]))
+        return tf.concat(parts, 0)
 
-        message: tf.Tensor
-        message, after = _by_turn(factors, encode)
-        for residual, value in zip(residuals, after, strict=True):
-            residual.assign(value, read_value=False)
-        return message
-
-    def decode(
-        self,
-        total: tf.Tensor,
-        factors: Sequence[tf.Tensor],
-        like: Sequence[tf.Tensor],
-        device: str,
-    ) -> Decoded:
-        """Returns the sums of the gradients, and the next factors; as `tf_gc.ops.decode_factors`.
+    def encode(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the columns of Q and those of P, as `tf_gc.ops.encode_factors`.
 
         Args:
-          total: the sum of the messages.
-          factors: the vectors with which they were encoded.
-          like: tensors of the shapes and the dtype of the sums.
-          device: the replica's, on which this is called.
+          total: the sum of all replicas' results of `project`.
         """
-        if is_cpu(device):
-            return ops.decode_factors(total, factors, like, self.rows, self.p_first, self.rank)
+        if self._native:
+            arguments = (self._gradients, self._residuals, total)
+            return ops.encode_factors(*arguments, self._rows, self._rank)
+        total = tf.where(tf.math.is_finite(total), total, 0.0)
+        sent, bases = [], []
+        for matrix, residual, part in zip(
+            self._matrices(), self._residuals, self._split(total, 0), strict=True
+        ):
+            p = orthonormal(part)
+            q = tf.matmul(p, matrix)
+            finite = tf.reduce_all(tf.math.is_finite(q), 0)
+            rest = matrix - tf.matmul(p, q, transpose_a=True)
+            rest = tf.where(tf.abs(rest) < _MAX_MAGNITUDE, rest, 0.0)
+            kept = tf.where(finite, rest, tf.reshape(residual, matrix.shape))
+            residual.assign(tf.reshape(kept, residual.shape), read_value=False)
+            sent.append(tf.reshape(tf.where(finite, q, math.nan), [-1]))
+            bases.append(tf.reshape(p, [-1]))
+        return tf.concat(sent, 0), tf.concat(bases, 0)
 
-        def decode(turn: int) -> Decoded:
-            sums, after, start = [], [], 0
-            for matrix, gradient in zip(self._of_turn(turn, factors), like, strict=True):
-                product, vector = matrix.decode(total[start : start + matrix.size])
-                start += matrix.size
-                sums.append(tf.cast(tf.reshape(product, gradient.shape), gradient.dtype))
-                after.append(tf.concat([[1.0 - turn], vector], 0))
-            return sums, after
+    def decode(self, total: tf.Tensor, basis: tf.Tensor) -> tuple[Tensors, Tensors]:
+        """Returns the sums and what to keep for the next step, as `tf_gc.ops.decode_factors`.
 
-        decoded: Decoded = _by_turn(factors, decode)
-        return decoded
+        Args:
+          total: the sum of all replicas' columns of Q.
+          basis: the columns of P.
+        """
+        if self._native:
+            arguments = (total, basis, self._factors, self._gradients)
+            return ops.decode_factors(*arguments, self._rows, self._rank)
+        sums, after = [], []
+        for gradient, before, p, q in zip(
+            self._gradients,
+            self._factors,
+            self._split(basis, 0),
+            self._split(total, 1),
+            strict=True,
+        ):
+            product = tf.reshape(tf.matmul(p, q, transpose_a=True), gradient.shape)
+            sums.append(tf.cast(product, gradient.dtype))
+            finite = tf.reduce_all(tf.math.is_finite(q))
+            after.append(tf.where(finite, tf.reshape(orthonormal(q), [-1]), before))
+        return sums, after
 
-    def _of_turn(self, turn: int, factors: Sequence[tf.Tensor]) -> "list[_Matrix]":
+    def _matrices(self) -> list[tf.Tensor]:
         return [
-            _Matrix(vector, rows, self.rank, sends_p=p_first == (turn == 0))
-            for vector, rows, p_first in zip(factors, self.rows, self.p_first, strict=True)
+            tf.reshape(tf.cast(gradient, tf.float32) + residual, shape)
+            for gradient, residual, shape in zip(
+                self._gradients, self._residuals, self._shapes, strict=True
+            )
         ]
 
-
-def _by_turn(factors: Sequence[tf.Tensor], build: Callable[[int], Any]) -> Any:
-    return tf.cond(factors[0][0] > 0, lambda: build(1), lambda: build(0))
-
-
-class _Matrix:
-    """A matrix in a step on a GPU, in TensorFlow's ops: no library multiplies matrices faster.
-
-    Attributes:
-      size: the elements of what it sends.
-    """
-
-    def __init__(self, vector: tf.Tensor, rows: int, rank: int, sends_p: bool) -> None:
-        columns = (vector.shape[0] - 1) // rank - rows
-        self._shape = (rows, columns)
-        self._sends_p = sends_p
-        p, q = tf.split(vector[1:], [rank * rows, rank * columns])
-        self._p, self._q = tf.reshape(p, [rank, rows]), tf.reshape(q, [rank, columns])
-        kept = self._q if sends_p else self._p
-        start = orthonormal(tf.zeros_like(kept))
-        self._basis = tf.where(tf.reduce_all(tf.equal(kept, 0)), start, kept)
-        self.size = rank * (rows if sends_p else columns)
-
-    def encode(self, gradient: tf.Tensor, residual: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the factor to send, [rank, n], and the new residual."""
-        before = tf.reshape(residual, self._shape)
-        matrix = tf.reshape(tf.cast(gradient, tf.float32), self._shape) + before
-        sent = tf.matmul(self._basis, matrix, transpose_b=self._sends_p)
-        finite = tf.reduce_all(tf.math.is_finite(sent), 0)
-        rest = matrix - self._product(sent)
-        rest = tf.where(tf.abs(rest) < _MAX_MAGNITUDE, rest, 0.0)
-        kept = tf.where(finite[:, None] if self._sends_p else finite, rest, before)
-        nan = tf.constant(math.nan, tf.float32)
-        return tf.where(finite, sent, nan), tf.reshape(kept, residual.shape)
-
-    def decode(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the sum of the matrix, and the columns of both factors for the next step."""
-        sent = tf.reshape(total, (self._p if self._sends_p else self._q).shape)
-        finite = tf.reduce_all(tf.math.is_finite(sent))
-        made = tf.where(finite, orthonormal(sent), self._p if self._sends_p else self._q)
-        both = [made, self._basis] if self._sends_p else [self._basis, made]
-        return self._product(sent), tf.concat([tf.reshape(each, [-1]) for each in both], 0)
-
-    def _product(self, sent: tf.Tensor) -> tf.Tensor:
-        p, q = (sent, self._basis) if self._sends_p else (self._basis, sent)
-        return tf.matmul(p, q, transpose_a=True)
+    def _split(self, vector: tf.Tensor, axis: int) -> list[tf.Tensor]:
+        """Returns the factors of all matrices, of which a vector has the columns."""
+        sizes = [self._rank * shape[axis] for shape in self._shapes]
+        return [tf.reshape(part, [self._rank, -1]) for part in tf.split(vector, sizes)]
 
 
 def orthonormal(columns: tf.Tensor) -> tf.Tensor:
@@ -208,7 +166,7 @@ def orthonormal(columns: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.stack(done), tf.float32)
 
 
-def _independent(column: tf.Tensor, others: Sequence[tf.Tensor]) -> tf.Tensor:
+def _independent(column: tf.Tensor, others: Tensors) -> tf.Tensor:
     """Returns what is orthogonal to others, of norm 1; zeros if nothing but rounding is left."""
     size = tf.norm(column)
     for _ in range(2):  # what one round leaves, the second one takes out

@@ -1,4 +1,4 @@
-"""The reducer of low rank: sums a thin factor of each matrix instead of the matrix."""
+"""The reducer of low rank: sums the two thin factors of each matrix instead of the matrix."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.reduction.exchange import Push
-from tf_gc.reduction.factors import Decoded, Layout, slot_of
+from tf_gc.reduction.factors import Matrices, Tensors, slot_of
 from tf_gc.reduction.group import Group, Network, Replica, is_cpu
 from tf_gc.reduction.reducer import Encoded, Reducer, Reduction, Way
 from tf_gc.state.seat import Slot
@@ -15,7 +15,7 @@ from tf_gc.state.seat import Slot
 
 @dataclasses.dataclass(frozen=True)
 class Factors(Way):
-    """Sums a matrix as one of its two factors, in turns.
+    """Sums a matrix as its two factors, one after the other.
 
     Attributes:
       rank: the columns of a factor.
@@ -70,23 +70,29 @@ class FactorsReducer(Reducer):
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = self._group.open(bucket, options)
         first = replicas[0]
-        layout = Layout([gradient.shape for gradient in first.gradients], self.rank)
-        messages, factors = [], []
+        matrices, messages = [], []
         for replica in replicas:
             with tf.device(replica.device):
-                factors.append([variable.read_value() for variable in replica.shared])
-                messages.append(
-                    layout.encode(replica.gradients, replica.residuals, factors[-1], replica.device)
+                factors = [variable.read_value() for variable in replica.shared]
+                mine = Matrices(
+                    replica.device, replica.gradients, replica.residuals, factors, self.rank
                 )
+                matrices.append(mine)
+                messages.append(mine.project())
+        bases, totals = [], channel.all_reduce(messages)
+        for i, (replica, total) in enumerate(zip(replicas, totals, strict=True)):
+            with tf.device(replica.device):
+                messages[i], basis = matrices[i].encode(total)
+                bases.append(basis)
         sums = []
-        decoded: Decoded | None = None
-        for replica, total, mine in zip(
-            replicas, channel.all_reduce(messages), factors, strict=True
+        decoded: tuple[Tensors, Tensors] | None = None
+        for replica, mine, total, basis in zip(
+            replicas, matrices, channel.all_reduce(messages), bases, strict=True
         ):
             with tf.device(replica.device):
                 # CPU devices, which share memory, have one of them decode for all.
                 if decoded is None or not is_cpu(replica.device):
-                    decoded = layout.decode(total, mine, replica.gradients, replica.device)
+                    decoded = mine.decode(total, basis)
                 for variable, value in zip(replica.shared, decoded[1], strict=True):
                     variable.assign(value, read_value=False)
                 sums.append([tf.identity(value) for value in decoded[0]])

@@ -72,21 +72,21 @@ double Noise(int64_t index) {
 }  // namespace
 
 template <typename T>
-void EncodeP(const FactoredMatrix& matrix, int64_t first, int64_t last,
-             const T* gradient, const float* residual_in, float* residual_out,
-             const float* q, float* p) {
+void ProjectMatrix(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                   const T* gradient, const float* residual, const float* q,
+                   float* p) {
   const ScopedExactFloatMode mode;
-  ActiveFactorFunctions<T>().encode_p(matrix, first, last, gradient,
-                                      residual_in, residual_out, q, p);
+  ActiveFactorFunctions<T>().project(matrix, first, last, gradient, residual, q,
+                                     p);
 }
 
 template <typename T>
-void EncodeQ(const FactoredMatrix& matrix, int64_t first, int64_t last,
-             const T* gradient, const float* residual_in, float* residual_out,
-             const float* p, float* q) {
+void EncodeMatrix(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                  const T* gradient, const float* residual_in,
+                  float* residual_out, const float* p, float* q) {
   const ScopedExactFloatMode mode;
-  ActiveFactorFunctions<T>().encode_q(matrix, first, last, gradient,
-                                      residual_in, residual_out, p, q);
+  ActiveFactorFunctions<T>().encode(matrix, first, last, gradient, residual_in,
+                                    residual_out, p, q);
 }
 
 template <typename T>
@@ -113,12 +113,13 @@ void MakeOrthonormal(int64_t n, int rank, float* columns) {
   }
 }
 
-#define TF_GC_INSTANTIATE(T)                                               \
-  template void EncodeP(const FactoredMatrix&, int64_t, int64_t, const T*, \
-                        const float*, float*, const float*, float*);       \
-  template void EncodeQ(const FactoredMatrix&, int64_t, int64_t, const T*, \
-                        const float*, float*, const float*, float*);       \
-  template void MultiplyFactors(const FactoredMatrix&, int64_t, int64_t,   \
+#define TF_GC_INSTANTIATE(T)                                                 \
+  template void ProjectMatrix(const FactoredMatrix&, int64_t, int64_t,       \
+                              const T*, const float*, const float*, float*); \
+  template void EncodeMatrix(const FactoredMatrix&, int64_t, int64_t,        \
+                             const T*, const float*, float*, const float*,   \
+                             float*);                                        \
+  template void MultiplyFactors(const FactoredMatrix&, int64_t, int64_t,     \
                                 const float*, const float*, T*)
 
 TF_GC_INSTANTIATE(float);

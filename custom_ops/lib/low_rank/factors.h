@@ -1,11 +1,11 @@
-// Low rank on the CPU: a matrix is sent as one of two thin factors, in turns.
+// Low rank on the CPU: a matrix is sent as the product of two thin factors.
 // tf_gc/reduction/factors.py describes the method.
 //
 // A matrix M = gradient + residual has `rows` and `columns`, row by row. A
 // factor has `rank` columns, one after the other: P has columns of `rows`
-// elements, Q of `columns`. All arithmetic is in float32 and in one order,
-// which tests/oracles/factors.py defines a second time: results are the same
-// bits for every Target, number of threads and split into ranges.
+// elements, Q of `columns`. All arithmetic is in one order, which
+// tests/oracles/factors.py defines a second time: results are the same bits for
+// every Target, number of threads and split into ranges.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_
 #define TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_
@@ -24,21 +24,22 @@ struct FactoredMatrix {
   int rank;
 };
 
-// For the rows in [first, last): writes P = M Q, and the new residual M - P Q'.
-// Of a row for which P is not finite, P becomes NaN, and the residual stays. An
-// element of the new residual that is not below kMaxMagnitude becomes zero.
-// `residual_in` and `residual_out` are either the same array or do not overlap.
+// For the rows in [first, last): writes P = M Q. A row for which P is not
+// finite counts for nothing: it becomes zero.
 template <typename T>
-void EncodeP(const FactoredMatrix& matrix, int64_t first, int64_t last,
-             const T* gradient, const float* residual_in, float* residual_out,
-             const float* q, float* p);
+void ProjectMatrix(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                   const T* gradient, const float* residual, const float* q,
+                   float* p);
 
 // For the columns in [first, last): writes Q = M' P, and the new residual
-// M - P Q', with the same exception for a column.
+// M - P Q'. Of a column for which Q is not finite, Q becomes NaN, and the
+// residual stays. An element of the new residual that is not below
+// kMaxMagnitude becomes zero. `residual_in` and `residual_out` are either the
+// same array or do not overlap.
 template <typename T>
-void EncodeQ(const FactoredMatrix& matrix, int64_t first, int64_t last,
-             const T* gradient, const float* residual_in, float* residual_out,
-             const float* p, float* q);
+void EncodeMatrix(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                  const T* gradient, const float* residual_in,
+                  float* residual_out, const float* p, float* q);
 
 // For the rows in [first, last): writes P Q'.
 template <typename T>

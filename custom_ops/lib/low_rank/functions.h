@@ -11,12 +11,12 @@ namespace tf_gc {
 
 template <typename T>
 struct FactorFunctions {
-  void (*encode_p)(const FactoredMatrix& matrix, int64_t first, int64_t last,
-                   const T* gradient, const float* residual_in,
-                   float* residual_out, const float* q, float* p);
-  void (*encode_q)(const FactoredMatrix& matrix, int64_t first, int64_t last,
-                   const T* gradient, const float* residual_in,
-                   float* residual_out, const float* p, float* q);
+  void (*project)(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                  const T* gradient, const float* residual, const float* q,
+                  float* p);
+  void (*encode)(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                 const T* gradient, const float* residual_in,
+                 float* residual_out, const float* p, float* q);
   void (*multiply)(const FactoredMatrix& matrix, int64_t first, int64_t last,
                    const float* p, const float* q, T* product);
 };
