@@ -22,14 +22,14 @@ class SimulatedLowRank(CompressionParams):
 
     Attributes:
       rank: the columns of a factor.
-      most_bits: a matrix is sent as factors if the longer one takes so many bits for each element
-        of the matrix, or fewer. Others are sent as by `Quantized()`.
+      most_bits: a matrix is sent as factors if they take so many bits for each element of the
+        matrix, or fewer. Others are sent as by `Quantized()`.
       in_turns: whether a step sends one of the factors (ACP-SGD, Zhang et al. 2023) and not both.
       warm_up: whether the first steps are in full precision.
     """
 
     rank: int = 4
-    most_bits: float = 16
+    most_bits: float = 32
     in_turns: bool = False
     warm_up: bool = True
 
@@ -39,7 +39,7 @@ class SimulatedLowRank(CompressionParams):
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
         treatment = self._codes.treatment_of(gradient)
-        bits = 32 * self.rank * max(matrix_of(gradient.shape))
+        bits = 32 * self.rank * sum(matrix_of(gradient.shape))
         if treatment is None or gradient.sparse or bits > self.most_bits * gradient.elements:
             return treatment
         return self.treatments()[0]

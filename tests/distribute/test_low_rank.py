@@ -15,7 +15,7 @@ from tf_gc.params import Gradient
 from tf_gc.reduction.factors import Matrices, matrix_of
 
 COLD = tf_gc.LowRank(2, warm_up=False)
-SHAPES = [(64, 96), (3, 3, 16, 80), (200, 70), (7,)]
+SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
 
 
 def gradients_of(
@@ -50,10 +50,10 @@ def test_what_is_sent_and_what_is_kept_is_what_was_given(replicas: int, eager: b
 
 def test_the_factors_follow_what_is_largest_in_the_gradients() -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
-    run = reducer(strategy, variables_of(strategy, (64, 96)))
+    run = reducer(strategy, variables_of(strategy, (128, 192)))
     random = np.random.default_rng(0)
-    large = random.normal(size=(64, 2)) @ random.normal(size=(2, 96))
-    gradients = [(large + 0.01 * random.normal(size=(2, 64, 96))).astype("f")]
+    large = random.normal(size=(128, 2)) @ random.normal(size=(2, 192))
+    gradients = [(large + 0.01 * random.normal(size=(2, 128, 192))).astype("f")]
     exact = gradients[0].sum(0)
     errors = [np.linalg.norm(run(gradients)[0][0] - exact) for _ in range(8)]
     assert max(errors) < 0.1 * np.linalg.norm(exact)
@@ -61,11 +61,11 @@ def test_the_factors_follow_what_is_largest_in_the_gradients() -> None:
 
 def test_what_is_not_finite_is_seen_and_does_no_lasting_harm() -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
-    (variable,) = variables_of(strategy, (64, 96))
+    (variable,) = variables_of(strategy, (128, 192))
     run = reducer(strategy, [variable])
-    run(gradients_of(0, 2, [(64, 96)]))
+    run(gradients_of(0, 2, [(128, 192)]))
     for step, value in enumerate([np.nan, np.inf, 3e38, 3e38]):
-        gradients = gradients_of(1 + step, 2, [(64, 96)])
+        gradients = gradients_of(1 + step, 2, [(128, 192)])
         gradients[0][1, 5, 7] = value
         for (total,) in run(gradients):
             bad = ~np.isfinite(total)
@@ -74,14 +74,14 @@ def test_what_is_not_finite_is_seen_and_does_no_lasting_harm() -> None:
     for residual in strategy.compression_state.residuals_of(variable):
         assert np.isfinite(residual).all()
     for step in range(4):
-        for (total,) in run(gradients_of(9 + step, 2, [(64, 96)])):
+        for (total,) in run(gradients_of(9 + step, 2, [(128, 192)])):
             assert np.isfinite(total).all()
 
 
 def test_the_schedule_says_which_tensors_go_how() -> None:
     params = tf_gc.LowRank(2, exclude="^kept")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
-    shapes = {"matrix": (64, 96), "thin": (60, 96), "vector": (5000,), "kept": (64, 96)}
+    shapes = {"matrix": (128, 192), "thin": (80, 192), "vector": (5000,), "kept": (128, 192)}
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(shape), name=name) for name, shape in shapes.items()]
     gradients = gradients_of(0, 2, list(shapes.values()))
@@ -89,7 +89,7 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
     for total, gradient in zip(first, gradients, strict=True):  # a warm-up is exact
         np.testing.assert_array_equal(total, gradient[0] + gradient[1])
     said = str(strategy.schedule)
-    assert "6,144 elements of float32 by factors of rank 2, all_reduce, float32: matrix" in said
+    assert "24,576 elements of float32 by factors of rank 2, all_reduce, float32: matrix" in said
     assert "three_bit (automatic scales)" in said
     assert said.index("three_bit") < said.index("thin")
     assert "excluded: kept" in said
@@ -99,9 +99,9 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
 def test_traffic_is_that_of_an_all_reduce() -> None:
     for replicas in (2, 4):
         strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
-        run = reducer(strategy, variables_of(strategy, (64, 96), (96, 64)))
-        run(gradients_of(0, replicas, [(64, 96), (96, 64)]))
-        size = 2 * 2 * (64 + 96) * 4  # two matrices, rank 2
+        run = reducer(strategy, variables_of(strategy, (128, 192), (192, 128)))
+        run(gradients_of(0, replicas, [(128, 192), (192, 128)]))
+        size = 2 * 2 * (128 + 192) * 4  # two matrices, rank 2
         assert strategy.traffic.sent_bytes == 2 * (replicas - 1) * size // replicas
         assert strategy.traffic.plan == "all_reduce"
         assert strategy.report().density == 1
@@ -129,7 +129,7 @@ def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, replicas: int) -> Non
 
 
 def test_another_rank_begins_anew_with_the_same_residuals(tmp_path: Path) -> None:
-    shape = (64, 192)
+    shape = (128, 384)
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
     (variable,) = variables_of(strategy, shape)
     run = reducer(strategy, [variable])
@@ -151,15 +151,15 @@ def test_rules_and_trials_take_it() -> None:
     params = tf_gc.ByVariable({"a": COLD}, tf_gc.NoCompression())
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
     with strategy.scope():
-        variables = [tf.Variable(tf.zeros([64, 96]), name=name) for name in ("a", "b")]
-    gradients = gradients_of(0, 2, [(64, 96)] * 2)
+        variables = [tf.Variable(tf.zeros([128, 192]), name=name) for name in ("a", "b")]
+    gradients = gradients_of(0, 2, [(128, 192)] * 2)
     ours, stock = reducer(strategy, variables)(gradients)[0]
     np.testing.assert_array_equal(stock, gradients[1][0] + gradients[1][1])
     assert np.linalg.matrix_rank(ours) == 2
 
     auto = tf_gc.Auto(COLD, choice="all_gather, packed")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), auto)
-    run = reducer(strategy, variables_of(strategy, (64, 96)))
+    run = reducer(strategy, variables_of(strategy, (128, 192)))
     (total,), _ = [run(gradients[:1]) for _ in range(50)][-1]
     assert np.linalg.matrix_rank(total) == 2
 
@@ -201,7 +201,8 @@ def test_matrices_are_as_square_as_their_axes_allow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "low"), [((128, 5000), True), ((127, 5000), False), ((20000,), False)]
+    ("shape", "low"),
+    [((256, 256), True), ((255, 256), False), ((140, 2000), True), ((200_000,), False)],
 )
 def test_only_what_gets_small_enough_is_low_rank(shape: tuple[int, ...], low: bool) -> None:
     treatment = tf_gc.LowRank().treatment_of(Gradient("a", tf.float32, shape))

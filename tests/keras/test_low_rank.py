@@ -18,7 +18,7 @@ PARAMS = tf_gc.LowRank(2, warm_up=False)
 
 def data() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
-    x = random.normal(size=(STEPS * 16, 64)).astype("f")
+    x = random.normal(size=(STEPS * 16, 128)).astype("f")
     return x, np.argmax(x[:, :4], 1)
 
 
@@ -27,8 +27,8 @@ def model_of(strategy: Any, optimizer: Any = None) -> keras.Model:
     with strategy.scope():
         model = keras.Sequential(
             [
-                keras.Input((64,)),
-                keras.layers.Dense(96, activation="relu", name="hidden"),
+                keras.Input((128,)),
+                keras.layers.Dense(192, activation="relu", name="hidden"),
                 keras.layers.Dense(4, name="scores"),
             ],
             name="scored",

@@ -29,7 +29,7 @@ def digests(default: list[Any], op_determinism: list[Any]) -> dict[str, list[str
 def _digest(params: Any) -> str:
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
     with strategy.scope():
-        layers = [keras.layers.Dense(100, activation="relu"), keras.layers.Dropout(0.3)]
+        layers = [keras.layers.Dense(200, activation="relu"), keras.layers.Dropout(0.3)]
         model = keras.Sequential([keras.Input((40,)), *layers, keras.layers.Dense(5)])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.Adam(0.01), loss)

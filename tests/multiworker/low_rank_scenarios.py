@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_gc
 
-SHAPES = [(64, 96), (3, 3, 16, 80), (200, 70), (7,)]
+SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
 
 
 def ledger(eager: bool) -> dict[str, Any]:

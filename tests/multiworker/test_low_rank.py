@@ -24,6 +24,6 @@ def test_what_is_sent_and_what_is_kept_is_what_was_given(
         total = sent if left is None else sent + left
         np.testing.assert_allclose(total, given, rtol=1e-5, atol=1e-4)
     replicas = workers * devices
-    size = 4 * 2 * (64 + 96 + 144 + 80 + 200 + 70)
+    size = 4 * 2 * (128 + 192 + 288 + 160 + 400 + 140)
     vector = 2 * (replicas - 1) * 7 * 4 // replicas
     assert first["bytes"] == 2 * (replicas - 1) * size // replicas + vector

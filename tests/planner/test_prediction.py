@@ -180,7 +180,7 @@ def subject_of(*layers: keras.layers.Layer, inputs: keras.KerasTensor) -> Subjec
             for bits in (1, 4)
             for plan in ("all_gather", "scatter_gather")
         ),
-        tf_gc.LowRank(2, warm_up=False, wire="packed"),
+        tf_gc.LowRank(1, warm_up=False, wire="packed"),
     ],
     ids=lambda params: f"{type(params).__name__} {params.plan} {getattr(params, 'bits', '')}",
 )

@@ -1,4 +1,4 @@
-"""Low rank: matrices as one of two thin factors, in turns."""
+"""Low rank: matrices as two thin factors."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,23 +12,24 @@ from tf_gc.reduction.low_rank import Factors
 
 _MOST_RANK = 64  # kMostRank in custom_ops/lib/low_rank/factors.h
 
-# Bits of the longer factor for an element of a matrix; where it takes more, codes are used, which
-# keep more of a gradient in as many bits.
+# Bits of both factors for an element of a matrix; where they take more, codes are used, which keep
+# more of a gradient in as many bits.
 _MOST_BITS = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class LowRank(SelectiveParams):
-    """Sends a matrix as a thin factor, and keeps the rest in a residual.
+    """Sends a matrix as two thin factors, and keeps the rest in a residual.
 
     A matrix M [rows, columns] is approximated by P Qᵀ, with factors P [rows, rank] and
-    Q [columns, rank]. One step sends P and the next one Q, in float32: of n columns instead of a
-    whole row only `rank` elements, however many replicas there are (ACP-SGD, Zhang et al. 2023,
-    after PowerSGD, Vogels et al. 2019). A tensor of more axes is a matrix of its first by its last
-    axes, such as a convolution's kernel of height, width and input by output.
+    Q [columns, rank], which are summed up in float32, one after the other (PowerSGD, Vogels et al.
+    2019). What a replica sends does not grow with the number of replicas. A tensor of more axes is
+    a matrix of its first by its last axes, such as a convolution's kernel of height, width and
+    input by output.
 
-    Matrices for which the longer factor takes more than one bit for each element of the matrix, and
-    vectors and tables of embeddings, are sent as `Quantized()` sends them.
+    Matrices for which the factors take more than one bit for each element, that is square ones with
+    fewer than 64 * rank rows, and vectors and tables of embeddings are sent as `Quantized()` sends
+    them. Low rank keeps less of a gradient than codes do; docs/options.md says what that costs.
 
     Attributes:
       rank: how many columns a factor has, from 1 to 64.
@@ -80,7 +81,7 @@ class LowRank(SelectiveParams):
         treatment = self._codes.treatment_of(gradient)
         if treatment is None or gradient.sparse:
             return treatment
-        bits = 32 * self.rank * max(matrix_of(gradient.shape))
+        bits = 32 * self.rank * sum(matrix_of(gradient.shape))
         return self._factors if bits <= _MOST_BITS * gradient.elements else treatment
 
     @property
