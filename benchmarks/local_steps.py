@@ -5,7 +5,7 @@ the batches, and then all send what has changed in its weights, in the default's
 residuals, and go on from the sum: of the mean change ("plain"), or of an outer Nesterov step with
 it (DiLoCo, Douillard et al. 2023). The controls send as many bytes: gradients that are accumulated
 over H steps, and one replica alone that makes the same outer steps and sends nothing. Cells,
-learning rates and seeds are those of quality.py. Writes results/local_steps.json and .md.
+learning rates and seeds are those of quality.py. Writes results/local_steps.json.
 
     python benchmarks/local_steps.py
 """
@@ -178,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cells", nargs="+", default=[""], help="beginnings of names; all")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--name", default="local_steps", help="of the result")
     options = parser.parse_args()
     quality.set_devices()
     rates = quality.best_rates(report.RESULTS / "quality_rates.jsonl")
@@ -207,7 +208,7 @@ def main() -> None:
                 f"({time.perf_counter() - start:.0f} s)",
                 flush=True,
             )
-    report.write("local_steps", {"seeds": options.seeds, "runs": rows})
+    report.write(options.name, {"seeds": options.seeds, "runs": rows})
     for way in WAYS[1:]:
         mine = [row["bars"] for row in rows if row["way"] == way.name]
         print(

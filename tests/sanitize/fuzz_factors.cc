@@ -1,7 +1,6 @@
 // Fuzz target of factors.h: ranges that are split anywhere, residuals in place
 // or not, and numbers of any bits give the same for all targets.
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -26,25 +25,22 @@ void FuzzFactorsOf(Input* input) {
   matrix.rows = 1 + input->Below(input->Coin() ? 8 : 70);
   matrix.columns = 1 + input->Below(input->Coin() ? 20 : 150);
   matrix.rank = 1 + static_cast<int>(input->Below(input->Coin() ? 3 : 9));
-  const bool sends_p = input->Coin();
   const bool in_place = input->Coin();
   const int64_t elements = matrix.rows * matrix.columns;
-  const int64_t kept = sends_p ? matrix.columns : matrix.rows;
-  const int64_t sent = sends_p ? matrix.rows : matrix.columns;
-  const int64_t split = input->Below(sent + 1);
+  const int64_t row = input->Below(matrix.rows + 1);
+  const int64_t column = input->Below(matrix.columns + 1);
 
   Array<T> gradient(elements, input->Below(4));
   Array<float> residual(elements, input->Below(4));
-  Array<float> basis(matrix.rank * kept, input->Below(4));
+  Array<float> start(matrix.rank * matrix.columns, input->Below(4));
   input->Fill(gradient.data(), elements * sizeof(T));
   // Random bits are mostly numbers too large for a residual.
   for (int64_t i = 0; i < elements; ++i) {
     residual[i] = static_cast<float>(input->Below(1000)) - 500;
   }
-  for (int64_t i = 0; i < basis.size(); ++i) {
-    basis[i] = static_cast<float>(input->Below(100)) - 50;
+  for (int64_t i = 0; i < start.size(); ++i) {
+    start[i] = static_cast<float>(input->Below(100)) - 50;
   }
-  MakeOrthonormal(kept, matrix.rank, basis.data());
   if (input->Coin()) {
     for (int64_t i = 0; i < elements; ++i) {
       RoundTo(static_cast<float>(input->Below(100)) - 50, gradient.data() + i);
@@ -52,38 +48,37 @@ void FuzzFactorsOf(Input* input) {
   }
 
   SameForAllTargets([&] {
+    Array<float> basis(start.size());
+    basis.CopyFrom(start);
+    MakeOrthonormal(matrix.columns, matrix.rank, basis.data());
     Array<float> before(elements);
     Array<float> other(elements);
     before.CopyFrom(residual);
     Array<float>& after = in_place ? before : other;
-    Array<float> factor(matrix.rank * sent);
-    for (const auto& [first, last] :
-         {std::pair{split, sent}, {int64_t{0}, split}}) {
-      if (sends_p) {
-        EncodeP(matrix, first, last, gradient.data(), before.data(),
-                after.data(), basis.data(), factor.data());
-      } else {
-        EncodeQ(matrix, first, last, gradient.data(), before.data(),
-                after.data(), basis.data(), factor.data());
-      }
-    }
+    Array<float> p(matrix.rank * matrix.rows);
+    Array<float> q(matrix.rank * matrix.columns);
     Array<T> product(elements);
-    const int64_t half = matrix.rows / 2;
     for (const auto& [first, last] :
-         {std::pair{half, matrix.rows}, {int64_t{0}, half}}) {
-      MultiplyFactors(matrix, first, last,
-                      sends_p ? factor.data() : basis.data(),
-                      sends_p ? basis.data() : factor.data(), product.data());
+         {std::pair{row, matrix.rows}, {int64_t{0}, row}}) {
+      ProjectMatrix(matrix, first, last, gradient.data(), before.data(),
+                    basis.data(), p.data());
     }
     std::vector<uint8_t> result;
-    Append(factor, &result);
+    Append(p, &result);
+    MakeOrthonormal(matrix.rows, matrix.rank, p.data());
+    for (const auto& [first, last] :
+         {std::pair{column, matrix.columns}, {int64_t{0}, column}}) {
+      EncodeMatrix(matrix, first, last, gradient.data(), before.data(),
+                   after.data(), p.data(), q.data());
+    }
+    for (const auto& [first, last] :
+         {std::pair{row, matrix.rows}, {int64_t{0}, row}}) {
+      MultiplyFactors(matrix, first, last, p.data(), q.data(), product.data());
+    }
+    Append(p, &result);
+    Append(q, &result);
     Append(after, &result);
     Append(product, &result);
-    if (std::all_of(factor.data(), factor.data() + factor.size(),
-                    [](float x) { return x - x == 0; })) {
-      MakeOrthonormal(sent, matrix.rank, factor.data());
-      Append(factor, &result);
-    }
     return result;
   });
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "custom_ops/lib/codec/block.h"
@@ -15,6 +16,7 @@ namespace scalar {
 namespace {
 
 constexpr int kLanes = 16;
+constexpr int kVecsPerSum = 4;
 
 struct Vec {
   float lanes[kLanes];
