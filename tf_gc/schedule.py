@@ -118,7 +118,8 @@ def make_schedule(
     """Decides what is sent how.
 
     A gradient is never split. A gradient of `bucket_bytes` or more has a bucket to itself, so that
-    it need not wait for others. Small gradients travel together, apart from the rest.
+    it need not wait for others. Small gradients travel together, apart from the rest, and so does
+    what has small messages.
 
     Args:
       params: what the user asks for.
@@ -157,8 +158,9 @@ def make_schedule(
     open_buckets: dict[tuple[Treatment, tf.DType, bool], tuple[list[int], int]] = {}
     # Backpropagation reaches the last variable first.
     for index, (gradient, treatment) in reversed(to_compress.items()):
-        # How many rows of a table there are is known in the step: its gradients travel together.
-        size = 0 if gradient.sparse else gradient.elements * gradient.dtype.size
+        size = gradient.elements * gradient.dtype.size
+        if treatment.way.in_one_bucket:
+            size = 0
         if size >= limit:
             full.append([index])
             continue

@@ -96,6 +96,13 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
     assert "the first steps are in full precision" in said
 
 
+def test_large_matrices_travel_together() -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    shapes = [(1200, 1000), (1000, 1200), (300, 200)]  # the first two have 4.8 MB each
+    reducer(strategy, variables_of(strategy, *shapes))(gradients_of(0, 2, shapes))
+    assert len(strategy.schedule.buckets) == 1
+
+
 def test_traffic_is_that_of_an_all_reduce() -> None:
     for replicas in (2, 4):
         strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
@@ -104,6 +111,7 @@ def test_traffic_is_that_of_an_all_reduce() -> None:
         size = 2 * 2 * (128 + 192) * 4  # two matrices, rank 2
         assert strategy.traffic.sent_bytes == 2 * (replicas - 1) * size // replicas
         assert strategy.traffic.plan == "all_reduce"
+        assert strategy.traffic.buckets == 1
         assert strategy.report().density == 1
 
 

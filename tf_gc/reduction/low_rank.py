@@ -27,6 +27,10 @@ class Factors(Way):
     def native(self) -> bool:
         return False  # on the CPU, which every build is for; on GPUs by TensorFlow's ops
 
+    @property
+    def in_one_bucket(self) -> bool:
+        return True
+
     def on(self, network: Network) -> "FactorsReducer":
         return FactorsReducer(self.rank, network.group(network.devices))
 

@@ -112,6 +112,11 @@ class Way(abc.ABC):
     def native(self) -> bool:
         """Whether that needs kernels of the native library on the replicas' devices."""
 
+    @property
+    def in_one_bucket(self) -> bool:
+        """Whether all gradients travel together, because messages are small."""
+        return False
+
     @abc.abstractmethod
     def on(self, network: Network) -> Reducer | None:
         """Makes the reducer for a network. This may be a collective of all workers.

@@ -54,6 +54,10 @@ class Rows(Way):
     def native(self) -> bool:
         return False  # on the CPU, which every build is for; on other devices it steps aside
 
+    @property
+    def in_one_bucket(self) -> bool:
+        return True
+
     def on(self, network: Network) -> "RowsReducer | None":
         if not all(is_cpu(device) for device in network.devices):
             return None
