@@ -1,4 +1,4 @@
-"""The compression state of a strategy: residuals, and how far warm-ups and trials are."""
+"""The compression state of a strategy: residuals, factors, and how far warm-ups and trials are."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -148,6 +148,13 @@ def test_what_tf_keras_has_no_backups_of_is_refused(tmp_path: Path, arguments: A
         fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [backup])
 
 
+def test_a_stop_that_is_asked_for_is_refused(tmp_path: Path) -> None:
+    backup = tf_gc.keras.BackupAndRestore(tmp_path)
+    fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], [backup])
+    with pytest.raises(NotImplementedError, match="with tf_keras, BackupAndRestore stops no"):
+        backup.request_stop()
+
+
 def test_tf_keras_may_be_the_keras_of_tensorflow() -> None:
     output = programs.output_of(Path(__file__).with_name("legacy_program.py"), new=True)
     assert "2 tensors, 2 tensors bypassed" in output

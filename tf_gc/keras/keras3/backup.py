@@ -87,12 +87,21 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         self._files = BackupFiles(self.backup_dir)
         self._preemption: Any = None  # while `fit` runs, a Preemption
         self._asked_before = False
+        self._for_keras2 = False
 
     def request_stop(self) -> None:
         """Asks `fit` to save after this step and stop, as SIGTERM does. For signal handlers.
 
         If no `fit` is running, the next one stops after its first step.
+
+        Raises:
+          NotImplementedError: if the model is one of tf_keras.
         """
+        if self._for_keras2:
+            raise NotImplementedError(
+                "with tf_keras, BackupAndRestore stops no training: set model.stop_training in a "
+                "callback, and the end of the epoch is saved"
+            )
         if self._preemption is None:
             self._asked_before = True
         else:
@@ -117,6 +126,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             self.backup_dir, self.save_freq, self.delete_checkpoint
         )
         of_keras2.set_model(model)
+        self._for_keras2 = True
         for name in keras2_backup.METHODS:
             setattr(self, name, getattr(of_keras2, name))
 
