@@ -143,13 +143,19 @@ Bytes EncodeOnCpu(const Format& format, const Tensors<T>& gradients,
 
 // Where the blocks from `block` on are in each message.
 struct BlockPointers {
-  BlockPointers(const MessageLayout& layout, const std::vector<Bytes>& rows,
+  using Rows = std::vector<Bytes>::const_iterator;
+  BlockPointers(const MessageLayout& layout, Rows first, Rows end,
                 int64_t block) {
-    for (const Bytes& row : rows) {
-      codes.push_back(layout.Codes(row.data(), block));
-      scales.push_back(layout.Scales(row.data(), block));
+    for (Rows row = first; row != end; ++row) {
+      codes.push_back(layout.Codes(row->data(), block));
+      scales.push_back(layout.Scales(row->data(), block));
     }
   }
+  // The rows are only pointed to.
+  BlockPointers(const MessageLayout& layout, const std::vector<Bytes>& rows,
+                int64_t block)
+      : BlockPointers(layout, rows.begin(), rows.end(), block) {}
+  BlockPointers(const MessageLayout&, std::vector<Bytes>&&, int64_t) = delete;
   std::vector<const uint8_t*> codes;
   std::vector<const uint16_t*> scales;
 };
@@ -224,7 +230,7 @@ void DecodeShardsOnCpu(const Format& format, const std::vector<Bytes>& rows,
       0, bucket.blocks(), shards,
       [&](const Bucket::Run& run, int64_t shard, int64_t block) {
         const auto first = rows.begin() + shard * layers;
-        const BlockPointers at(layout, {first, first + layers}, block);
+        const BlockPointers at(layout, first, first + layers, block);
         T* sum = (*sums)[run.tensor].data() + run.first_element;
         if (IsAuto(format.codec)) {
           DecodeSum(format.codec, at.codes.data(), at.scales.data(), layers,

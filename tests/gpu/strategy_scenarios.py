@@ -5,38 +5,50 @@ Devices are fixed when TensorFlow starts, and other tests have theirs.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 import tf_gc
 from tests.distribute.helpers import cpus, reducer, variables_of
 from tests.keras import compressed, stock
+from tests.keras.compressed import assert_replicas_agree, total_residual
 
 REPLICAS = 2
 MEGABYTES = 2048  # of a part of a GPU
 SHAPES = [(7, 100), (1,), (129,), (300, 1000), (128,)]
 STEPS = 4
+WORDS, LENGTH = 500, 8  # of the model with an Embedding
 
 
 def gpus() -> list[str]:
     return [f"GPU:{i}" for i in range(REPLICAS)]
 
 
-def configure() -> None:
-    """Makes REPLICAS devices of each kind."""
+def configure(parts: int = REPLICAS) -> None:
+    """Makes so many devices of each kind, of one GPU if there are fewer."""
     physical = tf.config.list_physical_devices("GPU")
-    if len(physical) < REPLICAS:
+    if len(physical) < parts or parts == 1:
         part = tf.config.LogicalDeviceConfiguration(memory_limit=MEGABYTES)
-        tf.config.set_logical_device_configuration(physical[0], [part] * REPLICAS)
+        tf.config.set_logical_device_configuration(physical[0], [part] * parts)
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * REPLICAS,
+        [tf.config.LogicalDeviceConfiguration()] * parts,
     )
+
+
+def deterministic() -> None:
+    """Has TensorFlow add in one order: what GPUs add up atomically is not the same twice."""
+    tf.config.experimental.enable_op_determinism()
 
 
 def gradients(dtype: tf.DType, step: int) -> list[np.ndarray]:
@@ -51,27 +63,44 @@ def gradients(dtype: tf.DType, step: int) -> list[np.ndarray]:
 
 def sums() -> None:
     """Sums, residuals and their sums over replicas are the CPU's bits, for every codec and plan."""
-    for params in (tf_gc.TwoBit, tf_gc.OneBit):
-        for threshold in ("auto", 0.1):
-            for plan in ("all_gather", "scatter_gather"):
-                for dtype in (tf.float32, tf.float16, tf.bfloat16):
-                    print(params.__name__, threshold, plan, dtype.name, flush=True)
-                    same_sums(params(threshold, warm_up=False, bypass_size=0, plan=plan), dtype)
+    cold: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
+    codecs: list[tuple[type[tf_gc.params.CompressionParams], Any]] = [
+        (tf_gc.TwoBit, "auto"),
+        (tf_gc.TwoBit, 0.1),
+        (tf_gc.OneBit, "auto"),
+        (tf_gc.OneBit, 0.1),
+        (tf_gc.Quantized, 3),
+        (tf_gc.Quantized, 4),
+    ]
+    for params, argument in codecs:
+        for plan in ("all_gather", "scatter_gather"):
+            for dtype in (tf.float32, tf.float16, tf.bfloat16):
+                if plan == "scatter_gather" and dtype == tf.float16:
+                    continue  # tests/gpu/parity.cc has all of them
+                print(params.__name__, argument, plan, dtype.name, flush=True)
+                same_sums(params(argument, plan=plan, **cold), dtype)
+    for name in ("bfloat16", "float16"):
+        print("Cast", name, flush=True)
+        # The bits of a NaN are those of the stock collectives here.
+        same_sums(tf_gc.Cast(name), tf.float32, finite=True)
 
 
-def same_sums(params: tf_gc.params.CompressionParams, dtype: tf.DType) -> None:
+def same_sums(
+    params: tf_gc.params.CompressionParams, dtype: tf.DType, finite: bool = False
+) -> None:
     results = []
     for devices in (gpus(), cpus(REPLICAS)):
         strategy = tf_gc.CompressedMirroredStrategy(devices, params)
         variables = variables_of(strategy, *SHAPES)
         run = reducer(strategy, variables)
         found: list[np.ndarray] = []
-        for step in range(STEPS):
+        for step in range(2, STEPS) if finite else range(STEPS):
             for of_replica in run(gradients(dtype, step)):
                 found += of_replica
-            found += [strategy.compression_state.total(variable) for variable in variables]
+            totals = [strategy.compression_state.total(variable) for variable in variables]
+            found += [total for total in totals if total is not None]
         assert strategy.traffic is not None
-        assert strategy.traffic.compressed_tensors == len(SHAPES)
+        assert strategy.traffic.compressed_tensors > 0
         results.append(found)
     for mine, theirs in zip(*results, strict=True):
         stock.assert_same_bits(mine, theirs)
@@ -83,12 +112,151 @@ def fit() -> None:
     run = stock.fit(strategy, epochs=5)
     assert strategy.traffic is not None
     assert strategy.traffic.compressed_tensors == len(run.model.trainable_variables)
-    compressed.assert_replicas_agree(strategy, run.model.trainable_variables)
+    assert_replicas_agree(strategy, run.model.trainable_variables)
     assert run.losses[-1] < 0.9 * run.losses[0]
     for residual in strategy.compression_state.variables:
         assert all("GPU" in component.device for component in residual.values)
 
 
+def nothing() -> None:
+    """Without compression, training gives the stock strategy's bits."""
+    deterministic()
+    theirs = stock.fit(tf.distribute.MirroredStrategy(gpus()), epochs=3)
+    ours = stock.fit(tf_gc.CompressedMirroredStrategy(gpus(), compressed.NONE), epochs=3)
+    stock.assert_same_run(ours, theirs)
+
+
+def defaults() -> None:
+    """With no argument all GPUs train; an Embedding's gradients stay as under stock."""
+    deterministic()
+    strategy = tf_gc.CompressedMirroredStrategy()
+    assert strategy.num_replicas_in_sync == REPLICAS
+    model = words_model(strategy)
+    losses = fit_words(model, epochs=12)
+    print(strategy.schedule, losses, flush=True)
+    assert losses[-1] < 0.9 * losses[0]
+    assert strategy.traffic is not None
+    assert strategy.traffic.compressed_tensors > 0
+    assert_replicas_agree(strategy, model.trainable_variables)
+
+
+def low_rank() -> None:
+    """What is sent and what is kept is what was given, and replicas agree to the bit."""
+    strategy = tf_gc.CompressedMirroredStrategy(gpus(), tf_gc.LowRank(2, warm_up=False))
+    shapes = [(128, 192), (400, 140), (7,)]
+    variables = variables_of(strategy, *shapes)
+    run = reducer(strategy, variables)
+    random = np.random.default_rng(0)
+    given: list[Any] = [0.0] * len(shapes)
+    sent: list[Any] = [0.0] * len(shapes)
+    for _ in range(5):
+        values = [random.normal(size=(REPLICAS, *shape)).astype("f") for shape in shapes]
+        first, second = run(values)
+        for i, value in enumerate(values):
+            stock.assert_same_bits(first[i], second[i])
+            given[i] = given[i] + value.sum(0, np.float64)
+            sent[i] = sent[i] + first[i]
+    for i, variable in enumerate(variables):
+        left = strategy.compression_state.total(variable)
+        assert (left is None) == (shapes[i] == (7,))
+        total = sent[i] if left is None else sent[i] + left
+        np.testing.assert_allclose(total, given[i], rtol=1e-5, atol=1e-3)
+
+
+def auto() -> None:
+    """`Auto` measures its candidates in steps of a training, and takes one."""
+    deterministic()
+    strategy = tf_gc.CompressedMirroredStrategy(gpus(), tf_gc.Auto())
+    model = words_model(strategy)
+    losses = fit_words(model, epochs=20)
+    print(strategy.schedule, strategy.report(), flush=True)
+    assert losses[-1] < 0.9 * losses[0]
+    assert_replicas_agree(strategy, model.trainable_variables)
+
+
+def checkpoint() -> None:
+    """Residuals are saved on GPUs, and restored on GPUs and on CPUs."""
+    saved = tf_gc.CompressedMirroredStrategy(gpus(), compressed.AUTO)
+    run = stock.fit(saved, named)
+    expected = [total_residual(saved, variable) for variable in run.model.trainable_variables]
+    assert all((total != 0).any() for total in expected)
+    with tempfile.TemporaryDirectory() as folder:
+        written = tf.train.Checkpoint(model=run.model, compression=saved.compression_state)
+        path = written.save(Path(folder, "checkpoint"))
+        for devices in (gpus(), cpus(REPLICAS)):
+            strategy = tf_gc.CompressedMirroredStrategy(devices, compressed.AUTO)
+            model = stock.compiled(strategy, named)
+            state = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
+            state.restore(path)
+            for variable, total in zip(model.trainable_variables, expected, strict=True):
+                restored = total_residual(strategy, variable)
+                np.testing.assert_allclose(restored, total, rtol=1e-6)
+            model.fit(*stock.data(), batch_size=stock.BATCH, verbose=0)
+            assert_replicas_agree(strategy, model.trainable_variables)
+
+
+def worker() -> None:
+    """One of several workers of TF_CONFIG that share a GPU: they train, and agree."""
+    deterministic()
+    options = tf.distribute.experimental.CommunicationOptions(
+        # NCCL refuses two replicas on one GPU.
+        implementation=tf.distribute.experimental.CommunicationImplementation.RING
+    )
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+        communication_options=options,
+        compression_params=tf_gc.Quantized(3, warm_up=False, bypass_size=0),
+    )
+    assert "GPU" in strategy.extended.worker_devices[0]
+    model = words_model(strategy)
+    losses = fit_words(model, epochs=5)
+    assert losses[-1] < 0.9 * losses[0]
+    assert strategy.traffic is not None
+    assert strategy.traffic.compressed_tensors > 0
+    print(strategy.schedule, flush=True)
+    weights = b"".join(weight.tobytes() for weight in model.get_weights())
+    print("weights:", hashlib.sha256(weights).hexdigest(), flush=True)
+
+
+def named() -> keras.Model:
+    """A model whose variables have the same names whenever it is built."""
+    return keras.Sequential(
+        [
+            keras.Input((stock.FEATURES,)),
+            keras.layers.Dense(16, activation="relu", name="hidden"),
+            keras.layers.Dense(stock.CLASSES, name="scores"),
+        ],
+        name="named",
+    )
+
+
+def words_model(strategy: tf.distribute.Strategy) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((LENGTH,), dtype="int32"),
+                keras.layers.Embedding(WORDS, 64),
+                keras.layers.Flatten(),
+                keras.layers.Dense(64, activation="relu"),
+                keras.layers.Dense(2),
+            ]
+        )
+        model.compile("adam", loss=stock.cross_entropy())
+    return model
+
+
+def fit_words(model: keras.Model, epochs: int) -> list[float]:
+    random = np.random.default_rng(1)
+    x = random.integers(WORDS, size=(256, LENGTH))
+    y = (x < WORDS // 2).sum(axis=1) > LENGTH // 2
+    return model.fit(
+        x, y.astype("int32"), batch_size=32, epochs=epochs, shuffle=False, verbose=0
+    ).history["loss"]
+
+
 if __name__ == "__main__":
-    configure()
-    {"sums": sums, "fit": fit}[sys.argv[1]]()
+    configure(1 if sys.argv[1] == "worker" else REPLICAS)
+    {
+        scenario.__name__: scenario
+        for scenario in (sums, fit, nothing, defaults, low_rank, auto, checkpoint, worker)
+    }[sys.argv[1]]()

@@ -35,7 +35,7 @@ def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
     def link(program: Path) -> None:
         def compile_one(source: Path) -> str:
             output = str(program.with_name(f"{source.parent.name}-{source.name}.o"))
-            flags = [*FLAGS, *of_kernels] if source in kernels else FLAGS
+            flags = [*FLAGS, *(of_kernels if source in kernels else SANITIZE)]
             run(*flags, "-c", str(source), "-o", output)
             return output
 

@@ -1,6 +1,5 @@
 """CompressedMirroredStrategy on GPUs: trains, and gives the CPU's bits."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from examples import local_workers
 from tf_gc.ops.library import device_types
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,15 +21,42 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("scenario", ["sums", "fit"])
-def test_two_gpus_or_two_halves_of_one(scenario: str) -> None:
+SCENARIOS = ["sums", "fit", "nothing", "defaults", "low_rank", "auto", "checkpoint"]
+
+
+def command(scenario: str) -> list[str]:
     assert "GPU" in device_types(), "there is a GPU, and tf_gc was built for the CPU only"
+    return [sys.executable, "-m", "tests.gpu.strategy_scenarios", scenario]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_two_gpus_or_two_halves_of_one(scenario: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.strategy_scenarios", scenario],
+        command(scenario),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
+
+
+def test_two_workers_that_share_a_gpu() -> None:
+    configs = local_workers.tf_configs(local_workers.local_addresses(2))
+    workers = [
+        subprocess.Popen(
+            command("worker"),
+            cwd=ROOT,
+            env=local_workers.environment(config),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for config in configs
+    ]
+    logs = [worker.communicate()[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(logs)
+    first, second = (
+        [line for line in log.splitlines() if line.startswith("weights:")] for log in logs
+    )
+    assert first == second != []

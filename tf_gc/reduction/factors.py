@@ -10,10 +10,12 @@ What is kept of a matrix is Q, its columns made orthonormal and one after the ot
 [rank * columns]. All replicas have the same.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tf_gc import ops
@@ -48,8 +50,7 @@ def slot_of(shape: Sequence[int], rank: int) -> Slot:
 class Matrices:
     """The matrices of a bucket on one replica.
 
-    On CPUs the native ops do the work. On GPUs it is written in TensorFlow's ops: no library
-    multiplies matrices faster there.
+    On CPUs the native ops do the work. On GPUs it is written in TensorFlow's ops.
     """
 
     def __init__(
@@ -83,9 +84,9 @@ class Matrices:
             arguments = (self._gradients, self._residuals, self._factors)
             return ops.project_factors(*arguments, self._rows, self._rank)
         parts = []
-        for matrix, vector in zip(self._matrices(), self._factors, strict=True):
-            q = tf.reshape(vector, [self._rank, -1])
-            start = orthonormal(tf.zeros_like(q))
+        before = [tf.reshape(vector, [self._rank, -1]) for vector in self._factors]
+        starts = orthonormal([tf.zeros(q.shape) for q in before])
+        for matrix, q, start in zip(self._matrices(), before, starts, strict=True):
             q = tf.where(tf.reduce_all(tf.equal(q, 0)), start, q)
             p = tf.matmul(q, matrix, transpose_b=True)
             finite = tf.reduce_all(tf.math.is_finite(p), 0)
@@ -102,20 +103,17 @@ class Matrices:
             arguments = (self._gradients, self._residuals, total)
             return ops.encode_factors(*arguments, self._rows, self._rank)
         total = tf.where(tf.math.is_finite(total), total, 0.0)
-        sent, bases = [], []
-        for matrix, residual, part in zip(
-            self._matrices(), self._residuals, self._split(total, 0), strict=True
-        ):
-            p = orthonormal(part)
+        sent = []
+        bases = orthonormal(self._split(total, 0))
+        for matrix, residual, p in zip(self._matrices(), self._residuals, bases, strict=True):
             q = tf.matmul(p, matrix)
             finite = tf.reduce_all(tf.math.is_finite(q), 0)
-            rest = matrix - tf.matmul(p, q, transpose_a=True)
+            rest = matrix - product(p, q)
             rest = tf.where(tf.abs(rest) < _MAX_MAGNITUDE, rest, 0.0)
             kept = tf.where(finite, rest, tf.reshape(residual, matrix.shape))
             residual.assign(tf.reshape(kept, residual.shape), read_value=False)
             sent.append(tf.reshape(tf.where(finite, q, math.nan), [-1]))
-            bases.append(tf.reshape(p, [-1]))
-        return tf.concat(sent, 0), tf.concat(bases, 0)
+        return tf.concat(sent, 0), tf.concat([tf.reshape(p, [-1]) for p in bases], 0)
 
     def decode(self, total: tf.Tensor, basis: tf.Tensor) -> tuple[Tensors, Tensors]:
         """Returns the sums and what to keep for the next step, as `tf_gc.ops.decode_factors`.
@@ -128,17 +126,18 @@ class Matrices:
             arguments = (total, basis, self._factors, self._gradients)
             return ops.decode_factors(*arguments, self._rows, self._rank)
         sums, after = [], []
-        for gradient, before, p, q in zip(
+        columns = self._split(total, 1)
+        for gradient, before, p, q, next_q in zip(
             self._gradients,
             self._factors,
             self._split(basis, 0),
-            self._split(total, 1),
+            columns,
+            orthonormal(columns),
             strict=True,
         ):
-            product = tf.reshape(tf.matmul(p, q, transpose_a=True), gradient.shape)
-            sums.append(tf.cast(product, gradient.dtype))
+            sums.append(tf.cast(tf.reshape(product(p, q), gradient.shape), gradient.dtype))
             finite = tf.reduce_all(tf.math.is_finite(q))
-            after.append(tf.where(finite, tf.reshape(orthonormal(q), [-1]), before))
+            after.append(tf.where(finite, tf.reshape(next_q, [-1]), before))
         return sums, after
 
     def _matrices(self) -> list[tf.Tensor]:
@@ -155,31 +154,65 @@ class Matrices:
         return [tf.reshape(part, [self._rank, -1]) for part in tf.split(vector, sizes)]
 
 
-def orthonormal(columns: tf.Tensor) -> tf.Tensor:
-    """Returns orthonormal columns, [rank, n], as `MakeOrthonormal` in the native library."""
-    rank, n = columns.shape
-    done: list[tf.Tensor] = []
-    noise = _noise(rank, n)
-    for k, given in enumerate(tf.unstack(tf.cast(columns, tf.float64))):
-        mine, instead = _independent(given, done), _independent(noise[k], done)
-        done.append(tf.where(tf.reduce_any(tf.not_equal(mine, 0)), mine, instead))
-    return tf.cast(tf.stack(done), tf.float32)
+def product(p: tf.Tensor, q: tf.Tensor) -> tf.Tensor:
+    """Returns P Qᵀ, given their columns, in float32.
+
+    On GPUs matmul rounds its arguments to TensorFloat-32 unless a program forbids it. What is sent
+    would not be what is taken from the residuals then.
+    """
+    terms = [p[k, :, tf.newaxis] * q[k] for k in range(p.shape[0])]
+    return functools.reduce(tf.add, terms)
 
 
-def _independent(column: tf.Tensor, others: Tensors) -> tf.Tensor:
-    """Returns what is orthogonal to others, of norm 1; zeros if nothing but rounding is left."""
-    size = tf.norm(column)
-    for _ in range(2):  # what one round leaves, the second one takes out
-        for other in others:
-            column -= tf.tensordot(column, other, 1) * other
-    norm = tf.norm(column)
-    return tf.where(norm > _INDEPENDENT * size, tf.math.divide_no_nan(column, norm), 0.0)
+def orthonormal(factors: Tensors) -> list[tf.Tensor]:
+    """Returns orthonormal columns of each factor, as `MakeOrthonormal` in the native library.
+
+    One after the other they would be hundreds of small kernels for each matrix. So all are done
+    together, with zeros after the shorter columns.
+
+    Args:
+      factors: of each matrix the columns, [rank, n] with its own n.
+    """
+    rank = factors[0].shape[0]
+    lengths = [factor.shape[1] for factor in factors]
+    longest = max(lengths)
+    # For each matrix and k: column k, and what takes its place if it depends on those before.
+    candidates = tf.stack(
+        [
+            tf.pad(tf.stack([tf.cast(factor, tf.float64), _noise(rank, n)], 1), padding)
+            for factor, n in zip(factors, lengths, strict=True)
+            for padding in [[[0, 0], [0, 0], [0, longest - n]]]
+        ]
+    )
+    done = tf.zeros([len(factors), 0, longest], tf.float64)
+    for k in range(rank):
+        mine, instead = tf.unstack(_independent(candidates[:, k], done), axis=1)
+        depends = tf.reduce_all(tf.equal(mine, 0), 1, keepdims=True)
+        column = tf.where(depends, instead, mine)
+        done = tf.concat([done, column[:, tf.newaxis]], 1)
+    columns = tf.cast(done, tf.float32)
+    return [columns[i, :, :n] for i, n in enumerate(lengths)]
 
 
-def _noise(rank: int, n: int) -> tf.Tensor:
-    """Returns numbers in [-1, 1) that look random, and are the same everywhere."""
-    x = tf.range(1, rank * n + 1, dtype=tf.int64) * 2654435769 % 2**32
-    x = tf.bitwise.bitwise_xor(x, x // 2**16)
-    x = x * 2246822519 % 2**32
-    x = tf.bitwise.bitwise_xor(x, x // 2**13)
-    return tf.reshape((tf.cast(x, tf.float64) - 2.0**31) / 2.0**31, [rank, n])
+def _independent(columns: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Returns what is orthogonal to others, of norm 1; zeros if nothing but rounding is left.
+
+    Args:
+      columns: [matrices, any number, n].
+      others: [matrices, any number, n], orthonormal.
+    """
+    size = tf.norm(columns, axis=2, keepdims=True)
+    if others.shape[1]:
+        for _ in range(2):  # what one round leaves, the second one takes out
+            parts = tf.matmul(columns, others, transpose_b=True)
+            columns -= tf.matmul(parts, others)
+    norm = tf.norm(columns, axis=2, keepdims=True)
+    return tf.where(norm > _INDEPENDENT * size, tf.math.divide_no_nan(columns, norm), 0.0)
+
+
+def _noise(rank: int, n: int) -> np.ndarray:
+    """Returns float64 numbers in [-1, 1) that look random, and are the same everywhere."""
+    x = np.arange(1, rank * n + 1, dtype=np.uint32) * np.uint32(2654435769)
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(2246822519)
+    x = x ^ (x >> np.uint32(13))
+    return (x.reshape(rank, n) - 2.0**31) / 2.0**31

@@ -68,7 +68,7 @@ __device__ inline const uint8_t* AddBatch(const uint8_t* row, int64_t size,
 }
 
 // Calls load(row) and then add() with the result for all rows, in their order.
-// Loads up to kAtOnce rows, 2 or 4, before it adds them.
+// Loads up to kAtOnce rows, 1, 2 or 4, before it adds them.
 template <int kAtOnce, typename Load, typename Add>
 __device__ inline void ForEachRow(const RowTable& rows, Load load, Add add) {
   const int64_t size = rows.layout.size;
@@ -78,8 +78,10 @@ __device__ inline void ForEachRow(const RowTable& rows, Load load, Add add) {
     if constexpr (kAtOnce == 4) {
       for (; left >= 4; left -= 4) row = AddBatch<4>(row, size, load, add);
     }
-    for (; left >= 2; left -= 2) row = AddBatch<2>(row, size, load, add);
-    if (left % 2 != 0) row = AddBatch<1>(row, size, load, add);
+    if constexpr (kAtOnce >= 2) {
+      for (; left >= 2; left -= 2) row = AddBatch<2>(row, size, load, add);
+    }
+    for (; left >= 1; left -= 1) row = AddBatch<1>(row, size, load, add);
   }
 }
 
@@ -190,7 +192,7 @@ struct OneBitDecoder {
 template <typename Definition, int kMagnitudeBits>
 struct LevelsDecoder {
   static constexpr Codec kCodec = Definition::kCodec;
-  static constexpr int kRowsAtOnce = 2;
+  static constexpr int kRowsAtOnce = 1;
   using Plane = CodeBytesOfLane<1, Order::kFirstLow>;
 
   struct Loaded {
@@ -212,17 +214,68 @@ struct LevelsDecoder {
   static __device__ void Values(int lane, const Loaded& loaded, float,
                                 float* values) {
     const float scale = ToFloat(BFloat16{loaded.scale});
-    for (int i = 0; i < Team::kElements; ++i) {
-      int code = 0;
+    // Zero times such a scale is plus zero.
+    const bool usual = loaded.scale < 0x7f80;
+    for (int q = 0; q < Team::kQuads; ++q, values += Team::kQuad) {
+      unsigned nibbles[kMagnitudeBits + 1];
+      unsigned sent = 0;
       for (int plane = 0; plane <= kMagnitudeBits; ++plane) {
-        const unsigned bits = loaded.planes[plane].Quad(lane, i / Team::kQuad);
-        code |= (bits >> i % Team::kQuad & 1) << plane;
+        nibbles[plane] = loaded.planes[plane].Quad(lane, q);
+        if (plane < kMagnitudeBits) sent |= nibbles[plane];
       }
-      values[i] = LevelValue<kMagnitudeBits>(code, scale);
+      LookUp(nibbles, scale, values);
+      // Minus and zero say that an element is not finite.
+      const unsigned not_finite = nibbles[kMagnitudeBits] & ~sent;
+      if (usual && not_finite == 0) continue;
+      for (int i = 0; i < Team::kQuad; ++i) {
+        if (sent >> i & 1) continue;
+        values[i] = BitCast<float>(not_finite >> i & 1 ? kNaNBits : 0);
+      }
     }
   }
 
   static __device__ float Finish(float sum, float) { return sum; }
+
+ private:
+  using L = Levels<kMagnitudeBits>;
+
+  // Looks four levels up at once, in tables of the two upper bytes of each: the
+  // lower ones are 0.
+  static __device__ void LookUp(const unsigned* nibbles, float scale,
+                                float* values) {
+    uint32_t numbers = 0;
+    for (int plane = 0; plane < kMagnitudeBits; ++plane) {
+      numbers |= Spread(nibbles[plane]) << plane;
+    }
+    const uint32_t selector =
+        PickBytes(numbers | numbers >> 4, 0, 0x4420);  // a number in 4 bits
+    const uint32_t high = PickBytes(Table(0, 24), Table(4, 24), selector) |
+                          Spread(nibbles[kMagnitudeBits]) << 7;
+    const uint32_t low = PickBytes(Table(0, 16), Table(4, 16), selector);
+    const uint32_t first = PickBytes(low, high, 0x5140);
+    const uint32_t last = PickBytes(low, high, 0x7362);
+    values[0] = scale * BitCast<float>(first << 16);
+    values[1] = scale * BitCast<float>(first & 0xffff0000u);
+    values[2] = scale * BitCast<float>(last << 16);
+    values[3] = scale * BitCast<float>(last & 0xffff0000u);
+  }
+
+  // Bit i of a nibble becomes the lowest bit of byte i.
+  static __device__ uint32_t Spread(uint32_t nibble) {
+    return nibble * 0x00204081u & 0x01010101u;
+  }
+
+  // A byte of each of four levels, from level `first` on; a compiler makes a
+  // constant of it.
+  static __device__ uint32_t Table(int first, int shift) {
+    uint32_t bytes = 0;
+    for (int i = 0; i < 4; ++i) {
+      if (first + i > L::kCount) continue;
+      const uint32_t level = BitCast<uint32_t>(L::Unit(first + i));
+      bytes |= (level >> shift & 0xff) << 8 * i;
+    }
+    return bytes;
+  }
 };
 
 using ThreeBitDecoder = LevelsDecoder<ThreeBit, 2>;
