@@ -157,10 +157,11 @@ $(INSTALLED): $(VENV)/.made setup.py pyproject.toml $(wildcard build_backend/*.p
 	  print(u.find_spec("tensorflow").submodule_search_locations[0])')" $(VENV)/tensorflow
 	@touch $@
 
-# With or without a GPU, and beside the library that is in use. tests/ops loads it.
+# With or without a GPU, as for a wheel, and beside the library that is in use. tests/ops loads it.
 cuda-report: build
 	@if $(BIN)/python build_backend/tf_gc_cuda.py; then \
-	  TF_GC_CUDA=1 $(BIN)/python setup.py --quiet build_ext --build-lib build/cuda && \
+	  TF_GC_CUDA=1 TF_GC_PORTABLE=1 \
+	    $(BIN)/python setup.py --quiet build_ext --build-lib build/cuda && \
 	  $(BIN)/python build_backend/tf_gc_cuda.py build/cuda-kernels.log; \
 	else \
 	  echo "skipped: CUDA kernels (needs nvcc)"; \

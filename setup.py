@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import runpy
 import shlex
 import shutil
@@ -52,6 +53,7 @@ HEADERS = sorted(files("LIB_HEADERS", "OPS_HEADERS", "CUDA_HEADERS"))
 # What all of our C++ has to agree on with TensorFlow.
 ABI = ["-D_GLIBCXX_USE_CXX11_ABI=1"]
 PORTABLE = os.environ.get("TF_GC_PORTABLE") == "1"
+PORTABLE_SOURCE = "build_backend/portable.cc"
 BUILT = Path(os.environ["TF_GC_LIBRARIES"]).resolve() if os.environ.get("TF_GC_LIBRARIES") else None
 
 CXXFLAGS = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra"]
@@ -127,7 +129,7 @@ class BuildOps(build_ext):
         command = [*compiler, *CXXFLAGS, *self.compile_flags(tf_flags)]
         # What knows no TensorFlow is the same for all.
         without = [*compiler, *CXXFLAGS, *self.compile_flags(tf_flags._replace(compile=ABI))]
-        lib_sources = [*LIB_SOURCES, *(["build_backend/portable.cc"] if PORTABLE else [])]
+        lib_sources = [*LIB_SOURCES, *([PORTABLE_SOURCE] if PORTABLE else [])]
         digest = digest_of(*without, compiler_version)
         objects = self.compile(lib_sources, {".cc": without}, digest)
         digest = digest_of(*command, compiler_version, tf_flags.version)
@@ -136,14 +138,20 @@ class BuildOps(build_ext):
         if cuda is not None:
             compilers = self.cuda_compilers(cuda, command)
             digest = digest_of(digest, cuda.version, *compilers[".cc"], *compilers[".cu"])
-            cuda_objects = self.compile(CUDA_SOURCES, compilers, digest)
+            sources = [source for source in CUDA_SOURCES if source.endswith(".cc")]
+            objects += self.compile(sources, compilers, digest)
+            # Kernels know no TensorFlow either.
+            sources = [source for source in CUDA_SOURCES if source.endswith(".cu")]
+            digest_of_kernels = digest_of(cuda.version, *compilers[".cu"])
+            cuda_objects = self.compile(sources, compilers, digest_of_kernels)
             logs = [path.with_suffix(".log").read_text() for path in cuda_objects]
             (ROOT / "build" / "cuda-kernels.log").write_text("".join(logs))
             objects += cuda_objects
             # First: TensorFlow exports the names of the CUDA runtime too, and calls its own.
             ldflags = [*cuda.link_flags(), *ldflags]
         if PORTABLE:
-            ldflags.append("-Wl,--wrap=pthread_condattr_setclock")
+            names = re.findall(r"^OLD\((\w+)", (ROOT / PORTABLE_SOURCE).read_text(), re.MULTILINE)
+            ldflags += [f"-Wl,--wrap={name}" for name in names]
         linked = objects[-1].with_name(f"{os.getpid()}.so")
         done = call([*compiler, "-shared", "-o", str(linked), *map(str, objects), *ldflags])
         sys.stderr.write(done.stderr)

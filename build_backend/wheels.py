@@ -3,8 +3,8 @@
 An op library works with the minor version of TensorFlow that it was built for. So each of them gets
 an environment in build/wheels, in which its library is built, and the wheel has all of the
 libraries; tf_gc/ops/_library.py loads the one that fits. TensorFlow is not among the wheel's
-requirements: whoever has tensorflow-cpu does not want another one. CUDA kernels are not in it; they
-are built from source, where nvcc is.
+requirements: whoever has tensorflow-cpu does not want another one. CUDA kernels are in it if there
+is an nvcc; TF_GC_CUDA=1 and 0 are as in build_backend/tf_gc_cuda.py.
 
     python build_backend/wheels.py
     python build_backend/wheels.py --only 2.21
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+
+from tf_gc_cuda import find_nvcc
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "wheels"
@@ -44,15 +46,15 @@ def environment(name: str, *packages: str) -> Path:
     return python
 
 
-def build_library(minor: str) -> None:
-    """Builds the op library for the newest release of a minor version."""
+def build_library(minor: str, cuda: str) -> None:
+    """Builds the op library for the newest release of a minor version; `cuda` is TF_GC_CUDA."""
     target = FOLDER / "libraries" / minor
     python = environment(minor, f"tensorflow-cpu=={minor}.*", "setuptools>=77")
     shutil.rmtree(target, ignore_errors=True)
     run(
         *(python, "setup.py", "--quiet", "build_ext", "--build-lib", target),
         TF_GC_PORTABLE="1",
-        TF_GC_CUDA="0",
+        TF_GC_CUDA=cuda,
         LDFLAGS="-s",
     )
     # An environment takes more than a gigabyte, and the next one is not made before this is gone.
@@ -62,18 +64,25 @@ def build_library(minor: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=MINORS, default=MINORS, metavar="TENSORFLOW")
+    parser.add_argument(
+        "--pack", action="store_true", help="only the last step, with this Python's packages"
+    )
     options = parser.parse_args()
+    if options.pack:
+        pack(Path(sys.executable))
+        return
     shutil.rmtree(FOLDER / "libraries", ignore_errors=True)
+    cuda = os.environ.get("TF_GC_CUDA") or str(int(find_nvcc([]) is not None))
+    print("with CUDA kernels" if cuda == "1" else "for the CPU only: there is no nvcc")
     for minor in options.only:
         print(f"TensorFlow {minor}", flush=True)
-        build_library(minor)
-    pack()
+        build_library(minor, cuda)
+    pack(environment("tools", *TOOLS))
 
 
-def pack() -> None:
-    """Makes the wheel of the libraries that are built."""
+def pack(python: Path) -> None:
+    """Makes the wheel of the libraries that are built, and checks it."""
     libraries = FOLDER / "libraries"
-    python = environment("tools", *TOOLS)
     raw = FOLDER / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     run(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,14 +53,14 @@ def run(*command: str | Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    """The op library with CUDA kernels, for the TensorFlow at hand."""
+    """The op library with CUDA kernels for a wheel, for the TensorFlow at hand."""
     search = [sys.executable, str(ROOT / "build_backend" / "tf_gc_cuda.py")]
     if subprocess.run(search, capture_output=True, check=False).returncode:
         pytest.skip("there is no nvcc to build the CUDA kernels with")
     # `make cuda-report` has done that: nothing is compiled again.
     build = ROOT / "build" / "cuda"
     arguments = ["setup.py", "--quiet", "build_ext", "--build-lib", build]
-    run(sys.executable, *arguments, TF_GC_CUDA="1")
+    run(sys.executable, *arguments, TF_GC_CUDA="1", TF_GC_PORTABLE="1")
     return build / "tf_gc" / "ops" / "_tf_gc_ops.so"
 
 
@@ -98,3 +99,12 @@ def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
     assert "tf_gc_wire_version" in symbols
     assert not [name for name in symbols if name.startswith(("cuda", "cu", "__cuda"))]
     assert "cuda" not in run("readelf", "-d", library).lower()
+
+
+def test_the_cuda_runtime_asks_for_no_newer_c_library_than_the_wheel_says(library: Path) -> None:
+    needed = {
+        tuple(map(int, version.split(".")))
+        for version in re.findall(r"GLIBC_([\d.]+)", run("objdump", "-T", library))
+    }
+    assert (2, 2, 5) in needed
+    assert max(needed) <= (2, 28), "see build_backend/portable.cc"
