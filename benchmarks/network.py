@@ -179,7 +179,7 @@ def measure_rate(
     reached = jobs.get("stock").bits_per_second(max(1_000_000, round(0.5 * speed / 8)))
     print(f"{rate}: a TCP connection reaches {reached / 1e6:,.0f} Mbit/s", flush=True)
     rounds: dict[str, list[dict[str, Any]]] = {mode: [] for mode in options.modes}
-    trials = {mode: jobs.get(mode).choose() for mode in options.modes if mode == "Auto"}
+    trials = {mode: jobs.get(mode).ask() for mode in options.modes if mode == "Auto"}
     for trial in trials.values():
         print(f"{rate}, Auto: chooses {trial['chosen']}", flush=True)
     for number in range(options.rounds):

@@ -106,10 +106,10 @@ class Job:
         self.predicted_bytes = answers[0]["predicted_bytes"]
         return [answer["seconds"] for answer in answers]
 
-    def choose(self) -> dict[str, Any]:
-        """Has all workers try all ways to sum gradients anew; returns what worker 0 says of it."""
+    def ask(self) -> dict[str, Any]:
+        """Has all workers do what they do when they are asked; returns what worker 0 says."""
         workers = range(len(self._workers.processes))
-        self._tell(workers, {"choose": True})
+        self._tell(workers, {"ask": True})
         return self._wait(workers)[0]
 
     def bits_per_second(self, size: int) -> float:

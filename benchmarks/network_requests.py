@@ -1,7 +1,7 @@
 """The worker's side of benchmarks/network.py: obeys the lines it reads, a JSON object each.
 
     {"steps": n}                         -> {"seconds": [n numbers], "predicted_bytes": number}
-    {"choose": true}                     -> {"chosen": name, "seconds": {name: number}}
+    {"ask": true}                        -> what the worker's program has to tell then
     {"receive": bytes}                   -> {"port": number}, then {"seconds": s}
     {"send": bytes, "to": [host, port]}  -> {}
 
@@ -60,7 +60,7 @@ class Worker:
         step: Step,
         facts: dict[str, Any],
         predicted_bytes: Callable[[], int | None],
-        choose: Callable[[], dict[str, Any]] | None = None,
+        tell: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         """Tells the coordinator `facts` and the memory in use, then obeys it.
 
@@ -68,7 +68,7 @@ class Worker:
           step: makes a training step.
           facts: "parameters" and "stock_bytes" (what the stock strategy would send, if known).
           predicted_bytes: returns what the latest step has sent in theory, `None` if unknown.
-          choose: makes the steps of a trial of `tf_gc.Auto`, and returns how it ended.
+          tell: what is asked for by "ask".
         """
         self._answer({**facts, "memory_bytes": peak_memory()})
         while True:
@@ -76,9 +76,9 @@ class Worker:
             if "steps" in request:
                 seconds = self.run_steps(step, request["steps"])
                 self._answer({"seconds": seconds, "predicted_bytes": predicted_bytes()})
-            elif "choose" in request:
-                assert choose is not None
-                self._answer(choose())
+            elif "ask" in request:
+                assert tell is not None
+                self._answer(tell())
             elif "receive" in request:
                 self._receive(request["receive"])
             else:

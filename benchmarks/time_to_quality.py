@@ -1,0 +1,222 @@
+"""Loss against the clock: real training of workers over links of several rates.
+
+Trains a task of quality.py for each mode and seed, and measures the loss on test data every few
+steps. What a step computes does not depend on the link. So a run covers all rates: between two
+measurements some steps are made over links of each rate, and each rate has its own clock, by which
+all steps take as long as those do on average. The time of the measurements does not count. At 100
+Mbit/s codes travel by columns, at higher rates packed, each in a run of its own; both give the same
+losses, which is checked.
+
+The quality that counts is that of the stock strategy at its end, for the same seed. What is
+compressed goes on for half as many steps more, to reach it later if it is behind. Losses are means
+of three measurements. Writes results/time_to_quality_TASK.json and .png. Needs root, as network.py.
+
+    sudo python benchmarks/time_to_quality.py --rank 2
+    sudo python benchmarks/time_to_quality.py --task Bible --rate 0.04 --steps 286
+"""
+
+import argparse
+import itertools
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import network_links
+import report
+from network_jobs import Job
+from quality_tasks import TASKS
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+WORKER = Path(__file__).with_name("time_to_quality_worker.py")
+# How many steps between two measurements are made at each rate. The slowest links get few.
+STEPS = {"100mbit": 5, "1gbit": 7, "10gbit": 14}
+SLOW, FAST = ("100mbit",), ("1gbit", "10gbit")
+MORE = 1.5  # times as many steps are made with compression
+SMOOTHED = 3  # measurements whose mean is a loss
+
+
+def runs_of(rank: int) -> list[tuple[str, dict[str, Any] | None, Sequence[str]]]:
+    """Returns by mode, its parameters and the rates of each of its runs."""
+    return [
+        ("stock", None, [*SLOW, *FAST]),
+        ("bfloat16", {"type": "bfloat16"}, [*SLOW, *FAST]),
+        ("3 bits", {"type": "quantized", "wire": "columns"}, SLOW),
+        ("3 bits", {"type": "quantized", "wire": "packed"}, FAST),
+        ("2 bits", {"type": "2bit", "wire": "columns"}, SLOW),
+        ("2 bits", {"type": "2bit", "wire": "packed"}, FAST),
+        (f"rank {rank}", {"type": "low_rank", "rank": rank}, [*SLOW, *FAST]),
+    ]
+
+
+def train(
+    mode: str,
+    params: dict[str, Any] | None,
+    rates: Sequence[str],
+    seed: int,
+    links: network_links.Links,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Trains once; returns losses, and by rate the mean seconds of a step in each segment."""
+    task = {
+        "mode": "stock" if params is None else mode,
+        "compression_params": params,
+        "model": options.task,
+        "seed": seed,
+        "rate": options.rate,
+        "workers": options.workers,
+        "threads": 1,
+        "step_limit": 120,
+    }
+    links.set_rate("none")
+    job = Job([sys.executable, str(WORKER)], task, links, options.limit)
+    losses = [job.ask()["test_loss"]]
+    seconds: dict[str, list[float]] = {rate: [] for rate in rates}
+    segment = sum(STEPS.values())
+    steps = dict(STEPS)
+    if len(rates) < len(STEPS):  # the steps of the other rates, over links without a limit
+        steps = {"none": segment - sum(STEPS[rate] for rate in rates)}
+        steps |= {rate: STEPS[rate] for rate in rates}
+    for _ in range(round(options.steps * (MORE if params else 1) / segment)):
+        for rate, count in steps.items():
+            links.set_rate(rate)
+            of_workers = job.run(count)
+            if rate in seconds:
+                seconds[rate].append(statistics.mean(of_workers[0]))
+        links.set_rate("none")
+        losses.append(job.ask()["test_loss"])
+    result = {
+        "losses": losses,
+        "seconds": seconds,
+        "sent_bytes": job.predicted_bytes,
+        "parameters": job.started[0]["parameters"],
+    }
+    job.close()
+    return result
+
+
+def clock(run: Mapping[str, Any], rate: str) -> list[float]:
+    """Returns the seconds of training at a rate at which each loss was measured."""
+    segment = sum(STEPS.values())
+    times = (segment * seconds for seconds in run["seconds"][rate])
+    return list(itertools.accumulate(times, initial=0.0))
+
+
+def smoothed(run: Mapping[str, Any]) -> list[float]:
+    """Returns losses, each the mean of a measurement and those before."""
+    losses = run["losses"]
+    return [statistics.mean(losses[max(0, i + 1 - SMOOTHED) : i + 1]) for i in range(len(losses))]
+
+
+def seconds_until(run: Mapping[str, Any], rate: str, loss: float) -> float | None:
+    """Returns when a run first has a loss, or a lower one; `None` if it never has."""
+    reached = (
+        second for second, mine in zip(clock(run, rate), smoothed(run), strict=True) if mine <= loss
+    )
+    return next(reached, None)
+
+
+def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns by rate and mode the medians over seeds of a step and of the time to quality."""
+    end = {run["seed"]: smoothed(run)[-1] for run in runs if run["mode"] == "stock"}
+    table: dict[str, Any] = {}
+    for rate in STEPS:
+        for mode in dict.fromkeys(run["mode"] for run in runs):
+            mine = [run for run in runs if run["mode"] == mode and rate in run["seconds"]]
+            if not mine:
+                continue
+            until = [seconds_until(run, rate, end[run["seed"]]) for run in mine]
+            reached = [seconds for seconds in until if seconds is not None]
+            table.setdefault(rate, {})[mode] = {
+                "ms_a_step": 1e3
+                * statistics.median(s for run in mine for s in run["seconds"][rate]),
+                "last_loss": statistics.median(smoothed(run)[-1] for run in mine),
+                "seconds_to_quality": statistics.median(reached) if reached else None,
+                "reached": f"{len(reached)} of {len(mine)}",
+            }
+    return table
+
+
+def print_table(table: Mapping[str, Any]) -> None:
+    print(f"{'':18}{'ms a step':>10}{'last loss':>11}{'s to quality':>14}{'reached':>9}")
+    for rate, modes in table.items():
+        for mode, row in modes.items():
+            until = row["seconds_to_quality"]
+            shown = "never" if until is None else f"{until:.1f}"
+            print(
+                f"{f'{rate} {mode}':18}{row['ms_a_step']:10.1f}{row['last_loss']:11.4f}"
+                f"{shown:>14}{row['reached']:>9}"
+            )
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    figure, axes = plt.subplots(1, len(STEPS), figsize=(11, 3.4), sharey=True)
+    modes = list(dict.fromkeys(run["mode"] for run in result["runs"]))
+    for axis, rate in zip(axes, STEPS, strict=True):
+        for run in result["runs"]:
+            if rate in run["seconds"]:
+                first = run["seed"] == result["runs"][0]["seed"]
+                axis.plot(
+                    clock(run, rate),
+                    smoothed(run),
+                    color=f"C{modes.index(run['mode'])}",
+                    label=run["mode"] if first else None,
+                    alpha=0.8,
+                )
+        axis.set(title=rate.replace("bit", "bit/s"), xlabel="seconds of training", yscale="log")
+        # What takes longest may leave the picture.
+        ends = sorted(clock(run, rate)[-1] for run in result["runs"] if rate in run["seconds"])
+        axis.set_xlim(0, min(ends[-1], 4 * ends[0]))
+    axes[0].set_ylabel("test loss")
+    axes[-1].legend()
+    figure.suptitle(
+        f"{result['options']['task']}, {result['parameters'] / 1e6:.1f} M parameters, "
+        f"{result['options']['workers']} workers"
+    )
+    figure.tight_layout()
+    figure.savefig(path.with_suffix(".png"), dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--task", default="MNIST", help="of quality_tasks.TASKS, with labels")
+    parser.add_argument("--rate", type=float, default=0.002, help="learning rate of Adam")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=468, help="of the stock strategy")
+    parser.add_argument("--rank", type=int, default=4, help="of the matrices sent as low rank")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=900, help="seconds between two measurements")
+    parser.add_argument("--name", help="of the files written; time_to_quality_TASK by default")
+    options = parser.parse_args()
+    name = options.name or f"time_to_quality_{options.task.lower()}"
+    if obstacle := network_links.why_not_shaped():
+        parser.error(f"links cannot be shaped: {obstacle}")
+    TASKS[options.task].load()  # while there is a network to download from
+    runs: list[dict[str, Any]] = []
+    with network_links.Links(options.workers) as links:
+        for seed in range(1, options.seeds + 1):
+            for mode, params, rates in runs_of(options.rank):
+                run = train(mode, params, rates, seed, links, options)
+                for other in runs:
+                    if (other["mode"], other["seed"]) == (mode, seed):
+                        assert other["losses"] == run["losses"], "the wire changes what is trained"
+                runs.append({"mode": mode, "seed": seed, **run})
+                result = {
+                    "options": vars(options),
+                    "parameters": run["parameters"],
+                    "table": summarize(runs),
+                    "runs": runs,
+                }
+                path = report.write(name, result)
+                print(f"seed {seed}, {mode} at {', '.join(rates)}: {run['losses'][-1]}", flush=True)
+    print_table(result["table"])
+    draw(result, path)
+    print(f"written: {path} and {path.with_suffix('.png')}")
+
+
+if __name__ == "__main__":
+    main()
