@@ -88,9 +88,11 @@ def train(
             if rate in seconds:
                 seconds[rate].append(statistics.mean(of_workers[0]))
         links.set_rate("none")
-        losses.append(job.ask()["test_loss"])
+        state = job.ask()
+        losses.append(state["test_loss"])
     result = {
         "losses": losses,
+        "warm_up_steps": state["warm_up_steps"],
         "seconds": seconds,
         "sent_bytes": job.predicted_bytes,
         "parameters": job.started[0]["parameters"],
@@ -99,10 +101,25 @@ def train(
     return result
 
 
-def clock(run: Mapping[str, Any], rate: str) -> list[float]:
-    """Returns the seconds of training at a rate at which each loss was measured."""
+def after_warm_up(run: Mapping[str, Any], rate: str) -> list[float]:
+    """Returns the seconds of a step in each segment that begins after the warm-up."""
+    return run["seconds"][rate][-(-run["warm_up_steps"] // sum(STEPS.values())) :]
+
+
+def clock(run: Mapping[str, Any], rate: str, stock: Mapping[str, Any]) -> list[float]:
+    """Returns the seconds of training at a rate at which each loss was measured.
+
+    Steps of the warm-up, which are in full precision, take as long as those of the stock strategy
+    do on average: some rates had none of them.
+    """
     segment = sum(STEPS.values())
-    times = (segment * seconds for seconds in run["seconds"][rate])
+    plain = statistics.mean(stock["seconds"][rate])
+    settled = after_warm_up(run, rate)[0]
+    times = []
+    for number, seconds in enumerate(run["seconds"][rate]):
+        warming = min(max(run["warm_up_steps"] - number * segment, 0), segment)
+        rest = settled if warming else seconds
+        times.append(warming * plain + (segment - warming) * rest)
     return list(itertools.accumulate(times, initial=0.0))
 
 
@@ -112,28 +129,31 @@ def smoothed(run: Mapping[str, Any]) -> list[float]:
     return [statistics.mean(losses[max(0, i + 1 - SMOOTHED) : i + 1]) for i in range(len(losses))]
 
 
-def seconds_until(run: Mapping[str, Any], rate: str, loss: float) -> float | None:
-    """Returns when a run first has a loss, or a lower one; `None` if it never has."""
+def seconds_until(run: Mapping[str, Any], rate: str, stock: Mapping[str, Any]) -> float | None:
+    """Returns when a run first has the last loss of the stock run, `None` if it never has."""
+    loss = smoothed(stock)[-1]
     reached = (
-        second for second, mine in zip(clock(run, rate), smoothed(run), strict=True) if mine <= loss
+        second
+        for second, mine in zip(clock(run, rate, stock), smoothed(run), strict=True)
+        if mine <= loss
     )
     return next(reached, None)
 
 
 def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns by rate and mode the medians over seeds of a step and of the time to quality."""
-    end = {run["seed"]: smoothed(run)[-1] for run in runs if run["mode"] == "stock"}
+    stock = {run["seed"]: run for run in runs if run["mode"] == "stock"}
     table: dict[str, Any] = {}
     for rate in STEPS:
         for mode in dict.fromkeys(run["mode"] for run in runs):
             mine = [run for run in runs if run["mode"] == mode and rate in run["seconds"]]
             if not mine:
                 continue
-            until = [seconds_until(run, rate, end[run["seed"]]) for run in mine]
+            until = [seconds_until(run, rate, stock[run["seed"]]) for run in mine]
             reached = [seconds for seconds in until if seconds is not None]
             table.setdefault(rate, {})[mode] = {
                 "ms_a_step": 1e3
-                * statistics.median(s for run in mine for s in run["seconds"][rate]),
+                * statistics.median(s for run in mine for s in after_warm_up(run, rate)),
                 "last_loss": statistics.median(smoothed(run)[-1] for run in mine),
                 "seconds_to_quality": statistics.median(reached) if reached else None,
                 "reached": f"{len(reached)} of {len(mine)}",
@@ -156,12 +176,13 @@ def print_table(table: Mapping[str, Any]) -> None:
 def draw(result: Mapping[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(1, len(STEPS), figsize=(11, 3.4), sharey=True)
     modes = list(dict.fromkeys(run["mode"] for run in result["runs"]))
+    stock = {run["seed"]: run for run in result["runs"] if run["mode"] == "stock"}
     for axis, rate in zip(axes, STEPS, strict=True):
         for run in result["runs"]:
             if rate in run["seconds"]:
                 first = run["seed"] == result["runs"][0]["seed"]
                 axis.plot(
-                    clock(run, rate),
+                    clock(run, rate, stock[run["seed"]]),
                     smoothed(run),
                     color=f"C{modes.index(run['mode'])}",
                     label=run["mode"] if first else None,
@@ -169,8 +190,12 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 )
         axis.set(title=rate.replace("bit", "bit/s"), xlabel="seconds of training", yscale="log")
         # What takes longest may leave the picture.
-        ends = sorted(clock(run, rate)[-1] for run in result["runs"] if rate in run["seconds"])
-        axis.set_xlim(0, min(ends[-1], 4 * ends[0]))
+        ends = [
+            clock(run, rate, stock[run["seed"]])[-1]
+            for run in result["runs"]
+            if rate in run["seconds"]
+        ]
+        axis.set_xlim(0, min(max(ends), 4 * min(ends)))
     axes[0].set_ylabel("test loss")
     axes[-1].legend()
     figure.suptitle(

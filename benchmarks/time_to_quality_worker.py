@@ -63,21 +63,25 @@ def main() -> None:
     def step() -> None:
         train(*map(tf.constant, next(data)))
 
-    def quality() -> dict[str, float]:
+    def state() -> dict[str, float]:
         if rank:
             return {}
         parts = [
             float(test_loss(test_x[i : i + AT_ONCE], test_y[i : i + AT_ONCE]))
             for i in range(0, len(test_x) // AT_ONCE * AT_ONCE, AT_ONCE)
         ]
-        return {"test_loss": float(np.mean(parts))}
+        compression = getattr(strategy, "compression_state", None)
+        return {
+            "test_loss": float(np.mean(parts)),
+            "warm_up_steps": compression.warm_up_steps if compression else 0,
+        }
 
     def sent_bytes() -> int | None:
         traffic = getattr(strategy, "traffic", None)
         return traffic.sent_bytes if traffic else None
 
     step()
-    worker.serve(step, {"parameters": model.count_params()}, sent_bytes, quality)
+    worker.serve(step, {"parameters": model.count_params()}, sent_bytes, state)
 
 
 if __name__ == "__main__":
