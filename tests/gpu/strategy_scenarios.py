@@ -177,7 +177,7 @@ def auto() -> None:
 def checkpoint() -> None:
     """Residuals are saved on GPUs, and restored on GPUs and on CPUs."""
     saved = tf_gc.CompressedMirroredStrategy(gpus(), compressed.AUTO)
-    run = stock.fit(saved, named)
+    run = stock.fit(saved, stock.named_mlp)
     expected = [total_residual(saved, variable) for variable in run.model.trainable_variables]
     assert all((total != 0).any() for total in expected)
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +185,7 @@ def checkpoint() -> None:
         path = written.save(Path(folder, "checkpoint"))
         for devices in (gpus(), cpus(REPLICAS)):
             strategy = tf_gc.CompressedMirroredStrategy(devices, compressed.AUTO)
-            model = stock.compiled(strategy, named)
+            model = stock.compiled(strategy, stock.named_mlp)
             state = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
             state.restore(path)
             for variable, total in zip(model.trainable_variables, expected, strict=True):
@@ -215,18 +215,6 @@ def worker() -> None:
     print(strategy.schedule, flush=True)
     weights = b"".join(weight.tobytes() for weight in model.get_weights())
     print("weights:", hashlib.sha256(weights).hexdigest(), flush=True)
-
-
-def named() -> keras.Model:
-    """A model whose variables have the same names whenever it is built."""
-    return keras.Sequential(
-        [
-            keras.Input((stock.FEATURES,)),
-            keras.layers.Dense(16, activation="relu", name="hidden"),
-            keras.layers.Dense(stock.CLASSES, name="scores"),
-        ],
-        name="named",
-    )
 
 
 def words_model(strategy: tf.distribute.Strategy) -> keras.Model:

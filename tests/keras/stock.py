@@ -58,6 +58,18 @@ def mlp() -> keras.Model:
     )
 
 
+def named_mlp() -> keras.Model:
+    """A model whose variables have the same names whenever it is built."""
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            keras.layers.Dense(16, activation="relu", name="hidden"),
+            keras.layers.Dense(CLASSES, name="scores"),
+        ],
+        name="named",
+    )
+
+
 def normalized_mlp(synchronized: bool) -> keras.Model:
     return keras.Sequential(
         [

@@ -15,26 +15,13 @@ from tests.keras.compressed import (
 )
 from tests.keras.stock import (
     BATCH,
-    CLASSES,
-    FEATURES,
     assert_same_weights,
     compiled,
     data,
     fit,
+    named_mlp,
     stock_strategy,
 )
-
-
-def _named() -> keras.Model:
-    """A model whose variables have the same names whenever it is built."""
-    return keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            keras.layers.Dense(16, activation="relu", name="hidden"),
-            keras.layers.Dense(CLASSES, name="scores"),
-        ],
-        name="named",
-    )
 
 
 def _train_on(model: keras.Model) -> list[float]:
@@ -44,12 +31,12 @@ def _train_on(model: keras.Model) -> list[float]:
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_training_resumes_with_all_that_was_not_sent(tmp_path: Path, replicas: int) -> None:
     saved = compressed_strategy(2)
-    run = fit(saved, _named)
+    run = fit(saved, named_mlp)
     checkpoint = tf.train.Checkpoint(model=run.model, compression=saved.compression_state)
     path = checkpoint.save(tmp_path / "checkpoint")
 
     resumed = compressed_strategy(replicas)
-    model = compiled(resumed, _named)
+    model = compiled(resumed, named_mlp)
     tf.train.Checkpoint(model=model, compression=resumed.compression_state).restore(path)
     assert_same_weights(model, run.model)
     for variable, original in zip(
@@ -68,7 +55,7 @@ def test_training_resumes_with_all_that_was_not_sent(tmp_path: Path, replicas: i
 def test_a_restored_model_goes_on_as_the_saved_one(tmp_path: Path) -> None:
     """Into the same objects, after further training: as if that had not been."""
     strategy = compressed_strategy()
-    model = fit(strategy, _named, epochs=1).model
+    model = fit(strategy, named_mlp, epochs=1).model
     checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
     path = checkpoint.save(tmp_path / "checkpoint")
     kept = [total_residual(strategy, variable) for variable in model.trainable_variables]
@@ -79,10 +66,10 @@ def test_a_restored_model_goes_on_as_the_saved_one(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_uncompressed_training_leaves_residuals_at_zero(tmp_path: Path) -> None:
-    run = fit(stock_strategy(), _named, epochs=1)
+    run = fit(stock_strategy(), named_mlp, epochs=1)
     path = tf.train.Checkpoint(model=run.model).save(tmp_path / "checkpoint")
     strategy = compressed_strategy()
-    model = compiled(strategy, _named)
+    model = compiled(strategy, named_mlp)
     checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
     checkpoint.restore(path).expect_partial()
     assert_same_weights(model, run.model)
