@@ -162,7 +162,7 @@ class BuildOps(build_ext):
         info = BUILD_INFO.format(
             libraries={tf_flags.version: library.name},
             compiler=compiler_version,
-            cuda=None if cuda is None else str(cuda),
+            cuda=None if cuda is None else cuda.what_it_builds,
             digest=digest,
         )
         library.with_name("_build_info.py").write_text(info)

@@ -59,9 +59,14 @@ class Toolkit(NamedTuple):
     includes: tuple[str, ...]  # directories
     libraries: tuple[str, ...]  # directories
 
-    def __str__(self) -> str:
+    @property
+    def what_it_builds(self) -> str:
+        """Its version and the GPUs; unlike nvcc's path, that says something elsewhere too."""
         targets = ", ".join(f"sm_{number}" for number in self.architectures)
-        return f"{self.nvcc} {self.version} for {targets} and newer"
+        return f"{self.version} for {targets} and newer"
+
+    def __str__(self) -> str:
+        return f"{self.nvcc} {self.what_it_builds}"
 
     def compile_flags(self) -> list[str]:
         """Returns nvcc's flags."""

@@ -82,7 +82,7 @@ def sums() -> None:
     for name in ("bfloat16", "float16"):
         print("Cast", name, flush=True)
         # The bits of a NaN are those of the stock collectives here.
-        same_sums(tf_gc.Cast(name), tf.float32, finite=True)
+        same_sums(tf_gc.Cast(name, bypass_size=0), tf.float32, finite=True)
 
 
 def same_sums(
@@ -98,9 +98,12 @@ def same_sums(
             for of_replica in run(gradients(dtype, step)):
                 found += of_replica
             totals = [strategy.compression_state.total(variable) for variable in variables]
-            found += [total for total in totals if total is not None]
+            if isinstance(params, tf_gc.Cast):
+                assert totals == [None] * len(SHAPES)
+            else:
+                found += totals
         assert strategy.traffic is not None
-        assert strategy.traffic.compressed_tensors > 0
+        assert strategy.traffic.compressed_tensors == len(SHAPES)
         results.append(found)
     for mine, theirs in zip(*results, strict=True):
         stock.assert_same_bits(mine, theirs)
@@ -160,7 +163,7 @@ def low_rank() -> None:
         left = strategy.compression_state.total(variable)
         assert (left is None) == (shapes[i] == (7,))
         total = sent[i] if left is None else sent[i] + left
-        np.testing.assert_allclose(total, given[i], rtol=1e-5, atol=1e-3)
+        np.testing.assert_allclose(total, given[i], rtol=1e-5, atol=1e-4)
 
 
 def auto() -> None:

@@ -155,35 +155,38 @@ class Matrices:
 
 
 def product(p: tf.Tensor, q: tf.Tensor) -> tf.Tensor:
-    """Returns P Qᵀ, given their columns, in float32.
+    """Returns P Qᵀ, float32 [rows, columns of the matrix].
 
     On GPUs matmul rounds its arguments to TensorFloat-32 unless a program forbids it. What is sent
     would not be what is taken from the residuals then.
+
+    Args:
+      p: the columns of P, float32 [rank, rows].
+      q: the columns of Q, float32 [rank, columns of the matrix].
     """
     terms = [p[k, :, tf.newaxis] * q[k] for k in range(p.shape[0])]
     return functools.reduce(tf.add, terms)
 
 
 def orthonormal(factors: Tensors) -> list[tf.Tensor]:
-    """Returns orthonormal columns of each factor, as `MakeOrthonormal` in the native library.
+    """Returns orthonormal columns of each factor, as `MakeOrthonormal` in the native library does.
 
     One after the other they would be hundreds of small kernels for each matrix. So all are done
     together, with zeros after the shorter columns.
 
     Args:
-      factors: of each matrix the columns, [rank, n] with its own n.
+      factors: of each matrix the columns, float32 [rank, n] with its own n.
     """
     rank = factors[0].shape[0]
     lengths = [factor.shape[1] for factor in factors]
     longest = max(lengths)
-    # For each matrix and k: column k, and what takes its place if it depends on those before.
-    candidates = tf.stack(
-        [
-            tf.pad(tf.stack([tf.cast(factor, tf.float64), _noise(rank, n)], 1), padding)
-            for factor, n in zip(factors, lengths, strict=True)
-            for padding in [[[0, 0], [0, 0], [0, longest - n]]]
-        ]
-    )
+
+    def candidates_of(factor: tf.Tensor, n: int) -> tf.Tensor:
+        """For each k column k, and what takes its place if it depends on those before."""
+        both = tf.stack([tf.cast(factor, tf.float64), _noise(rank, n)], 1)
+        return tf.pad(both, [[0, 0], [0, 0], [0, longest - n]])
+
+    candidates = tf.stack(list(map(candidates_of, factors, lengths)))
     done = tf.zeros([len(factors), 0, longest], tf.float64)
     for k in range(rank):
         mine, instead = tf.unstack(_independent(candidates[:, k], done), axis=1)
