@@ -14,8 +14,13 @@ import tf_gc
 from tests.distribute.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import NativeCodec
 from tf_gc.params import CompressionParams
+from tf_gc.reduction.all_gather import AllGather
+from tf_gc.reduction.codes import Codes
 from tf_gc.reduction.compact_channel import CompactChannel, slightly_longer
 from tf_gc.reduction.group import LocalChannel, LocalNetwork
+from tf_gc.reduction.hierarchical import Hierarchical
+from tf_gc.reduction.plans import PLANS
+from tf_gc.reduction.scatter_gather import ScatterGather
 from tf_gc.reduction.unequal import Lengths
 from tf_gc.reduction.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES, choose_wire
 
@@ -330,18 +335,35 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
         alone = Hosts(1)
         assert choose_wire(wire, AUTO, alone).name == wire
         assert not alone.measured
-    for network, codec in (
-        (Hosts(1, hosts=1), AUTO),
-        (Hosts(1, device="GPU:0"), AUTO),
-        (Hosts(1), NativeCodec("one_bit", "auto", 2)),
+    for network, codec, packs_nothing in (
+        (Hosts(1, hosts=1), AUTO, None),
+        (Hosts(1, device="GPU:0"), AUTO, "GPUs send"),
+        (Hosts(1), NativeCodec("one_bit", "auto", 2), None),
     ):
-        assert choose_wire(None, codec, network).name == "packed"
+        assert choose_wire(None, codec, network, packs_nothing).name == "packed"
         assert not network.measured
 
 
+def test_which_plans_let_the_cpu_pack() -> None:
+    several, one = LocalNetwork(["GPU:0", "GPU:1"]), LocalNetwork(["GPU:0"])
+    for plan in PLANS:
+        assert plan.packs_nothing(LocalNetwork(["CPU:0", "CPU:1"])) is None
+    for plan in (AllGather, ScatterGather):
+        for gpus in (several, one):
+            gpus.hosts = 1
+            assert "one host's GPUs" in str(plan.packs_nothing(gpus))
+            gpus.hosts = 2
+        assert plan.packs_nothing(one) is None
+        assert f"{plan.name!r} several GPUs" in str(plan.packs_nothing(several))
+    assert Hierarchical.packs_nothing(several) is None
+    with pytest.raises(ValueError, match=r"'compact'.*'scatter_gather' several GPUs"):
+        Codes(AUTO, "scatter_gather", "compact").on(several)
+
+
 def test_where_the_compact_wire_is_refused() -> None:
+    gpus = LocalNetwork(["GPU:0", "GPU:1"])
     for wire in ("compact", "columns"):
-        with pytest.raises(ValueError, match=rf"{wire}.*no kernels.*'GPU:0'.*'packed' or None"):
-            choose_wire(wire, AUTO, LocalNetwork(["GPU:0", "GPU:1"]))
+        with pytest.raises(ValueError, match=rf"{wire}.*one host.*'GPU:0'.*'packed' or None"):
+            Codes(AUTO, wire=wire).on(gpus)
         with pytest.raises(ValueError, match=rf"{wire}.*one_bit.*get smaller.*'packed' or None"):
             choose_wire(wire, NativeCodec("one_bit", "auto", 2), LocalNetwork(["CPU:0"]))

@@ -1,7 +1,7 @@
 """What GPUs need, as far as it shows without one."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,10 +10,12 @@ import tensorflow as tf
 import tf_gc
 from tests.distribute.helpers import cpus
 from tf_gc import _compat
+from tf_gc.distribute.collectives import CollectiveOps
 from tf_gc.distribute.devices import check_devices
 from tf_gc.params import CompressionParams
-from tf_gc.reduction.group import LocalNetwork, Network, Replica
+from tf_gc.reduction.group import Channel, Group, LocalNetwork, Network, Replica
 from tf_gc.reduction.reducer import Reducers
+from tf_gc.reduction.wire import COMPACT
 
 CODECS = [
     tf_gc.Quantized(),
@@ -73,21 +75,34 @@ def arguments(op: tf.Operation) -> list[str]:
     return names
 
 
-def reduction(params: CompressionParams, plan: str, network: Network) -> Callable[[], Any]:
-    """A function that sums a bucket of two tensors."""
-    shapes = [(300,), (7, 100)]
+def reduction(
+    params: CompressionParams,
+    plan: str,
+    network: Network,
+    shapes: Sequence[tuple[int, ...]] = ((300,), (7, 100)),
+    variables: bool = False,
+) -> Callable[[], Any]:
+    """A function that sums a bucket of tensors; residuals are variables on the CPU, or handles."""
+
+    kept = [
+        [tf.Variable(tf.zeros(shape)) for shape in shapes] for _ in network.devices if variables
+    ]
+
+    def handles() -> list[tf.Tensor]:
+        return [
+            tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=str(i))
+            for i, shape in enumerate(shapes)
+        ]
+
     treatment, *_ = params.treatments()
     reducer = Reducers(network).of(dataclasses.replace(treatment.way, plan=plan))
 
     def reduce() -> Any:
         replicas = []
-        for device in network.devices:
+        for i, device in enumerate(network.devices):
             with tf.device(device):
                 gradients = [tf.zeros(shape) for shape in shapes]
-                residuals = [
-                    tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=str(i))
-                    for i, shape in enumerate(shapes)
-                ]
+                residuals = kept[i] if kept else handles()
             replicas.append(Replica(device, gradients, residuals))
         options = tf.distribute.experimental.CommunicationOptions()
         return reducer.reduce(0, replicas, options).sums
@@ -132,6 +147,60 @@ def test_messages_are_never_wanted_in_host_memory(
     assert moved_by == expected.get((between, plan), set())
     for use in uses:
         assert use.argument not in HOST_MEMORY.get(use.op.type, set())
+
+
+class HostsWithGpus(LocalNetwork):
+    """Two hosts, of which this process has one; nothing can be run, but built."""
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__([f"/device:GPU:{i}" for i in range(gpus)])
+        self.hosts = 2
+        keys = tf_gc.CompressedMirroredStrategy(["CPU:0"]).extended._collective_keys
+        options = tf.distribute.experimental.CommunicationOptions()
+        self.collectives = CollectiveOps(["/device:CPU:0"], self.hosts, options, keys, {})
+
+    def group(self, devices: Sequence[str]) -> Group:
+        size = self.hosts * len(devices)
+
+        def no_channel(bucket: int, options: Any) -> Channel:
+            raise AssertionError("GPUs send messages themselves")
+
+        on_cpus = Group((0,), size, self.collectives.open) if len(devices) == 1 else None
+        return Group(tuple(range(len(devices))), size, no_channel, on_cpus)
+
+
+@pytest.mark.parametrize(
+    ("plan", "gpus"), [("all_gather", 1), ("scatter_gather", 1), ("hierarchical", 2)]
+)
+def test_a_host_packs_the_messages_of_its_gpus(plan: str, gpus: int) -> None:
+    network, params = HostsWithGpus(gpus), tf_gc.Quantized(wire=COMPACT)
+    reduce = reduction(params, plan, network, [(200_000,)], variables=True)
+    traced = tf.function(reduce, autograph=False).get_concrete_function()
+    by_type: dict[str, set[str]] = {}
+    todo, followed = [], set()
+    for op in traced.graph.get_operations():
+        if op.type.startswith(("TfGc>", "Collective")):
+            by_type.setdefault(op.type, set()).add(op.device)
+        if op.type in ("TfGc>Pack", "CollectiveGatherV2", "CollectiveAllToAllV2"):
+            todo += op.outputs
+    on_cpu = {
+        op_type: by_type.pop(op_type)
+        for op_type in list(by_type)
+        if op_type in ("TfGc>Pack", "TfGc>Unpack") or op_type.startswith("Collective")
+    }
+    assert {"TfGc>Pack", "TfGc>Unpack", "CollectiveGatherV2"} <= on_cpu.keys()
+    assert {device.rpartition("/")[2] for device in set().union(*on_cpu.values())} == {
+        "device:CPU:0"
+    }
+    assert {"TfGc>Encode", "TfGc>Decode"} <= by_type.keys() or "TfGc>Reencode" in by_type
+    assert set().union(*by_type.values()) == {"/device:GPU:0"}, by_type
+    # Nothing that is computed from packed messages, until they are unpacked, is on a GPU.
+    while todo:
+        for op in todo.pop().consumers():
+            if op not in followed and not op.type.startswith("TfGc>Unpack"):
+                followed.add(op)
+                assert op.device.endswith("device:CPU:0"), op.type
+                todo += op.outputs
 
 
 @pytest.mark.parametrize("name", HOST_MEMORY)

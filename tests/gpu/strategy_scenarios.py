@@ -22,6 +22,7 @@ import tf_gc
 from tests.distribute.helpers import cpus, reducer, variables_of
 from tests.keras import compressed, stock
 from tests.keras.compressed import assert_replicas_agree, total_residual
+from tf_gc.reduction.wire import WIRES
 
 REPLICAS = 2
 MEGABYTES = 2048  # of a part of a GPU
@@ -199,25 +200,27 @@ def checkpoint() -> None:
 
 
 def worker() -> None:
-    """One of several workers of TF_CONFIG that share a GPU: they train, and agree."""
+    """One of several workers of TF_CONFIG that share a GPU: they train, and agree, on each wire."""
     deterministic()
     options = tf.distribute.experimental.CommunicationOptions(
         # NCCL refuses two replicas on one GPU.
         implementation=tf.distribute.experimental.CommunicationImplementation.RING
     )
-    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
-        communication_options=options,
-        compression_params=tf_gc.Quantized(3, warm_up=False, bypass_size=0),
-    )
-    assert "GPU" in strategy.extended.worker_devices[0]
-    model = words_model(strategy)
-    losses = fit_words(model, epochs=5)
-    assert losses[-1] < 0.9 * losses[0]
-    assert strategy.traffic is not None
-    assert strategy.traffic.compressed_tensors > 0
-    print(strategy.schedule, flush=True)
-    weights = b"".join(weight.tobytes() for weight in model.get_weights())
-    print("weights:", hashlib.sha256(weights).hexdigest(), flush=True)
+    for wire in WIRES:
+        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+            communication_options=options,
+            compression_params=tf_gc.Quantized(3, wire=wire, warm_up=False, bypass_size=0),
+        )
+        assert "GPU" in strategy.extended.worker_devices[0]
+        model = words_model(strategy)
+        losses = fit_words(model, epochs=5)
+        assert losses[-1] < 0.9 * losses[0]
+        assert strategy.traffic is not None
+        assert strategy.traffic.compressed_tensors > 0
+        assert strategy.traffic.wire == wire
+        print(strategy.schedule, flush=True)
+        weights = b"".join(weight.tobytes() for weight in model.get_weights())
+        print("weights:", hashlib.sha256(weights).hexdigest(), flush=True)
 
 
 def words_model(strategy: tf.distribute.Strategy) -> keras.Model:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from examples import local_workers
 from tf_gc.ops.library import device_types
+from tf_gc.reduction.wire import WIRES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,4 +60,5 @@ def test_two_workers_that_share_a_gpu() -> None:
     first, second = (
         [line for line in log.splitlines() if line.startswith("weights:")] for log in logs
     )
-    assert first == second != []
+    assert first == second
+    assert first == first[:1] * len(WIRES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,6 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tf_gc.codecs import NativeCodec
+from tf_gc.reduction.codes import Codes
+from tf_gc.reduction.group import Group, LocalNetwork, Replica
+from tf_gc.reduction.reducer import Reducers
 from tf_gc.reduction.wire import WIRES
 
 EVERY_TENSOR = {"warm_up": False, "bypass_size": 0}
@@ -98,6 +104,47 @@ def traced_anew(wire: str) -> list[np.ndarray]:
         return strategy.run(replica)
 
     return [step(tf.ones([3 if second and i == 2 else 4])).numpy() for i in range(4)]
+
+
+class Apart(LocalNetwork):
+    """Two hosts, each with one device that stands for a GPU: another CPU sends its messages."""
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._network = strategy.extended._network
+        self._cpu, gpu = strategy.extended.worker_devices
+        super().__init__([gpu])
+        self.hosts = 2
+
+    def group(self, devices: Sequence[str]) -> Group:
+        on_cpus = self._network.group([self._cpu])
+        return dataclasses.replace(self._network.group(devices), on_cpus=on_cpus)
+
+
+def sent_by_another_device(plan: str) -> list[list[np.ndarray]]:
+    """Sums a bucket twice by each wire; returns the sums and residuals of each."""
+    network = Apart(strategy_of({"type": "quantized"}))
+    (device,) = network.devices
+    codec = NativeCodec("three_bit", "auto", 2)
+    found = []
+    for wire in WIRES:
+        reducer = Reducers(network).of(Codes(codec, plan, wire))
+        with tf.device(device):
+            residual = tf.Variable(tf.zeros([100, 700]))
+
+        @tf.function
+        def steps(reducer: Any = reducer, residual: tf.Variable = residual) -> list[tf.Tensor]:
+            sums, notes = [], {}
+            for step in range(3):
+                with tf.device(device):
+                    seed = [step, 1 if "task:0" in device else 2]
+                    gradient = tf.random.stateless_normal([100, 700], seed) ** 3
+                replica = Replica(device, [gradient], [residual], [residual], notes=notes)
+                options = tf.distribute.experimental.CommunicationOptions()
+                sums += reducer.reduce(0, [replica], options).sums[0]
+            return sums
+
+        found.append([*(total.numpy() for total in steps()), residual.numpy()])
+    return found
 
 
 def chosen_wires(all_params: list[dict[str, Any]]) -> list[Any]:

@@ -1,5 +1,6 @@
 """The replicas of all hosts, which reach each other by TensorFlow's collectives."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import tensorflow as tf
 
 from tf_gc.distribute.collectives import CollectiveOps
 from tf_gc.distribute.rate import bits_per_second
-from tf_gc.reduction.group import Group
+from tf_gc.reduction.group import Group, cpu_of, is_cpu
 
 
 class ClusterNetwork:
@@ -61,7 +62,11 @@ class ClusterNetwork:
         return self._made[members]
 
     def group(self, devices: Sequence[str]) -> Group:
-        return self.collectives(devices).group()
+        group = self.collectives(devices).group()
+        if len(devices) > 1 or is_cpu(devices[0]):
+            return group
+        on_cpus = self.collectives([cpu_of(devices[0])]).group()
+        return dataclasses.replace(group, on_cpus=on_cpus)
 
     def rate(self) -> float:
         if self._rate is None:

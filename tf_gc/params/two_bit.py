@@ -41,7 +41,7 @@ class TwoBit(ThresholdParams):
       wire: how codes travel, which changes no result: "packed", two bits for each; "compact", of
         a zero only that it is one; or "columns", fewer bits for frequent codes than for rare ones,
         in each column of a matrix by itself, which is smallest. The latter two take some time
-        on the CPU; there are no kernels for GPUs yet. `None` (the default) means "columns" between
+        on the CPU, which packs for a GPU, too. `None` (the default) means "columns" between
         hosts that reach each other at a very low rate, measured when the strategy is made,
         "compact" at a low one, and else "packed".
       exclude: variables whose gradients are reduced in full precision, by the stock ops: patterns,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_gc.codecs import CastCodec, Codec
 from tf_gc.reduction.exchange import Push
-from tf_gc.reduction.group import Network, Replica
+from tf_gc.reduction.group import Network, Replica, cpu_of
 from tf_gc.reduction.plan import Plan
 from tf_gc.reduction.plans import AUTO, choose_plan, plans_worth_trying
 from tf_gc.reduction.reducer import Reducer, Reduction, Way
@@ -36,7 +36,8 @@ class Codes(Way):
 
     def on(self, network: Network) -> "CodesReducer":
         plan = choose_plan(self.plan, self.codec, network)
-        return CodesReducer(self.codec, plan(network), choose_wire(self.wire, self.codec, network))
+        wire = choose_wire(self.wire, self.codec, network, plan.packs_nothing(network))
+        return CodesReducer(self.codec, plan(network), wire)
 
     def push(self) -> "CodesPush":
         if self.plan != AUTO:
@@ -47,9 +48,11 @@ class Codes(Way):
         return CodesPush(self.codec, self.wire or PACKED)
 
     def alternatives(self, network: Network) -> list[tuple[str, str]]:
-        wires = possible_wires(self.codec, network) if self.wire is None else (self.wire,)
-        plans = plans_worth_trying(self.plan, self.codec, network)
-        return [(plan, wire) for plan in plans for wire in wires]
+        return [
+            (plan.name, wire)
+            for plan in plans_worth_trying(self.plan, self.codec, network)
+            for wire in possible_wires(self.wire, self.codec, network, plan.packs_nothing(network))
+        ]
 
 
 class CodesReducer(Reducer):
@@ -97,8 +100,9 @@ class CodesPush(Push):
         size = int(message.shape[1])
         if self.wire == PACKED:
             return message, size
-        compact, words = self._codec.pack(message, variables if self.wire == COLUMNS else ())
-        return compact[:, : words[0]], size
+        with tf.device(cpu_of(message.device)):
+            compact, words = self._codec.pack(message, variables if self.wire == COLUMNS else ())
+            return compact[:, : words[0]], size
 
     def decode(
         self,

@@ -1,4 +1,8 @@
-"""The wires that are not packed: a channel that packs messages before they travel."""
+"""The wires that are not packed: a channel that packs messages before they travel.
+
+CPUs pack and unpack. Messages of GPUs are packed by their host, from which they are sent: the
+packed messages go to the host anyway where there is no NVLink or RDMA between hosts.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.reduction.group import Bytes, Channel, Group, Received, Replica
+from tf_gc.reduction.group import Bytes, Channel, Group, Received, Replica, cpu_of
 from tf_gc.reduction.unequal import WORD_BYTES, Lengths, Send, UnequalLengths
 from tf_gc.reduction.wire import COLUMNS, PACKED
 
@@ -18,13 +22,18 @@ _SMALL = 4096
 _SLACK = 64
 
 
+def carrier(group: Group, wire: str) -> Group:
+    """Returns the group that carries the messages of a group's members on a wire."""
+    return group if wire == PACKED or group.on_cpus is None else group.on_cpus
+
+
 def open_channel(
     group: Group, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
 ) -> Channel:
     """Returns a channel for the messages of a bucket.
 
     Args:
-      group: whose members send them.
+      group: what `carrier` returns.
       codec: makes the messages.
       wire: one of `tf_gc.reduction.wire.WIRES`.
       bucket: the bucket's number.
@@ -92,7 +101,7 @@ class CompactChannel(Channel):
         self.count(messages[0], n * (self.size - 1))
         if _is_small(messages[0]):
             return self._channel.all_gather(messages)
-        # All members get the same, and only CPU devices, which share memory, have this channel.
+        # All members get the same. If this host has several, they are CPUs, which share memory.
         (others,) = self._sent(messages, n, lambda sent: self._channel.all_gather(sent)[:1])
         return [self._unpacked(others, messages[0], self._ranks[0])] * len(messages)
 
@@ -130,11 +139,12 @@ class CompactChannel(Channel):
         """
         packed = []
         for message in messages:
-            with tf.device(message.device):
+            with tf.device(cpu_of(message.device)):
                 packed.append(self._codec.pack(message, self._like))
         shape = messages[0].shape
         kind = tuple(shape) if shape.is_fully_defined() else None
-        return self._unequal.sent(packed, n, send, kind)
+        with tf.device(cpu_of(messages[0].device)):
+            return self._unequal.sent(packed, n, send, kind)
 
     def _unpacked(self, others: Sequence[tf.Tensor], own: tf.Tensor, rank: int) -> Received:
         """Returns the messages that a member received.
@@ -148,6 +158,7 @@ class CompactChannel(Channel):
             words = own.shape[1]
             if words is None:
                 words = tf.shape(own, tf.int64)[1]
+        with tf.device(cpu_of(own.device)):
             messages = [self._codec.unpack(compact, words) for compact in others]
         messages.insert(min(rank, 1), own)
         return messages

@@ -117,9 +117,11 @@ class Channel(abc.ABC):
           rows: how many rows it sends in all, one that goes to two members counted twice.
         """
         elements = messages.shape.num_elements()
-        if elements is None:
-            elements = tf.size(messages, tf.int64)
-        self._counted += elements * messages.dtype.size // messages.shape[0] * rows
+        # Where only the step knows it, TensorFlow would compute with a number on a GPU, and wait.
+        with tf.device(cpu_of(messages.device)):
+            if elements is None:
+                elements = tf.size(messages, tf.int64)
+            self._counted += elements * messages.dtype.size // messages.shape[0] * rows
 
     def count_as_well(self, sent_bytes: Bytes) -> None:
         """Counts what was sent in `counted_apart`, if it was."""
@@ -167,11 +169,14 @@ class Group:
       size: the number of members, on all hosts.
       open: opens a channel for the messages of a bucket, given the bucket's number and the
         `CommunicationOptions`. Buckets are independent, so their transfers may overlap.
+      on_cpus: the CPUs of the same hosts as a group, where each host has one member and that is a
+        GPU; else `None`.
     """
 
     ranks: tuple[int, ...]
     size: int
     open: Callable[[int, Any], Channel]
+    on_cpus: "Group | None" = None
 
     def members(self, replicas: Sequence[Replica]) -> list[Member]:
         """Returns this host's members, given what each of them contributes."""
@@ -246,6 +251,14 @@ def decode_once_per_host(
 def is_cpu(device: str) -> bool:
     """Whether a device uses the host's memory."""
     return tf.DeviceSpec.from_string(device).device_type == "CPU"
+
+
+def cpu_of(device: str) -> str:
+    """Returns the device itself if it is a CPU, else the first CPU of its host."""
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type in (None, "CPU"):
+        return device
+    return str(spec.replace(device_type="CPU", device_index=0).to_string())
 
 
 def _row(messages: tf.Tensor, i: int) -> tf.Tensor:

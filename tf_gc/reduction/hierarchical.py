@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.reduction.all_gather import AllGather
-from tf_gc.reduction.compact_channel import open_channel
+from tf_gc.reduction.compact_channel import carrier, open_channel
 from tf_gc.reduction.group import Network, Replica
 from tf_gc.reduction.plan import FlatPlan, Plan
 from tf_gc.reduction.reducer import Encoded, Reduction
@@ -49,11 +49,16 @@ class Hierarchical(Plan):
             "compressed; use 'auto', 'all_gather' or 'scatter_gather'"
         )
 
+    @classmethod
+    def packs_nothing(cls, network: Network) -> str | None:
+        del network
+        return None  # one device of each host sends
+
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
         round_of_turns, turn = divmod(bucket, len(self._groups))
-        group = self._groups[turn]
+        group = carrier(self._groups[turn], wire)
         channel = open_channel(group, codec, wire, round_of_turns, replicas, options)
         on_host = _sum_on_host(replicas, leader=turn)
         members = group.members([on_host])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeAlias
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.reduction.compact_channel import open_channel
+from tf_gc.reduction.compact_channel import carrier, open_channel
 from tf_gc.reduction.group import Channel, Member, Network, Replica, is_cpu
 from tf_gc.reduction.reducer import Encoded, Reduction
 
@@ -50,6 +50,17 @@ class Plan(abc.ABC):
         del network
         return False
 
+    @classmethod
+    def packs_nothing(cls, network: Network) -> str | None:
+        """Returns why no CPU could pack the plan's messages; `None` if CPUs can."""
+        if all(is_cpu(device) for device in network.devices):
+            return None
+        if network.hosts == 1:
+            return "one host's GPUs exchange messages without its CPU"
+        if len(network.devices) == 1:
+            return None
+        return f"with {cls.name!r} several GPUs of a host send messages, without its CPU"
+
     @abc.abstractmethod
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
@@ -90,8 +101,9 @@ class FlatPlan(Plan):
     def reduce(
         self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
     ) -> Reduction:
-        channel = open_channel(self._group, codec, wire, bucket, replicas, options)
-        members = self._group.members(replicas)
+        group = carrier(self._group, wire)
+        channel = open_channel(group, codec, wire, bucket, replicas, options)
+        members = group.members(replicas)
         sums, count_sent = self.sums(codec, members, channel)
         return Reduction.by(channel, sums, Encoded.by(members[0], count_sent))
 

@@ -44,8 +44,8 @@ def choose_plan(name: str, codec: Codec, network: Network) -> type[Plan]:
     return chosen
 
 
-def plans_worth_trying(name: str, codec: Codec, network: Network) -> list[str]:
-    """Returns the names of the plans that may be the fastest.
+def plans_worth_trying(name: str, codec: Codec, network: Network) -> list[type[Plan]]:
+    """Returns the plans that may be the fastest.
 
     Args:
       name: one of `plan_names`; a plan that a user asks for is the only one.
@@ -53,7 +53,7 @@ def plans_worth_trying(name: str, codec: Codec, network: Network) -> list[str]:
       network: the replicas.
     """
     if name != AUTO:
-        return [name]
+        return [plan for plan in PLANS if plan.name == name]
     candidates = [plan for plan in PLANS if not plan.is_one_of_the_others(network)]
-    costs = {plan.name: plan.cost(codec, network) for plan in candidates}
-    return [n for n, cost in costs.items() if cost <= _WORTH_TRYING * min(costs.values())]
+    costs = {plan: plan.cost(codec, network) for plan in candidates}
+    return [plan for plan, cost in costs.items() if cost <= _WORTH_TRYING * min(costs.values())]

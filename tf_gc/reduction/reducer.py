@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.reduction.exchange import Exchange, Push
-from tf_gc.reduction.group import Bytes, Channel, Group, Member, Network, Replica
+from tf_gc.reduction.group import Bytes, Channel, Group, Member, Network, Replica, cpu_of
 from tf_gc.state.seat import Slot
 
 
@@ -66,7 +66,9 @@ class Reduction:
         replicas: int = 1,
     ) -> "Reduction":
         """Returns a reduction that sent everything through one channel, for so many replicas."""
-        return cls(sums, encoded, channel.sent_bytes // replicas, channel.most_bytes // replicas)
+        with tf.device(cpu_of(encoded.device)):
+            sent, most = channel.sent_bytes // replicas, channel.most_bytes // replicas
+        return cls(sums, encoded, sent, most)
 
 
 class Reducer(Exchange):

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tf_gc.codecs import Codec
-from tf_gc.reduction.group import Network, is_cpu
+from tf_gc.reduction.group import Network
 
 # Each code takes the same number of bits.
 PACKED = "packed"
@@ -36,7 +36,9 @@ class ChosenWire:
         return f"{self.name} wire: {self.reason}"
 
 
-def choose_wire(wire: str | None, codec: Codec, network: Network) -> ChosenWire:
+def choose_wire(
+    wire: str | None, codec: Codec, network: Network, packs_nothing: str | None = None
+) -> ChosenWire:
     """Returns the wire that a user asks for.
 
     Args:
@@ -44,25 +46,21 @@ def choose_wire(wire: str | None, codec: Codec, network: Network) -> ChosenWire:
         a collective of all workers: they measure the rate at which they send.
       codec: the codec.
       network: the replicas.
+      packs_nothing: why no CPU could pack the messages; `None` if CPUs can.
 
     Raises:
       ValueError: if a wire is asked for that the codec or the devices cannot use.
     """
-    on_cpus = all(is_cpu(device) for device in network.devices)
-    packs = wire not in (None, PACKED)
-    if packs and not on_cpus:
-        raise ValueError(
-            f"wire={wire!r} has no kernels for GPUs yet, and the devices are "
-            f"{list(network.devices)}: wire may be {PACKED!r} or None there"
-        )
-    if packs and not codec.compacts:
-        raise ValueError(
-            f"wire={wire!r} is of no use for {codec}, whose messages do not get smaller: wire "
-            f"may be {PACKED!r} or None"
-        )
+    if wire not in (None, PACKED):
+        why = packs_nothing or _why_not_smaller(codec)
+        if why:
+            raise ValueError(
+                f"wire={wire!r} is of no use here: {why}; the devices are "
+                f"{list(network.devices)}, and wire may be {PACKED!r} or None"
+            )
     if wire is not None:
         return ChosenWire(wire, "as asked for")
-    if refusal := _why_not_compact(codec, network):
+    if refusal := _why_only_packed(codec, network, packs_nothing):
         return ChosenWire(PACKED, refusal)
     rate = network.rate()
     sends = f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s,"
@@ -72,15 +70,20 @@ def choose_wire(wire: str | None, codec: Codec, network: Network) -> ChosenWire:
     return ChosenWire(PACKED, f"{sends} >= {COMPACT_BELOW / 1e6:,.0f}")
 
 
-def possible_wires(codec: Codec, network: Network) -> tuple[str, ...]:
-    """Returns the wires with which a step may take the least time."""
-    return (PACKED,) if _why_not_compact(codec, network) else WIRES
+def possible_wires(
+    wire: str | None, codec: Codec, network: Network, packs_nothing: str | None = None
+) -> tuple[str, ...]:
+    """Returns the wires with which a step may take the least time; arguments as `choose_wire`."""
+    if wire is not None:
+        return (wire,)
+    return (PACKED,) if _why_only_packed(codec, network, packs_nothing) else WIRES
 
 
-def _why_not_compact(codec: Codec, network: Network) -> str | None:
+def _why_only_packed(codec: Codec, network: Network, packs_nothing: str | None) -> str | None:
     """Returns why no wire but the packed one is of use; `None` if others may be."""
-    if not codec.compacts:
-        return f"messages of {codec} do not get smaller"
-    if not all(is_cpu(device) for device in network.devices):
-        return "the compact wire has no kernels for GPUs yet"
-    return "all replicas are on one host" if network.hosts == 1 else None
+    on_one_host = "all replicas are on one host" if network.hosts == 1 else None
+    return _why_not_smaller(codec) or on_one_host or packs_nothing
+
+
+def _why_not_smaller(codec: Codec) -> str | None:
+    return None if codec.compacts else f"messages of {codec} do not get smaller"
