@@ -26,8 +26,9 @@ from tests.keras.stock import (
 compressions = pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fixed"])
 
 
-@compressions
-@pytest.mark.parametrize(("replicas", "synchronized"), [(2, True), (4, False)])
+@pytest.mark.parametrize(
+    ("replicas", "synchronized", "codec"), [(2, True, AUTO), (4, False, FIXED)]
+)
 def test_metrics_and_statistics_of_the_first_step_equal_stock(
     replicas: int, synchronized: bool, codec: tf_gc.params.CompressionParams
 ) -> None:

@@ -120,9 +120,13 @@ class Apart(LocalNetwork):
         return dataclasses.replace(self._network.group(devices), on_cpus=on_cpus)
 
 
-def sent_by_another_device(plan: str) -> list[list[np.ndarray]]:
-    """Sums a bucket twice by each wire; returns the sums and residuals of each."""
+def sent_by_another_device(plans: Sequence[str]) -> list[list[list[np.ndarray]]]:
+    """Sums a bucket three times by each plan and wire; returns the sums and residuals of each."""
     network = Apart(strategy_of({"type": "quantized"}))
+    return [by_each_wire(network, plan) for plan in plans]
+
+
+def by_each_wire(network: Apart, plan: str) -> list[list[np.ndarray]]:
     (device,) = network.devices
     codec = NativeCodec("three_bit", "auto", 2)
     found = []
