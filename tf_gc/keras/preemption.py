@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any
 
+from absl import logging
+
 from tf_gc.keras.strategy import workers_of
 
 # Schedulers such as Kubernetes and Slurm end a job 30 seconds or more after SIGTERM. If workers ask
@@ -35,9 +37,16 @@ class Preemption:
         self._steps = self._steps_between = 0
 
     def watch(self) -> None:
-        """Takes SIGTERM as a request, unless the program has a handler of its own."""
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        """Takes SIGTERM as a request, unless the program has a handler of its own.
+
+        Python handles signals in the main thread alone: in another one it takes none, and says so.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            logging.warning(
+                "tf_gc: fit does not run in the main thread, so BackupAndRestore cannot watch "
+                "SIGTERM; call its request_stop to save and stop"
+            )
+        elif signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._handle)
             self._watching = True
 
