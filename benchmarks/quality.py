@@ -32,7 +32,7 @@ import quality_report
 import report
 import simulated_codec
 import tensorflow as tf
-from quality_cells import CELLS, DOWNLOADED, OPTIMIZERS, QUICK, Cell
+from quality_cells import CELLS, DOWNLOADED, LATER, OPTIMIZERS, QUICK, Cell
 from quality_report import BASELINE
 from quality_tasks import TASKS
 from simulated_codec import Simulated
@@ -162,6 +162,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--cells", nargs="+", default=[], help="beginnings of names; all of them")
     parser.add_argument("--quick", action="store_true", help="four cells and two seeds")
     parser.add_argument("--downloaded", action="store_true", help="the cells with downloaded data")
+    parser.add_argument("--later", action="store_true", help="the cells that were added later")
     parser.add_argument("--chosen-by", action="store_true", help="without the cells set aside")
     parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=MAIN_VARIANTS)
     parser.add_argument(
@@ -198,7 +199,7 @@ def cells(options: argparse.Namespace) -> list[Cell]:
     asked = tuple(options.cells) or ("",)
     chosen = [
         cell
-        for cell in (DOWNLOADED if options.downloaded else CELLS)
+        for cell in (DOWNLOADED if options.downloaded else LATER if options.later else CELLS)
         if cell.name.startswith(asked) and not (options.chosen_by and cell.set_aside)
     ]
     part, parts = map(int, options.part.split("/"))
@@ -212,6 +213,8 @@ def tune(options: argparse.Namespace, path: Path) -> None:
     given.
     """
     for cell in cells(options):
+        if cell.rate:
+            continue
         known = {line["rate"] for line in quality_report.lines(path) if line["cell"] == cell.name}
         grid = options.rates or OPTIMIZERS[cell.optimizer][1]
         to_try = [rate for rate in grid if rate not in known]
@@ -261,7 +264,7 @@ def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) ->
     """Makes the runs that are missing, and returns those that were asked for."""
     wanted = []
     for cell in cells(options):
-        task, rate = TASKS[cell.task], rates[cell.name]
+        task, rate = TASKS[cell.task], cell.rate or rates[cell.name]
         settings = {"epochs": task.epochs, "rate": rate, "replicas": cell.replicas}
         for variant, params in variants(options):
             trainer = None
@@ -307,7 +310,7 @@ def main() -> None:
         tune(options, rates_path)
         return
     rates = best_rates(rates_path)
-    missing = [cell.name for cell in cells(options) if cell.name not in rates]
+    missing = [cell.name for cell in cells(options) if not cell.rate and cell.name not in rates]
     if missing:
         sys.exit(f"no learning rates for {missing}: run with --tune first")
     runs = measure(options, options.directory / "quality_runs.jsonl", rates)
@@ -317,6 +320,7 @@ def main() -> None:
 def write_report(directory: Path) -> None:
     """Writes a table and the pictures of the recorded runs with the best learning rates."""
     rates = best_rates(directory / "quality_rates.jsonl")
+    rates |= {cell.name: cell.rate for cell in LATER if cell.rate}
     runs = [
         run
         for run in quality_report.lines(directory / "quality_runs.jsonl")
@@ -329,6 +333,10 @@ def write_report(directory: Path) -> None:
         mine = [row for row in rows if row["cell"] in names]
         quality_report.write_table(mine, MAIN_VARIANTS, directory / f"{name}.md")
         quality_plot.draw_cells(cells, runs, directory / f"{name}.png")
+    later = [row for row in rows if row["cell"] in [cell.name for cell in LATER]]
+    compared = [BASELINE, "all-gather", "4 bits"]
+    quality_report.write_table(later, compared, directory / "quality_later.md")
+    rows = [row for row in rows if row not in later]
     others = [variant for variant in VARIANTS if variant not in MAIN_VARIANTS]
     quality_report.write_table(rows, [BASELINE, *others], directory / "quality_variants.md")
     quality_plot.draw_precision(rows, BITS, directory / "quality_precision.png")

@@ -66,16 +66,19 @@ class Cell:
       optimizer: a key of `OPTIMIZERS`.
       replicas: how many share a batch.
       set_aside: whether nothing may be chosen by it.
+      rate: the learning rate, if it is not the best one for uncompressed training.
     """
 
     task: str
     optimizer: str
     replicas: int = 4
     set_aside: bool = False
+    rate: float | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.task}, {self.optimizer}"
+        at = "" if self.rate is None else f" at {self.rate}"
+        return f"{self.task}, {self.optimizer}{at}"
 
 
 _set_aside = functools.partial(Cell, set_aside=True)
@@ -108,6 +111,21 @@ CELLS = (
     Cell("embeddings", "Adagrad"),
     Cell("embeddings", "RMSprop"),
     _set_aside("embeddings", "Adafactor"),
+)
+# Added later, to find out when three bits are too few: dense gradients, orthogonal updates, and
+# rates that are not the best ones.
+LATER = (
+    Cell("wide autoencoder", "Muon"),
+    _set_aside("deep autoencoder", "Muon"),
+    Cell("autoencoder", "Muon", rate=0.002),
+    Cell("autoencoder", "Muon", rate=0.001),
+    Cell("GRU", "Adafactor", rate=0.005),
+    Cell("GRU", "Adafactor", rate=0.01),
+    _set_aside("GRU", "Adafactor", rate=0.02),
+    Cell("LSTM", "Adafactor", replicas=8, rate=0.05),
+    _set_aside("LSTM", "Adafactor", replicas=8, rate=0.1),
+    Cell("LSTM", "Adafactor", replicas=8, rate=0.4),
+    _set_aside("transformer", "Muon"),
 )
 # Larger ones, on data that others made and that is downloaded. Nothing may be chosen by them.
 DOWNLOADED = tuple(_set_aside(task, "Adam") for task in ("MNIST", "Fashion-MNIST", "Bible"))

@@ -38,10 +38,11 @@ def make_cnn(normalized: bool = False) -> keras.Model:
     return model
 
 
-def make_autoencoder() -> keras.Model:
+def make_autoencoder(widths: tuple[int, ...] = (256, 16, 256)) -> keras.Model:
+    """Returns an autoencoder of the digits' pixels, whose narrowest layer is linear."""
     model = keras.Sequential([keras.Input((64,))])
-    for units in (256, 16, 256):
-        model.add(layers.Dense(units, activation="relu" if units > 16 else None))
+    for units in widths:
+        model.add(layers.Dense(units, activation="relu" if units > min(widths) else None))
     model.add(layers.Dense(64, activation="sigmoid"))
     return model
 

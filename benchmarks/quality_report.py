@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from quality_cells import CELLS, DOWNLOADED
+from quality_cells import CELLS, DOWNLOADED, LATER
 from quality_tasks import TASKS, Metric
 
 Run = dict[str, Any]
@@ -48,7 +48,7 @@ def summarize(runs: Iterable[Run]) -> list[dict[str, Any]]:
     for run in runs:
         by_cell.setdefault(run["cell"], {}).setdefault(run["variant"], {})[run["seed"]] = run
     rows = []
-    for cell in CELLS + DOWNLOADED:
+    for cell in CELLS + LATER + DOWNLOADED:
         variants = by_cell.get(cell.name, {})
         base = variants.get(BASELINE, {})
         for variant, by_seed in variants.items():

@@ -1,6 +1,7 @@
 """What benchmarks/quality.py trains: data, a model, a loss, and how good a model is."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -83,6 +84,11 @@ def _of_digits(make_model: Callable[[], keras.Model], epochs: int) -> Task:
     return Task(data.load_images, make_model, cross_entropy, ERROR_RATE, epochs)
 
 
+def _of_pixels(*widths: int) -> Task:
+    make_model = functools.partial(models.make_autoencoder, widths)
+    return Task(data.load_pixels, make_model, squared_error, SQUARED_ERROR, epochs=30)
+
+
 def _of_words(make_model: Callable[[], keras.Model], epochs: int) -> Task:
     return Task(
         data.load_words,
@@ -112,9 +118,9 @@ TASKS = {
     "MLP": _of_digits(models.make_mlp, 30),
     "CNN": _of_digits(models.make_cnn, 20),
     "CNN, normalized": _of_digits(lambda: models.make_cnn(normalized=True), 16),
-    "autoencoder": Task(
-        data.load_pixels, models.make_autoencoder, squared_error, SQUARED_ERROR, epochs=30
-    ),
+    "autoencoder": _of_pixels(256, 16, 256),
+    "wide autoencoder": _of_pixels(512, 32, 512),
+    "deep autoencoder": _of_pixels(256, 64, 8, 64, 256),
     "mixer": _of_digits(models.make_mixer, 12),
     "GRU": Task(
         data.load_characters, models.make_gru, cross_entropy, PERPLEXITY, 5, evaluate_every=22

@@ -21,9 +21,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "versions"
 
-# The oldest Keras that tf_gc takes, and the newest that was tried.
+# The oldest Keras that tf_gc takes (TensorFlow 2.21 requires a newer one), and the newest that was
+# tried.
 OLDEST, NEWEST = "3.10", "3.15"
-PAIRS = [(f"2.{minor}", keras) for minor in range(16, 22) for keras in (OLDEST, NEWEST)]
+PAIRS = [
+    *((f"2.{minor}", keras) for minor in range(16, 21) for keras in (OLDEST, NEWEST)),
+    *(("2.21", keras) for keras in ("3.12", NEWEST)),
+]
 
 # What depends on TensorFlow and Keras most.
 TESTS = [
