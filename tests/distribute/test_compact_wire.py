@@ -337,6 +337,7 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
         assert not alone.measured
     for network, codec, packs_nothing in (
         (Hosts(1, hosts=1), AUTO, None),
+        (Hosts(1, device="GPU:0"), AUTO, None),
         (Hosts(1, device="GPU:0"), AUTO, "GPUs send"),
         (Hosts(1), NativeCodec("one_bit", "auto", 2), None),
     ):
@@ -358,6 +359,8 @@ def test_which_plans_let_the_cpu_pack() -> None:
     assert Hierarchical.packs_nothing(several) is None
     with pytest.raises(ValueError, match=r"'compact'.*'scatter_gather' several GPUs"):
         Codes(AUTO, "scatter_gather", "compact").on(several)
+    # A trial measures all of them, whatever the default is.
+    assert {wire for _, wire in Codes(AUTO).alternatives(one)} == set(WIRES)
 
 
 def test_where_the_compact_wire_is_refused() -> None:

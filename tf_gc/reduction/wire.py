@@ -3,7 +3,7 @@
 import dataclasses
 
 from tf_gc.codecs import Codec
-from tf_gc.reduction.group import Network
+from tf_gc.reduction.group import Network, is_cpu
 
 # Each code takes the same number of bits.
 PACKED = "packed"
@@ -43,7 +43,8 @@ def choose_wire(
 
     Args:
       wire: one of `WIRES`, or `None` for the one with which a step takes less time. To find out is
-        a collective of all workers: they measure the rate at which they send.
+        a collective of all workers: they measure the rate at which CPUs send. GPUs may send by
+        another network, so that for them `None` is the packed one.
       codec: the codec.
       network: the replicas.
       packs_nothing: why no CPU could pack the messages; `None` if CPUs can.
@@ -62,6 +63,8 @@ def choose_wire(
         return ChosenWire(wire, "as asked for")
     if refusal := _why_only_packed(codec, network, packs_nothing):
         return ChosenWire(PACKED, refusal)
+    if not all(is_cpu(device) for device in network.devices):
+        return ChosenWire(PACKED, "the default of GPUs")
     rate = network.rate()
     sends = f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s,"
     for chosen, below in ((COLUMNS, COLUMNS_BELOW), (COMPACT, COMPACT_BELOW)):
