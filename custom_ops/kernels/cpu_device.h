@@ -12,9 +12,9 @@
 #include "custom_ops/kernels/message.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
+#include "custom_ops/kernels/threads.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_gc {
 
@@ -50,8 +50,8 @@ class CpuDevice {
                     format.threshold, layout.Codes(message, block),
                     layout.Scales(message, block));
     };
-    // ForBlocks() numbers the blocks that are not skipped from 0 on.
-    ForBlocks(context, bucket.blocks() - skipped.blocks(), kEncodeBlockCost,
+    // InThreads() numbers the blocks that are not skipped from 0 on.
+    InThreads(context, bucket.blocks() - skipped.blocks(), kEncodeBlockCost,
               [&](int64_t first, int64_t last) {
                 bucket.ForEachShardRun(first, std::min(last, skipped.first),
                                        shards, encode_run);
@@ -70,7 +70,7 @@ class CpuDevice {
     const MessageLayout layout = format.Layout(bucket.blocks());
     TF_RETURN_IF_ERROR(format.CheckHeaders(rows, layout));
     const int64_t replicas = static_cast<int64_t>(rows.size());
-    ForBlocks(context, layout.blocks, kDecodeBlockCost * replicas,
+    InThreads(context, layout.blocks, kDecodeBlockCost * replicas,
               [&](int64_t first, int64_t last) {
                 Blocks of_run(replicas);
                 bucket.ForEachRun(first, last, [&](const Bucket::Run& run) {
@@ -105,7 +105,7 @@ class CpuDevice {
 
     const int64_t replicas = static_cast<int64_t>(others.size());
     const int64_t cost = kEncodeBlockCost * layers + kAddBlockCost * replicas;
-    ForBlocks(context, own.blocks(), cost, [&](int64_t first, int64_t last) {
+    InThreads(context, own.blocks(), cost, [&](int64_t first, int64_t last) {
       Blocks of_run(replicas);
       std::vector<uint8_t*> codes(layers);
       std::vector<uint16_t*> scales(layers);
@@ -140,7 +140,7 @@ class CpuDevice {
     TF_RETURN_IF_ERROR(fixed.CheckHeaders(rows, from));
     counts.WriteFrame(to, blocks, message);
     const int64_t replicas = static_cast<int64_t>(rows.size());
-    ForBlocks(context, blocks, kStoreCountsCost + kCountBlockCost * replicas,
+    InThreads(context, blocks, kStoreCountsCost + kCountBlockCost * replicas,
               [&](int64_t first, int64_t last) {
                 Blocks of_range(replicas);
                 of_range.Point(from, rows.data(), first);
@@ -163,7 +163,7 @@ class CpuDevice {
     const MessageLayout layout =
         format.Layout(ShardBlocks(bucket.blocks(), shards));
     TF_RETURN_IF_ERROR(format.CheckHeaders(rows, layout));
-    ForBlocks(context, bucket.blocks(), kDecodeBlockCost * layers,
+    InThreads(context, bucket.blocks(), kDecodeBlockCost * layers,
               [&](int64_t first, int64_t last) {
                 Blocks of_run(layers);
                 bucket.ForEachShardRun(
@@ -219,15 +219,6 @@ class CpuDevice {
       std::copy_n(residual.before + run.first_element, run.size,
                   residual.after + run.first_element);
     });
-  }
-
-  // Calls work(first, last) for parts of the blocks [0, blocks), in the threads
-  // of the device.
-  template <typename Work>
-  static void ForBlocks(tensorflow::OpKernelContext* context, int64_t blocks,
-                        int64_t block_cost, Work work) {
-    const auto& pool = *context->device()->tensorflow_cpu_worker_threads();
-    tensorflow::Shard(pool.num_threads, pool.workers, blocks, block_cost, work);
   }
 };
 

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
+#include "custom_ops/kernels/threads.h"
 #include "custom_ops/lib/low_rank/factors.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_gc {
 namespace {
@@ -89,15 +89,6 @@ absl::Status CheckFactors(const OpInputList& factors,
                                    matrix.rank * matrix.columns));
   }
   return absl::OkStatus();
-}
-
-// Calls work(first, last) for parts of `count`, in the device's threads. `cost`
-// is what one takes, in nanoseconds.
-template <typename Work>
-void InThreads(OpKernelContext* context, int64_t count, int64_t cost,
-               Work work) {
-  const auto& pool = *context->device()->tensorflow_cpu_worker_threads();
-  tensorflow::Shard(pool.num_threads, pool.workers, count, cost, work);
 }
 
 template <typename T>

@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
+#include "custom_ops/kernels/threads.h"
 #include "custom_ops/lib/rows/rows.h"
 #include "custom_ops/lib/wire/rows_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/codec_attribute.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_gc {
 namespace {
@@ -70,15 +70,6 @@ struct RowsAttributes {
     return absl::OkStatus();
   }
 };
-
-// Calls work(first, last) for parts of so many rows, in the device's threads.
-template <typename Work>
-void ForTableRows(OpKernelContext* context, int64_t rows, int64_t row_elements,
-                  Work work) {
-  const auto& pool = *context->device()->tensorflow_cpu_worker_threads();
-  tensorflow::Shard(pool.num_threads, pool.workers, rows,
-                    row_elements * kRowElementCost, work);
-}
 
 template <typename T>
 class EncodeRowsOp : public OpKernel {
@@ -147,12 +138,12 @@ class EncodeRowsOp : public OpKernel {
       }
       const RowLayout& layout = attributes_.layouts[i];
       WriteSectionFrame(layout, sections[i], rows[i].indices, to);
-      ForTableRows(context, sections[i].rows, layout.columns(),
-                   [&](int64_t first, int64_t last) {
-                     EncodeRows(attributes_.format, layout, sections[i],
-                                rows[i], first, last, Data<T>(values[i]),
-                                residual.after, residual.after, to);
-                   });
+      InThreads(context, sections[i].rows, layout.columns() * kRowElementCost,
+                [&](int64_t first, int64_t last) {
+                  EncodeRows(attributes_.format, layout, sections[i], rows[i],
+                             first, last, Data<T>(values[i]), residual.after,
+                             residual.after, to);
+                });
       to += LayoutOfSection(layout, sections[i]).end;
     }
     residuals.Commit();
@@ -236,11 +227,11 @@ class DecodeRowsOp : public OpKernel {
       std::copy(rows.indices.begin(), rows.indices.end(),
                 numbers->flat<int64_t>().data());
       const RowLayout& layout = attributes_.layouts[i];
-      ForTableRows(context, count, layout.columns(),
-                   [&](int64_t first, int64_t last) {
-                     DecodeRows(attributes_.format, layout, rows, first, last,
-                                MutableData<T>(sum));
-                   });
+      InThreads(context, count, layout.columns() * kRowElementCost,
+                [&](int64_t first, int64_t last) {
+                  DecodeRows(attributes_.format, layout, rows, first, last,
+                             MutableData<T>(sum));
+                });
     }
   }
 

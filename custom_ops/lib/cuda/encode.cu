@@ -172,6 +172,23 @@ int LaunchEncode(const Gradient* tensors, int64_t count, int first, int end,
                    });
 }
 
+// Calls `launch` with the definition of a codec with automatic scales.
+template <typename Launch>
+int ForAutomatic(Codec codec, const Launch& launch) {
+  switch (codec) {
+    case Codec::kTwoBitAuto:
+      return launch(TwoBitAuto());
+    case Codec::kOneBitAuto:
+      return launch(OneBitAuto());
+    case Codec::kThreeBit:
+      return launch(ThreeBit());
+    case Codec::kFourBit:
+      return launch(FourBit());
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
 }  // namespace
 
 int Encode(Codec codec, DType dtype, const Gradient* tensors, int64_t count,
@@ -202,18 +219,10 @@ int Encode(Codec codec, DType dtype, const Gradient* tensors, int64_t count,
     switch (codec) {
       case Codec::kTwoBitFixed:
         return launch(TwoBitFixed());
-      case Codec::kTwoBitAuto:
-        return launch(TwoBitAuto());
       case Codec::kOneBitFixed:
         return launch(OneBitFixed());
-      case Codec::kOneBitAuto:
-        return launch(OneBitAuto());
-      case Codec::kThreeBit:
-        return launch(ThreeBit());
-      case Codec::kFourBit:
-        return launch(FourBit());
       default:
-        return cudaErrorInvalidValue;
+        return ForAutomatic(codec, launch);
     }
   });
 }
@@ -259,18 +268,7 @@ int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
       return LaunchEncode<decltype(definition), T>(tensors, count, first, end,
                                                    &params, stream);
     };
-    switch (codec) {
-      case Codec::kTwoBitAuto:
-        return launch(TwoBitAuto());
-      case Codec::kOneBitAuto:
-        return launch(OneBitAuto());
-      case Codec::kThreeBit:
-        return launch(ThreeBit());
-      case Codec::kFourBit:
-        return launch(FourBit());
-      default:
-        return cudaErrorInvalidValue;
-    }
+    return ForAutomatic(codec, launch);
   });
 }
 
