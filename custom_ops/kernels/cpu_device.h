@@ -50,7 +50,7 @@ class CpuDevice {
                     format.threshold, layout.Codes(message, block),
                     layout.Scales(message, block));
     };
-    // InThreads() numbers the blocks that are not skipped from 0 on.
+    // The blocks that are not skipped are numbered from 0 on.
     InThreads(context, bucket.blocks() - skipped.blocks(), kEncodeBlockCost,
               [&](int64_t first, int64_t last) {
                 bucket.ForEachShardRun(first, std::min(last, skipped.first),

@@ -14,13 +14,9 @@ pytestmark = pytest.mark.multiworker
 
 
 # Beginnings of the names of promises that are left out. What does not depend on how many devices a
-# worker has: scopes and contexts, what elements may be, who writes which files, and what Keras does
-# with losses, metrics and steps on top of what the other promises are about.
+# worker has: who writes which files, and what Keras does with losses, metrics and steps on top of
+# what the other promises are about.
 NOT_WITH_TWO_DEVICES = (
-    "scopes",
-    "contexts",
-    "graphs",
-    "input_elements",
     "saving",
     "callbacks",
     "training.steps",

@@ -141,7 +141,7 @@ class Repeated:
         os.close(self._file)
 
 
-@pytest.mark.parametrize("codec", [OneBit.FIXED, Levels.THREE_BIT])
+@pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.FIXED, Levels.THREE_BIT])
 def test_two_to_the_31_elements_and_more(library: native.Library, codec: AnyCodec) -> None:
     """Each period of a repeated gradient and residual is the next step of a small one."""
     period, size = 2**22, 2**31 + 129

@@ -335,28 +335,28 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
         alone = Hosts(1)
         assert choose_wire(wire, AUTO, alone).name == wire
         assert not alone.measured
-    for network, codec, packs_nothing in (
+    for network, codec, why_not_packed in (
         (Hosts(1, hosts=1), AUTO, None),
         (Hosts(1, device="GPU:0"), AUTO, None),
         (Hosts(1, device="GPU:0"), AUTO, "GPUs send"),
         (Hosts(1), NativeCodec("one_bit", "auto", 2), None),
     ):
-        assert choose_wire(None, codec, network, packs_nothing).name == "packed"
+        assert choose_wire(None, codec, network, why_not_packed).name == "packed"
         assert not network.measured
 
 
 def test_which_plans_let_the_cpu_pack() -> None:
     several, one = LocalNetwork(["GPU:0", "GPU:1"]), LocalNetwork(["GPU:0"])
     for plan in PLANS:
-        assert plan.packs_nothing(LocalNetwork(["CPU:0", "CPU:1"])) is None
+        assert plan.why_not_packed(LocalNetwork(["CPU:0", "CPU:1"])) is None
     for plan in (AllGather, ScatterGather):
         for gpus in (several, one):
             gpus.hosts = 1
-            assert "one host's GPUs" in str(plan.packs_nothing(gpus))
+            assert "one host's GPUs" in str(plan.why_not_packed(gpus))
             gpus.hosts = 2
-        assert plan.packs_nothing(one) is None
-        assert f"{plan.name!r} several GPUs" in str(plan.packs_nothing(several))
-    assert Hierarchical.packs_nothing(several) is None
+        assert plan.why_not_packed(one) is None
+        assert f"{plan.name!r} several GPUs" in str(plan.why_not_packed(several))
+    assert Hierarchical.why_not_packed(several) is None
     with pytest.raises(ValueError, match=r"'compact'.*'scatter_gather' several GPUs"):
         Codes(AUTO, "scatter_gather", "compact").on(several)
     # A trial measures all of them, whatever the default is.

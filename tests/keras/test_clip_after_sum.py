@@ -71,7 +71,7 @@ def distance(left: Run, right: Run) -> float:
 def test_training_is_that_of_a_process_alone(clipping: str, around: str) -> None:
     optimizer, compile_arguments = AROUND[around]
     arguments = {"optimizer": sgd(**CLIPPING[clipping], **optimizer), **compile_arguments}
-    strategy = strategy_of(4 if around == "nothing else" else 2)
+    strategy = strategy_of(4)
     mine, expected = fit(strategy, **arguments), alone(**arguments)
     np.testing.assert_allclose(mine.losses, expected.losses, rtol=1e-5)
     assert distance(mine, expected) < 1e-5

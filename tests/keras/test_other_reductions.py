@@ -26,9 +26,8 @@ from tests.keras.stock import (
 compressions = pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fixed"])
 
 
-@pytest.mark.parametrize(
-    ("replicas", "synchronized", "codec"), [(2, True, AUTO), (4, False, FIXED)]
-)
+@compressions
+@pytest.mark.parametrize(("replicas", "synchronized"), [(2, True), (4, False)])
 def test_metrics_and_statistics_of_the_first_step_equal_stock(
     replicas: int, synchronized: bool, codec: tf_gc.params.CompressionParams
 ) -> None:

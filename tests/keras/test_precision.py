@@ -8,6 +8,7 @@ import pytest
 
 from tests.keras.compressed import (
     AUTO,
+    FIXED,
     NONE,
     assert_replicas_agree,
     assert_trains_compressed,
@@ -92,8 +93,8 @@ def test_the_global_policy_scales_the_loss_by_itself() -> None:
 
 @pytest.mark.parametrize(
     ("overflowing", "params"),
-    [(0, NONE), (1, AUTO), (0, WARM)],
-    ids=["0-none", "1-auto", "0-warm-up"],
+    [(0, NONE), (1, AUTO), (1, FIXED), (0, WARM)],
+    ids=["0-none", "1-auto", "1-fixed", "0-warm-up"],
 )
 def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     overflowing: int, params: CompressionParams

@@ -59,7 +59,8 @@ def test_full_precision_is_that_of_the_stock_strategy_to_rounding(name: str) -> 
         np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("momentum", "clipping"), [(0.9, {}), (0.0, {"global_clipnorm": 0.05})])
+@pytest.mark.parametrize("clipping", [{}, {"global_clipnorm": 0.05}])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_accumulated_rows_are_sent_as_rows(momentum: float, clipping: dict[str, Any]) -> None:
     def optimizer() -> Any:
         arguments = {"momentum": momentum, "gradient_accumulation_steps": 2, **clipping}

@@ -13,7 +13,7 @@ import tf_gc
 GATHER, SCATTER = "all_gather", "scatter_gather"
 AUTO, FIXED, ONE_BIT = tf_gc.Quantized, functools.partial(tf_gc.TwoBit, 0.01), tf_gc.OneBit
 tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
 )
 random = np.random.default_rng(0)
 x, y = random.normal(size=(600, 40)), random.integers(5, size=600)
@@ -22,7 +22,7 @@ x, y = random.normal(size=(600, 40)), random.integers(5, size=600)
 def train(*cases: tuple[Any, str]) -> None:
     for codec, plan in cases:
         strategy = tf_gc.CompressedMirroredStrategy(
-            ["CPU:0", "CPU:1"], codec(warm_up=False, bypass_size=0, plan=plan)
+            ["CPU:0", "CPU:1", "CPU:2"], codec(warm_up=False, bypass_size=0, plan=plan)
         )
         with strategy.scope():
             layers = [keras.layers.Dense(200, activation="relu"), keras.layers.Dropout(0.3)]

@@ -10,8 +10,9 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 
-def test_terminate_on_nan_stops_all_workers_at_the_same_step() -> None:
-    worker, step = 1, 3  # not the chief
+@pytest.mark.parametrize("worker", [0, 1])
+def test_terminate_on_nan_stops_all_workers_at_the_same_step(worker: int) -> None:
+    step = 3
     params = [
         {"type": "2bit", "threshold": threshold, "warm_up": False, "bypass_size": 0, "plan": plan}
         for plan in ("all_gather", "scatter_gather")

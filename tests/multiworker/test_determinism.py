@@ -24,7 +24,7 @@ ONE_BIT = {"type": "1bit", "bypass_size": 0, "warm_up": False}
         pytest.param(
             *(3, 1),
             [{**AUTO, "plan": "all_gather"}, {**FIXED, "plan": "scatter_gather"}, LOW_RANK],
-            [{**ONE_BIT, "plan": "all_gather"}, {**AUTO, "plan": "scatter_gather"}],
+            [{**ONE_BIT, "plan": "all_gather"}, {**AUTO, "plan": "scatter_gather"}, LOW_RANK],
             id="flat",
         ),
         pytest.param(

@@ -14,7 +14,8 @@ DELETE = "tests.multiworker.iterator_scenarios:delete_iterators"
 
 
 @pytest.mark.multiworker
-@pytest.mark.parametrize(("workers", "how"), [(1, "of_dataset"), (2, "by_function")])
+@pytest.mark.parametrize("how", ["of_dataset", "by_function"])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_deleting_an_iterator_does_not_end_the_process(
     tmp_path: Path, workers: int, how: str
 ) -> None:

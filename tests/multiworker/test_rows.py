@@ -13,11 +13,11 @@ WITH_WARM_UP = [ALL, {"type": "auto", "params": ALL}]
 TWO_LAYERS = [{**ALL, "sparse_residual_bytes": 0, "warm_up": False}]
 
 
-@pytest.mark.parametrize(("workers", "devices"), [(3, 1), (2, 2)])
+@pytest.mark.parametrize(("workers", "devices"), [(2, 1), (3, 1), (2, 2)])
 def test_sent_plus_residuals_is_the_sum_of_the_rows(workers: int, devices: int) -> None:
     params = [*KEEPING, *WITH_WARM_UP, *TWO_LAYERS]
     of_workers = cluster.values(
-        "rows_scenarios:rows_ledger", params, 9, workers=workers, devices=devices
+        "rows_scenarios:rows_ledger", params, 12, workers=workers, devices=devices
     )
     for outcomes in of_workers:
         for outcome, first in zip(outcomes, of_workers[0], strict=True):

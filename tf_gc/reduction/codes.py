@@ -36,7 +36,7 @@ class Codes(Way):
 
     def on(self, network: Network) -> "CodesReducer":
         plan = choose_plan(self.plan, self.codec, network)
-        wire = choose_wire(self.wire, self.codec, network, plan.packs_nothing(network))
+        wire = choose_wire(self.wire, self.codec, network, plan.why_not_packed(network))
         return CodesReducer(self.codec, plan(network), wire)
 
     def push(self) -> "CodesPush":
@@ -51,7 +51,7 @@ class Codes(Way):
         return [
             (plan.name, wire)
             for plan in plans_worth_trying(self.plan, self.codec, network)
-            for wire in possible_wires(self.wire, self.codec, network, plan.packs_nothing(network))
+            for wire in possible_wires(self.wire, self.codec, network, plan.why_not_packed(network))
         ]
 
 

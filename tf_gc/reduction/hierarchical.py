@@ -50,7 +50,7 @@ class Hierarchical(Plan):
         )
 
     @classmethod
-    def packs_nothing(cls, network: Network) -> str | None:
+    def why_not_packed(cls, network: Network) -> str | None:
         del network
         return None  # one device of each host sends
 

@@ -51,7 +51,7 @@ class Plan(abc.ABC):
         return False
 
     @classmethod
-    def packs_nothing(cls, network: Network) -> str | None:
+    def why_not_packed(cls, network: Network) -> str | None:
         """Returns why no CPU could pack the plan's messages; `None` if CPUs can."""
         if all(is_cpu(device) for device in network.devices):
             return None

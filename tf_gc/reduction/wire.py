@@ -37,7 +37,7 @@ class ChosenWire:
 
 
 def choose_wire(
-    wire: str | None, codec: Codec, network: Network, packs_nothing: str | None = None
+    wire: str | None, codec: Codec, network: Network, why_not_packed: str | None = None
 ) -> ChosenWire:
     """Returns the wire that a user asks for.
 
@@ -47,13 +47,13 @@ def choose_wire(
         another network, so that for them `None` is the packed one.
       codec: the codec.
       network: the replicas.
-      packs_nothing: why no CPU could pack the messages; `None` if CPUs can.
+      why_not_packed: why no CPU could pack the messages; `None` if CPUs can.
 
     Raises:
       ValueError: if a wire is asked for that the codec or the devices cannot use.
     """
     if wire not in (None, PACKED):
-        why = packs_nothing or _why_not_smaller(codec)
+        why = why_not_packed or _why_not_smaller(codec)
         if why:
             raise ValueError(
                 f"wire={wire!r} is of no use here: {why}; the devices are "
@@ -61,7 +61,7 @@ def choose_wire(
             )
     if wire is not None:
         return ChosenWire(wire, "as asked for")
-    if refusal := _why_only_packed(codec, network, packs_nothing):
+    if refusal := _why_only_packed(codec, network, why_not_packed):
         return ChosenWire(PACKED, refusal)
     if not all(is_cpu(device) for device in network.devices):
         return ChosenWire(PACKED, "the default of GPUs")
@@ -74,18 +74,18 @@ def choose_wire(
 
 
 def possible_wires(
-    wire: str | None, codec: Codec, network: Network, packs_nothing: str | None = None
+    wire: str | None, codec: Codec, network: Network, why_not_packed: str | None = None
 ) -> tuple[str, ...]:
     """Returns the wires with which a step may take the least time; arguments as `choose_wire`."""
     if wire is not None:
         return (wire,)
-    return (PACKED,) if _why_only_packed(codec, network, packs_nothing) else WIRES
+    return (PACKED,) if _why_only_packed(codec, network, why_not_packed) else WIRES
 
 
-def _why_only_packed(codec: Codec, network: Network, packs_nothing: str | None) -> str | None:
+def _why_only_packed(codec: Codec, network: Network, why_not_packed: str | None) -> str | None:
     """Returns why no wire but the packed one is of use; `None` if others may be."""
     on_one_host = "all replicas are on one host" if network.hosts == 1 else None
-    return _why_not_smaller(codec) or on_one_host or packs_nothing
+    return _why_not_smaller(codec) or on_one_host or why_not_packed
 
 
 def _why_not_smaller(codec: Codec) -> str | None:
