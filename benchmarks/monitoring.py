@@ -26,7 +26,7 @@ import tensorflow as tf
 
 import tf_gc
 from tf_gc import ops
-from tf_gc.distribute.measurement import Measurement
+from tf_gc.observe.measurement import Measurement
 
 INPUTS, CLASSES = 256, 10
 

@@ -10,7 +10,7 @@ import report
 import tensorflow as tf
 
 import tf_gc
-from tf_gc import trial
+from tf_gc.steps import trial
 
 
 def make_strategy(task: dict[str, Any]) -> tf.distribute.Strategy:

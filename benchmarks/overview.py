@@ -17,7 +17,7 @@ import matplotlib
 import numpy as np
 import report
 
-from tf_gc.reduction.wire import COLUMNS, COLUMNS_BELOW, COMPACT, COMPACT_BELOW, PACKED
+from tf_gc.reducers.wire import COLUMNS, COLUMNS_BELOW, COMPACT, COMPACT_BELOW, PACKED
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -27,7 +27,7 @@ import tensorflow as tf
 import tf_gc
 from tf_gc.ops.rows import EXACT
 from tf_gc.params.compression import CompressionParams, Gradient, Treatment
-from tf_gc.reduction.rows import Rows
+from tf_gc.reducers.rows import Rows
 
 COLUMNS, AT = 64, 20
 MEMBER = "recbole/dataset_example/ml-100k/ml-100k.inter"

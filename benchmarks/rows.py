@@ -24,7 +24,7 @@ import report
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.reduction.rows import enough_for_most
+from tf_gc.reducers.rows import enough_for_most
 
 # So many calls are timed as one: a call of a function takes as long as the shortest ops.
 CALLS = 10

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.params import CompressionParams, Gradient, Treatment
-from tf_gc.reduction.codes import Codes
+from tf_gc.reducers.codes import Codes
 
 Tensors = Sequence[tf.Tensor]
 

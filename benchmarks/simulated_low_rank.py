@@ -6,13 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.compression_state import FACTORS
+from tf_gc.network.group import Network, Replica
 from tf_gc.params import CompressionParams, Gradient, Quantized, Treatment
-from tf_gc.reduction.exchange import Push
-from tf_gc.reduction.factors import matrix_of, orthonormal
-from tf_gc.reduction.group import Network, Replica
-from tf_gc.reduction.low_rank import Factors
-from tf_gc.reduction.reducer import Encoded, Reducer, Reduction, Way
+from tf_gc.reducers.exchange import Push
+from tf_gc.reducers.factors import FACTORS, matrix_of, orthonormal
+from tf_gc.reducers.low_rank import Factors
+from tf_gc.reducers.reducer import Encoded, Reducer, Reduction, Way
 from tf_gc.state.seat import Slot
 
 

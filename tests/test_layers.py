@@ -12,21 +12,9 @@ PACKAGE = ROOT / "tf_gc"
 
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
-    *(
-        "planner",
-        "server",
-        "slurm",
-        "parameter_server",
-        "distribute",
-        "keras",
-        "verdict",
-        "report",
-        "candidates",
-        "schedule",
-        "params",
-    ),
-    *("reduction", "compression_state", "residuals", "warm_up", "trial"),
-    *("codecs", "ops", "workers", "gradients", "state", "integers", "_compat", "_requirements"),
+    *("planner", "server", "parameter_server", "strategies", "keras", "cluster", "steps"),
+    *("observe", "candidates", "schedule", "params", "reducers", "network", "codecs", "ops"),
+    *("gradients", "state", "integers", "_compat", "_requirements"),
 ]
 
 # The rooms of the native code, from the top. A file includes files of its own room and of those

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tf_gc
+from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams, Gradient, Treatment
-from tf_gc.reduction.group import LocalNetwork
-from tf_gc.reduction.reducer import Reducers
+from tf_gc.reducers.reducer import Reducers
 from tf_gc.schedule import Schedule, make_schedule
 
 F32, F16 = tf.float32, tf.float16

@@ -31,8 +31,8 @@ PAIRS = [
 
 # What depends on TensorFlow and Keras most.
 TESTS = [
-    *("tests/distribute", "tests/ops/test_density.py", "tests/ops/test_deadline.py"),
-    *("tests/test_streams.py", "tests/test_residuals.py", "tests/test_restored_state.py"),
+    *(f"tests/{room}" for room in ("cluster", "network", "observe", "reducers", "state", "steps")),
+    *("tests/strategies", "tests/ops/test_density.py", "tests/ops/test_deadline.py"),
     *(
         f"tests/keras/test_{name}.py"
         for name in (

@@ -1,12 +1,7 @@
 """Gradient compression for distributed Keras and TensorFlow training."""
 
 from tf_gc import _requirements, keras, ops  # noqa: F401  (what is missing is said first)
-from tf_gc.distribute import (
-    CompressedAllReduce,
-    CompressedMirroredStrategy,
-    CompressedMultiWorkerMirroredStrategy,
-    all_reduce_gradients,
-)
+from tf_gc.cluster.slurm import SlurmClusterResolver
 from tf_gc.parameter_server import (
     CompressedParameterServerStrategy,
     push_gradients,
@@ -22,7 +17,12 @@ from tf_gc.params import (
     Quantized,
     TwoBit,
 )
-from tf_gc.slurm import SlurmClusterResolver
+from tf_gc.strategies import (
+    CompressedAllReduce,
+    CompressedMirroredStrategy,
+    CompressedMultiWorkerMirroredStrategy,
+    all_reduce_gradients,
+)
 
 __all__ = [
     "Auto",

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from tf_gc.network.group import Network
 from tf_gc.params import Auto, CompressionParams, NoCompression
-from tf_gc.reduction.group import Network
 
 FULL_PRECISION = "full precision"
 

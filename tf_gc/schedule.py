@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tf_gc.params import CompressionParams, Gradient, Treatment
-from tf_gc.reduction.exchange import Exchange
-from tf_gc.reduction.reducer import Way
+from tf_gc.reducers.exchange import Exchange
+from tf_gc.reducers.reducer import Way
 
 # Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). This is
 # small enough that the first bucket is on its way early and its codes stay in the cache, and large
@@ -43,8 +43,8 @@ class Bucket:
       variables: the paths of their variables.
       dtype: the gradients' dtype.
       shapes: the shapes of their variables.
-      reducer: sums them, a `tf_gc.reduction.reducer.Reducer`, or takes them to a parameter server,
-        a `tf_gc.reduction.exchange.Push`.
+      reducer: sums them, a `tf_gc.reducers.reducer.Reducer`, or takes them to a parameter server,
+        a `tf_gc.reducers.exchange.Push`.
       warm_up: whether it is in full precision in the first steps.
     """
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.custom_ops import native
 from tests.oracles import factors as oracle
 from tf_gc import ops
-from tf_gc.reduction.factors import matrix_of
+from tf_gc.reducers.factors import matrix_of
 
 Array = native.Array
 Targets = Callable[[], Iterator[native.Library]]

@@ -19,10 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
-from tests.distribute.helpers import cpus, reducer, variables_of
 from tests.keras import compressed, stock
 from tests.keras.compressed import assert_replicas_agree, total_residual
-from tf_gc.reduction.wire import WIRES
+from tests.strategies.helpers import cpus, reducer, variables_of
+from tf_gc.reducers.wire import WIRES
 
 REPLICAS = 2
 MEGABYTES = 2048  # of a part of a GPU

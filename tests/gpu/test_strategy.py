@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from examples import local_workers
 from tf_gc.ops.library import device_types
-from tf_gc.reduction.wire import WIRES
+from tf_gc.reducers.wire import WIRES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 
 import tf_gc
-from tests.distribute.helpers import cpus
-from tf_gc.trial import ROUNDS, TURN
+from tests.strategies.helpers import cpus
+from tf_gc.steps.trial import ROUNDS, TURN
 
 CHOICE = "scatter_gather, packed"
 STEPS = ROUNDS * TURN * 3

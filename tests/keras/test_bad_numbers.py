@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tf_gc
-from tests.distribute.helpers import cpus, reducer, variables_of
 from tests.keras.compressed import components, compressed_strategy
 from tests.keras.stock import BATCH, CLASSES, FEATURES, assert_same_bits, compiled, data
+from tests.strategies.helpers import cpus, reducer, variables_of
 
 CODECS = [
     tf_gc.TwoBit(threshold, warm_up=False, bypass_size=bypass_size, plan=plan)

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
-from tf_gc import trial, warm_up
-from tf_gc.distribute import collectives
+from tf_gc.network import collectives
 from tf_gc.state.stream import named_stream
+from tf_gc.steps import trial, warm_up
 
 
 def for_each(scenario: str, all_params: list[Any], *arguments: Any) -> list[Any]:

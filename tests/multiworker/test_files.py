@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.multiworker import cluster
-from tf_gc.keras.keras3 import one_writer
+from tf_gc.keras.multi_worker import one_writer
 
 pytestmark = pytest.mark.multiworker
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.multiworker import cluster
 from tests.multiworker.nursery import NURSERY, Task
-from tf_gc.distribute.datasets import OwnsDatasets
+from tf_gc.strategies.datasets import OwnsDatasets
 
 DELETE = "tests.multiworker.iterator_scenarios:delete_iterators"
 

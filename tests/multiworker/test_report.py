@@ -10,7 +10,7 @@ import pytest
 
 import tf_gc
 from tests.multiworker import cluster
-from tf_gc.reduction.wire import WIRES
+from tf_gc.reducers.wire import WIRES
 
 pytestmark = pytest.mark.multiworker
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.multiworker import cluster
 from tests.multiworker.wire_scenarios import EVERY_TENSOR
-from tf_gc.reduction.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES
+from tf_gc.reducers.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES
 
 pytestmark = pytest.mark.multiworker
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 import tf_gc
 from tf_gc.codecs import NativeCodec
-from tf_gc.reduction.codes import Codes
-from tf_gc.reduction.group import Group, LocalNetwork, Replica
-from tf_gc.reduction.reducer import Reducers
-from tf_gc.reduction.wire import WIRES
+from tf_gc.network.group import Group, LocalNetwork, Replica
+from tf_gc.reducers.codes import Codes
+from tf_gc.reducers.reducer import Reducers
+from tf_gc.reducers.wire import WIRES
 
 EVERY_TENSOR = {"warm_up": False, "bypass_size": 0}
 

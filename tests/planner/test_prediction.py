@@ -22,7 +22,7 @@ from tf_gc.planner.prediction import (
 )
 from tf_gc.planner.subject import Subject, make_subject
 from tf_gc.planner.time_model import Compute, Link
-from tf_gc.reduction.wire import WIRES
+from tf_gc.reducers.wire import WIRES
 
 COMPUTE = Compute(0.1, 0.2, 0.05)
 COST = CodecCost(encode=1e-9, unpack=1e-9, decode=1e-9, add=1e-10, bits=3.125)

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.report import Report
-from tf_gc.workers import Workers
+from tf_gc.cluster.workers import Workers
+from tf_gc.observe.report import Report
 
 
 class KerasStrategy(abc.ABC):

@@ -1,4 +1,4 @@
-"""Wrappers of the ops that send matrices as thin factors (`tf_gc.reduction.factors`)."""
+"""Wrappers of the ops that send matrices as thin factors (`tf_gc.reducers.factors`)."""
 
 from collections.abc import Sequence
 

@@ -6,14 +6,14 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from tf_gc import warm_up
 from tf_gc.gradients import path_of
 from tf_gc.parameter_server.state import PushedStream
 from tf_gc.parameter_server.traffic import Sent
 from tf_gc.params import CompressionParams, Gradient
-from tf_gc.reduction.exchange import Push
-from tf_gc.reduction.reducer import Way
+from tf_gc.reducers.exchange import Push
+from tf_gc.reducers.reducer import Way
 from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.steps import warm_up
 
 
 class Pushes:

@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.distribute.all_reduce_gradients import all_reduce_gradients
 from tf_gc.gradients import Gradient
 from tf_gc.parameter_server.strategy import CompressedParameterServerStrategy
+from tf_gc.strategies.all_reduce_gradients import all_reduce_gradients
 
 
 def push_gradients(

@@ -6,15 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc import residuals, warm_up
-from tf_gc.compression_state import CompressionState, StreamState
 from tf_gc.parameter_server.per_worker import OnWorkers
+from tf_gc.state import residuals
 from tf_gc.state.seat import Slot
 from tf_gc.state.stream import Stream
+from tf_gc.steps import warm_up
+from tf_gc.steps.compression_state import CompressionState, StreamState
 
 
 class WorkersState(CompressionState):
-    """A `tf_gc.compression_state.CompressionState` whose residuals are on the workers.
+    """A `tf_gc.steps.compression_state.CompressionState` whose residuals are on the workers.
 
     A checkpoint holds the sum of all workers' residuals, and restoring gives each an equal part of
     it. The residuals of a worker that dies are lost.

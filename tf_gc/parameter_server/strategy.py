@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat, ops
-from tf_gc.compression_state import CompressionState
-from tf_gc.distribute.compressed_strategy import refuse_params, require_libraries
+from tf_gc.cluster.workers import Workers
 from tf_gc.keras.flavour import tf_variable
 from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.observe.report import Report
 from tf_gc.ops.rows import EXACT
 from tf_gc.parameter_server.push import Pushes
 from tf_gc.parameter_server.server import JOBS
@@ -20,10 +20,10 @@ from tf_gc.parameter_server.traffic import ServerTraffic
 from tf_gc.params import Auto, CompressionParams, from_params
 from tf_gc.params.codec_params import CodecParams
 from tf_gc.params.selective import BYPASS_SIZE
-from tf_gc.report import Report
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
-from tf_gc.workers import Workers
+from tf_gc.steps.compression_state import CompressionState
+from tf_gc.strategies.compressed_strategy import refuse_params, require_libraries
 
 _PULLS = (FULL, BFLOAT16, DELTA)
 

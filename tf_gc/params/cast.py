@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_gc.codecs import CastCodec
 from tf_gc.params.compression import Pattern, Treatment
 from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
-from tf_gc.reduction.codes import Codes
+from tf_gc.reducers.codes import Codes
 
 DTYPES = ("bfloat16", "float16")
 

@@ -9,10 +9,10 @@ from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
 from tf_gc.params.compression import Gradient, Treatment
 from tf_gc.params.selective import SelectiveParams
-from tf_gc.reduction.codes import Codes
-from tf_gc.reduction.reducer import Way
-from tf_gc.reduction.rows import Rows
-from tf_gc.reduction.wire import PACKED, WIRES
+from tf_gc.reducers.codes import Codes
+from tf_gc.reducers.reducer import Way
+from tf_gc.reducers.rows import Rows
+from tf_gc.reducers.wire import PACKED, WIRES
 
 # A residual of a table of more bytes is not kept, unless the user asks for it.
 SPARSE_RESIDUAL_BYTES = 64 << 20

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from tf_gc.reduction.reducer import Way
+from tf_gc.reducers.reducer import Way
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Treatment:
 
     Attributes:
       way: how it is summed.
-      warm_up: whether the first steps are in full precision (`tf_gc.warm_up`).
+      warm_up: whether the first steps are in full precision (`tf_gc.steps.warm_up`).
     """
 
     way: Way

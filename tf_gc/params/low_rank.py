@@ -7,8 +7,8 @@ from tf_gc.integers import as_integer
 from tf_gc.params.compression import Gradient, Pattern, Treatment
 from tf_gc.params.quantized import Quantized
 from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
-from tf_gc.reduction.factors import matrix_of
-from tf_gc.reduction.low_rank import Factors
+from tf_gc.reducers.factors import matrix_of
+from tf_gc.reducers.low_rank import Factors
 
 _MOST_RANK = 64  # kMostRank in custom_ops/lib/low_rank/factors.h
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_gc.integers import as_integer
 from tf_gc.params.compression import CompressionParams, Gradient, Pattern, Treatment
 from tf_gc.params.patterns import Patterns, check_patterns, matches
-from tf_gc.reduction.plans import AUTO, plan_names
+from tf_gc.reducers.plans import AUTO, plan_names
 
 # On one host, two and three bits take less time than the stock sum from 128 elements on
 # (benchmarks/bypass.py). But tensors below this size are biases, scales, and the first and last

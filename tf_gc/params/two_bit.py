@@ -35,9 +35,9 @@ class TwoBit(ThresholdParams):
         levels instead of 3. `None` means 2, which trains as "all_gather" does; 1 sends two thirds
         of the bytes. A fixed threshold needs one message.
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
-        norm of the gradients has stopped growing (`tf_gc.warm_up`). In these steps Adam learns how
-        large gradients are. `None` means yes with `"auto"`; a fixed threshold has no warm-up, as
-        in MXNet.
+        norm of the gradients has stopped growing (`tf_gc.steps.warm_up`). In these steps Adam
+        learns how large gradients are. `None` means yes with `"auto"`; a fixed threshold has no
+        warm-up, as in MXNet.
       wire: how codes travel, which changes no result: "packed", two bits for each; "compact", of
         a zero only that it is one; or "columns", fewer bits for frequent codes than for rare ones,
         in each column of a matrix by itself, which is smallest. The latter two take some time

@@ -11,7 +11,7 @@ from tf_gc.planner import measure, report
 from tf_gc.planner.prediction import CHOICES, Choice, CodecCost, Prediction, predict
 from tf_gc.planner.subject import UsageError, load_function, make_subject
 from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, SLOWDOWN, Link
-from tf_gc.reduction.rows import ROWS
+from tf_gc.reducers.rows import ROWS
 
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 

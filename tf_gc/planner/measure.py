@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tf_gc.distribute.devices import check_devices
+from tf_gc.cluster.devices import check_devices
+from tf_gc.network.group import LocalNetwork
 from tf_gc.params import Gradient
 from tf_gc.planner.prediction import Choice, CodecCost, Gradients, codes_of, schedule_of
 from tf_gc.planner.subject import Subject, UsageError
 from tf_gc.planner.time_model import Compute, Link
-from tf_gc.reduction.codes import CodesReducer
-from tf_gc.reduction.factors import Matrices
-from tf_gc.reduction.group import LocalNetwork
-from tf_gc.reduction.low_rank import FactorsReducer
-from tf_gc.reduction.rows import ROWS, RowsReducer
-from tf_gc.reduction.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
+from tf_gc.reducers.codes import CodesReducer
+from tf_gc.reducers.factors import Matrices
+from tf_gc.reducers.low_rank import FactorsReducer
+from tf_gc.reducers.rows import ROWS, RowsReducer
+from tf_gc.reducers.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
 from tf_gc.schedule import Bucket
 
 # Decoding is measured with so many messages; the difference is what one more costs.

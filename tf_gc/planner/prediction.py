@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from tf_gc.network.group import Channel, Group, Network
+from tf_gc.network.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.params import CompressionParams, Gradient, NoCompression, Quantized
 from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_seconds
-from tf_gc.reduction.codes import CodesReducer
-from tf_gc.reduction.group import Channel, Group, Network
-from tf_gc.reduction.low_rank import FactorsReducer
-from tf_gc.reduction.plan import FlatPlan
-from tf_gc.reduction.reducer import Reducers
-from tf_gc.reduction.rows import RowsReducer
-from tf_gc.reduction.traffic import all_gather_bytes, all_reduce_bytes
+from tf_gc.reducers.codes import CodesReducer
+from tf_gc.reducers.low_rank import FactorsReducer
+from tf_gc.reducers.plan import FlatPlan
+from tf_gc.reducers.reducer import Reducers
+from tf_gc.reducers.rows import RowsReducer
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 
 # Length, values and indices of a sparse gradient are gathered one after the other.
@@ -123,7 +123,7 @@ class _Hosts:
         self._link = link
 
     def rate(self) -> float:
-        # What tf_gc/distribute/rate.py would measure.
+        # What tf_gc/network/rate.py would measure.
         size = 1 << 20
         return 8 * size * (self.hosts - 1) / self._link.all_gather(size)
 

@@ -1,5 +1,5 @@
 // Low rank on the CPU: a matrix is sent as the product of two thin factors.
-// tf_gc/reduction/factors.py describes the method.
+// tf_gc/reducers/factors.py describes the method.
 //
 // A matrix M = gradient + residual has `rows` and `columns`, row by row. A
 // factor has `rank` columns, one after the other: P has columns of `rows`

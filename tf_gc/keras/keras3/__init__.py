@@ -9,10 +9,10 @@ from tf_gc.keras.keras3 import (
     epoch_length,
     first_batch,
     layer_state,
-    one_writer,
     optimizer_hook,
     private,
 )
+from tf_gc.keras.multi_worker import one_writer
 
 
 class Keras3:

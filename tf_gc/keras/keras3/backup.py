@@ -14,7 +14,7 @@ from tf_gc.keras.backup_files import BackupFiles
 from tf_gc.keras.keras2 import backup as keras2_backup
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.backup_residuals import read_totals, restore_totals, write_totals
-from tf_gc.keras.preemption import Preemption
+from tf_gc.keras.multi_worker.preemption import Preemption
 from tf_gc.keras.strategy import workers_of
 
 _WEIGHTS, _METADATA, _RESIDUALS = "latest.weights.h5", "training_metadata.json", "residuals.npz"

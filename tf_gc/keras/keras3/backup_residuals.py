@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_gc import residuals, warm_up
-from tf_gc.compression_state import NOTHING_COMPRESSED, CompressionState, describe_residuals
+from tf_gc.state import residuals
 from tf_gc.state.book import Saved
+from tf_gc.steps import warm_up
+from tf_gc.steps.compression_state import NOTHING_COMPRESSED, CompressionState, describe_residuals
 
 # The file has an array for each value, by slot and number of the variable, and these two besides.
 _LAYOUT, _STREAMS = "variables", "streams"

@@ -9,7 +9,7 @@ from absl import logging
 
 from tf_gc.integers import as_integer
 from tf_gc.keras.strategy import KerasStrategy
-from tf_gc.report import Report
+from tf_gc.observe.report import Report
 
 # Tells TensorBoard that a value belongs to its page of scalars.
 _SCALAR = tf.compat.v1.SummaryMetadata(

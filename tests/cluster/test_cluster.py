@@ -1,0 +1,162 @@
+"""What is refused before a worker tries to join a cluster. Nothing is started here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tf_gc.cluster.cluster import (
+    check_cluster,
+    joining,
+    limit_registration,
+    send_in_large_chunks,
+)
+
+ADDRESSES = ["10.0.0.1:8888", "10.0.0.2:8888"]
+FIRST = {"type": "worker", "index": 0}
+
+
+def resolver(
+    jobs: dict[str, Any], task_type: str | None = "worker", task_id: int | None = 0
+) -> tf.distribute.cluster_resolver.ClusterResolver:
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(jobs), task_type=task_type, task_id=task_id
+    )
+
+
+def set_tf_config(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    monkeypatch.setenv("TF_CONFIG", value if isinstance(value, str) else json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"cluster": {}},
+        {"cluster": {"worker": ADDRESSES}, "task": FIRST},
+        {"cluster": {"worker": ADDRESSES}, "task": {"type": "worker", "index": "1"}},
+        {"cluster": {"chief": ADDRESSES[:1], "worker": ADDRESSES[1:]}, "task": FIRST},
+        {"cluster": {"worker": ["[::1]:8888", "trainer-0.trainer:8888"]}, "task": FIRST},
+        {"cluster": {"worker": ADDRESSES}, "task": {"type": "evaluator", "index": 0}},
+    ],
+)
+def test_usable_descriptions_pass(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    set_tf_config(monkeypatch, value)
+    check_cluster(None)
+
+
+def test_no_description_means_to_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    check_cluster(None)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("", "TF_CONFIG is not JSON .*''"),
+        ('{"cluster": ', "TF_CONFIG is not JSON .*column"),
+        ("[1]", r"TF_CONFIG must be .*\[1\]"),
+        ({"cluster": {"worker": ADDRESSES}, "task": [0]}, r"TF_CONFIG must be .*\[0\]"),
+        ({"cluster": ADDRESSES, "task": FIRST}, "cluster in TF_CONFIG must be a dict"),
+        ({"cluster": {"worker": "a:1"}, "task": FIRST}, "'worker' .*must be a list .*'a:1'"),
+        ({"Cluster": {"worker": ADDRESSES}, "task": FIRST}, '"task" but no "cluster": .*Cluster'),
+        ({"cluster": {"worker": ADDRESSES}}, "not which of them .*index None"),
+        ({"cluster": {"worker": ADDRESSES}, "task": {"type": "worker"}}, "'worker'.*index None"),
+        ({"cluster": {"worker": ADDRESSES}, "task": {"index": 0}}, "type None, task index 0"),
+        (
+            {"cluster": {"worker": ADDRESSES}, "task": {"type": "worker", "index": "one"}},
+            "must be a number, not 'one'",
+        ),
+        (
+            {"cluster": {"worker": ADDRESSES}, "task": {"type": "worker", "index": 2}},
+            "is worker 2, the cluster has worker 0, worker 1",
+        ),
+    ],
+)
+def test_wrong_tf_configs_are_named(
+    monkeypatch: pytest.MonkeyPatch, value: Any, named: str
+) -> None:
+    set_tf_config(monkeypatch, value)
+    with pytest.raises(ValueError, match=named):
+        check_cluster(None)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "named"),
+    [
+        ({"worker": ADDRESSES}, ("worker", -1), "is worker -1, the cluster has"),
+        ({"worker": ADDRESSES}, ("chief", 0), "is chief 0, the cluster has"),
+        ({"worker": ADDRESSES[:1], "ps": ADDRESSES[1:]}, ("worker", 0), "type 'ps'"),
+        ({"trainer": ADDRESSES}, ("trainer", 0), "type 'trainer'"),
+        ({"worker": ADDRESSES}, (None, None), "task type None, task index None"),
+        ({"worker": ["10.0.0.1", "10.0.0.2:8888"]}, ("worker", 0), "worker 0 .*'10.0.0.1'"),
+        ({"worker": ["10.0.0.1:8888", ":8888"]}, ("worker", 0), "worker 1 .*':8888'"),
+        ({"worker": ["10.0.0.1:8888", "b:0"]}, ("worker", 0), "'b:0'"),
+        ({"worker": ["10.0.0.1:8888", "b:65536"]}, ("worker", 0), "'b:65536'"),
+        ({"worker": ["10.0.0.1:8888", "b:grpc"]}, ("worker", 0), "'b:grpc'"),
+        ({"worker": ["grpc://a:8888", "b:8888"]}, ("worker", 0), "'grpc://a:8888'"),
+        ({"worker": ["a:1", "b:1", "a:1"]}, ("worker", 0), "worker 0 and worker 2 .*'a:1'"),
+        ({"chief": ["a:1"], "worker": ["a:1"]}, ("worker", 0), "chief 0 and worker 0 .*'a:1'"),
+    ],
+)
+def test_wrong_clusters_are_named(jobs: Any, task: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        check_cluster(resolver(jobs, *task))
+
+
+def test_a_cluster_with_a_gap_passes() -> None:
+    check_cluster(resolver({"worker": {0: "a:1", 2: "b:1"}}, "worker", 2))
+    with pytest.raises(ValueError, match="is worker 1, the cluster has worker 0, worker 2"):
+        check_cluster(resolver({"worker": {0: "a:1", 2: "b:1"}}, "worker", 1))
+
+
+def test_joining_checks_first() -> None:
+    started = False
+    with (
+        pytest.raises(ValueError, match="type 'ps'"),
+        joining(resolver({"ps": ADDRESSES}, "ps"), None),
+    ):
+        started = True
+    assert not started
+
+
+def test_joining_leaves_other_errors_alone() -> None:
+    with (
+        pytest.raises(tf.errors.UnknownError, match="another"),
+        joining(resolver({"worker": ADDRESSES}), None),
+    ):
+        raise tf.errors.UnknownError(None, None, "another")
+
+
+def test_registration_is_limited_on_request_only() -> None:
+    config = tf.compat.v1.ConfigProto()
+    for unlimited in (None, 0):
+        limit_registration(config, unlimited)
+        assert config == tf.compat.v1.ConfigProto()
+    limit_registration(config, 2.5)
+    coordination = config.experimental.coordination_config
+    assert coordination.cluster_register_timeout_in_ms == 2500
+    barrier = "cluster_register_with_barrier"  # which TensorFlow 2.16 does not have
+    assert getattr(coordination, barrier, True)
+
+
+def test_chunks_are_larger_unless_the_program_has_chosen_a_size() -> None:
+    config = tf.compat.v1.ConfigProto()
+    send_in_large_chunks(config)
+    assert config.experimental.recv_buf_max_chunk == 65536
+    for chosen in (4096, -1):  # -1: one chunk for each message
+        config.experimental.recv_buf_max_chunk = chosen
+        send_in_large_chunks(config)
+        assert config.experimental.recv_buf_max_chunk == chosen
+
+
+def test_a_workers_server_gets_large_chunks_and_the_limit() -> None:
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=3)
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(None, options, {"type": "none"})
+    config = strategy.extended._update_config_proto(tf.compat.v1.ConfigProto())
+    assert config.experimental.recv_buf_max_chunk == 65536
+    assert config.experimental.coordination_config.cluster_register_timeout_in_ms == 3000

@@ -1,0 +1,166 @@
+"""What the verdict says, as a function of numbers."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from absl import logging
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tf_gc
+from tf_gc.network.traffic import Traffic
+from tf_gc.observe.report import Comparison, Report, StepTime, duration
+from tf_gc.observe.verdict import LONG_WARM_UP, STEPS, judge
+
+TRAFFIC = Traffic("all_gather", 2, 1, 3, 0, sent_bytes=1_000_000, stock_bytes=10_000_000)
+
+
+def around(median: float, count: int, spread: float = 0.05) -> list[float]:
+    """Times that lie evenly around a median, in no order."""
+    times = median * np.linspace(1 - spread, 1 + spread, count)
+    return np.random.default_rng(1).permutation(times).tolist()
+
+
+def report(full: list[float], compressed: list[float], params: Any = None, **fields: Any) -> Report:
+    return Report(
+        params or tf_gc.Quantized(),
+        TRAFFIC,
+        full_precision=StepTime.of(full),
+        compressed=StepTime.of(compressed),
+        comparison=Comparison.of(full, compressed),
+        warm_up_steps=len(full) + 1 if full else 0,
+        compressed_steps=len(compressed) + 1,
+        **fields,
+    )
+
+
+def test_steps_that_are_faster_pay() -> None:
+    verdict = judge(report(around(0.5, 20), around(0.1, 40)))
+    assert verdict is not None
+    assert verdict.level == logging.INFO
+    assert "compression pays" in verdict.text
+    found = re.search(
+        r"takes (.+?) compressed and (.+?) in full precision, ratio (\S+)", verdict.text
+    )
+    assert found
+    assert found.groups() == ("100 ms", "500 ms", "5.00") or float(found[3]) == pytest.approx(
+        5, 0.05
+    )
+    assert "sends 1,000,000 bytes a step instead of 10,000,000" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("full", "says"), [(0.08, "makes steps slower"), (0.1, "does not make steps faster")]
+)
+def test_steps_that_are_not_faster_are_a_warning_that_says_what_to_do(
+    full: float, says: str
+) -> None:
+    verdict = judge(report(around(full, 30, 0.01), around(0.1, 40, 0.01)))
+    assert verdict is not None
+    assert verdict.level == logging.WARNING
+    assert f"compression {says}" in verdict.text
+    assert '{"type": "none"}' in verdict.text
+
+
+def test_noise_is_no_verdict_on_the_speed() -> None:
+    verdict = judge(report(around(0.1, 10, 0.9), around(0.1, 40, 0.9)))
+    assert verdict is not None
+    assert verdict.level == logging.INFO
+    assert "these steps do not show" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("params", "warm_up_steps", "reason"),
+    [
+        (tf_gc.TwoBit(0.5), 0, "this run began with compression"),
+        (tf_gc.Quantized(warm_up=False), 0, "this run began with compression"),
+        (tf_gc.ByVariable({"a": tf_gc.TwoBit(0.5)}), 0, "this run began with compression"),
+        (tf_gc.Quantized(), 0, "the warm-up was over before this run"),
+        (tf_gc.Quantized(), 3, "only 3 steps of this run were in full precision"),
+    ],
+)
+def test_without_steps_in_full_precision_it_gives_the_compressed_time_alone(
+    params: Any, warm_up_steps: int, reason: str
+) -> None:
+    full = around(0.5, max(warm_up_steps - 1, 0))
+    verdict = judge(report(full, around(0.1, 40), params))
+    assert verdict is not None
+    assert verdict.level == logging.INFO
+    assert reason in verdict.text
+    assert "100 ms (median of 40 steps)" in verdict.text
+    assert "ratio" not in verdict.text
+
+
+def test_it_waits_for_enough_compressed_steps() -> None:
+    assert judge(Report(tf_gc.Quantized())) is None
+    assert judge(report(around(0.5, 20), around(0.1, STEPS - 1))) is None
+    assert judge(report(around(0.5, 20), around(0.1, STEPS))) is not None
+
+
+def test_a_warm_up_that_does_not_end_is_a_warning_before_the_verdict() -> None:
+    def after(warm_up: int, compressed: int) -> Report:
+        return Report(
+            tf_gc.Quantized(), TRAFFIC, warm_up_steps=warm_up, compressed_steps=compressed
+        )
+
+    assert judge(after(LONG_WARM_UP - 1, 0)) is None
+    verdict = judge(after(LONG_WARM_UP, 0))
+    assert verdict is not None
+    assert (verdict.level, verdict.is_last) == (logging.WARNING, False)
+    assert f"has not ended after {LONG_WARM_UP} steps" in verdict.text
+    assert "warm_up=False" in verdict.text
+    assert judge(after(LONG_WARM_UP, 1)) is None
+
+
+@given(st.lists(st.floats(1e-6, 1e3), max_size=80))
+def test_a_median_has_the_confidence_interval_of_its_order_statistics(times: list[float]) -> None:
+    found = StepTime.of(times)
+    if len(times) < 6:
+        assert found is None
+        return
+    assert found is not None
+    ordered = sorted(times)
+    assert found.median == pytest.approx(np.median(times))
+    assert found.steps == len(times)
+    assert found.low <= found.median <= found.high
+    # The chance that the median lies outside is at most 5%, and one rank further in it is not.
+    outside = [
+        2 * sum(math.comb(len(times), k) for k in range(rank)) / 2 ** len(times)
+        for rank in range(1, len(times) // 2 + 1)
+    ]
+    rank = sum(chance <= 0.05 for chance in outside)
+    assert (found.low, found.high) == (ordered[rank - 1], ordered[-rank])
+
+
+def test_steps_are_compared_around_the_end_of_the_warm_up() -> None:
+    # The machine was slower in the first half of the warm-up, and gets slower again later.
+    full = around(0.9, 40) + around(0.2, 30)
+    compressed = around(0.1, 30) + around(0.9, 200)
+    found = Comparison.of(full, compressed)
+    assert found is not None
+    assert (found.full_precision.steps, found.compressed.steps) == (30, 30)
+    assert found.ratio == pytest.approx(2, rel=0.05)
+    assert found.low < found.ratio < found.high
+    short = Comparison.of(around(0.9, 10), compressed)
+    assert short is not None
+    assert (short.full_precision.steps, short.compressed.steps) == (10, 10)
+    assert Comparison.of(full, compressed[:5]) is None
+    assert Comparison.of(full[:5], compressed) is None
+
+
+def test_outliers_do_not_count() -> None:
+    times = around(0.1, 40)
+    times[::10] = [60.0] * 4  # evaluation between epochs
+    found = StepTime.of(times)
+    assert found is not None
+    assert found.high < 0.11
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(12.345, "12.3 s"), (1.0, "1 s"), (0.1234, "123 ms"), (5e-5, "0.05 ms")]
+)
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

@@ -1,0 +1,372 @@
+"""The compact wire sends fewer bytes, and nothing else is different."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import cpus, reducer, variables_of
+from tf_gc.codecs import NativeCodec
+from tf_gc.network.group import LocalChannel, LocalNetwork
+from tf_gc.network.unequal import Lengths
+from tf_gc.params import CompressionParams
+from tf_gc.reducers.all_gather import AllGather
+from tf_gc.reducers.codes import Codes
+from tf_gc.reducers.compact_channel import CompactChannel, slightly_longer
+from tf_gc.reducers.hierarchical import Hierarchical
+from tf_gc.reducers.plans import PLANS
+from tf_gc.reducers.scatter_gather import ScatterGather
+from tf_gc.reducers.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES, choose_wire
+
+SHAPES = [(70, 100), (1,), (129,), (60_000,), (600, 100)]
+EVERY_TENSOR: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
+KINDS = [
+    tf_gc.TwoBit(0.5, bypass_size=0),
+    tf_gc.TwoBit(**EVERY_TENSOR),
+    tf_gc.Quantized(**EVERY_TENSOR),
+    tf_gc.Quantized(4, **EVERY_TENSOR),
+]
+AUTO = NativeCodec("three_bit", "auto", 2)
+
+
+def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
+    """Gradients of few large elements, in the last one of few columns.
+
+    In some steps there are numbers that are not finite.
+    """
+    random = np.random.default_rng(seed)
+    gradients = [
+        (random.normal(scale=0.7, size=(replicas, *shape)) ** 3).astype(np.float32)
+        for shape in SHAPES
+    ]
+    gradients[-1] *= np.arange(100) % 7 == 0
+    if seed == 1:
+        gradients[3][-1, 5] = np.nan
+        gradients[0][0, 0, 7] = np.inf
+    return gradients
+
+
+def assert_same_bits(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def both_wires(
+    params: CompressionParams, replicas: int, eager: bool = False, bucket_bytes: int = 0
+) -> tuple[tf_gc.CompressedMirroredStrategy, tf_gc.CompressedMirroredStrategy]:
+    """Runs some steps with each wire, and checks that all bits are the same.
+
+    Returns the strategies with the packed and with the compact wire; the one with columns is
+    checked here.
+    """
+    strategies, runs = [], []
+    for wire in WIRES:
+        chosen = dataclasses.replace(params, wire=wire)
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), chosen)
+        strategies.append(strategy)
+        runs.append(reducer(strategy, variables_of(strategy, *SHAPES), eager, bucket_bytes))
+    # A message that is not finite is not compact, nor is what is sent in the step after it.
+    for seed in range(4):
+        gradients = gradients_of(replicas, seed)
+        results = [run(gradients) for run in runs]
+        for others in results[1:]:
+            for mine, theirs in zip(results[0], others, strict=True):
+                assert_same_bits(mine, theirs)
+        assert np.isnan(results[0][0][3][5]) == (seed == 1)
+    residuals = [strategy.compression_state.variables for strategy in strategies]
+    for others in residuals[1:]:
+        for mine, theirs in zip(residuals[0], others, strict=True):
+            assert_same_bits(mine.values, theirs.values)
+    packed, compact, columns = strategies
+    for strategy in (compact, columns):
+        assert strategy.traffic.sent_bytes < packed.traffic.sent_bytes
+    assert columns.traffic.wire == "columns"
+    return packed, compact
+
+
+@pytest.mark.parametrize(("plan", "replicas"), [("all_gather", 2), ("scatter_gather", 3)])
+@pytest.mark.parametrize("params", KINDS, ids=str)
+def test_sums_and_residuals_have_the_same_bits(
+    params: CompressionParams, plan: str, replicas: int
+) -> None:
+    packed, compact = both_wires(dataclasses.replace(params, plan=plan), replicas)
+    assert packed.traffic.wire == "packed"
+    assert compact.traffic.wire == "compact"
+    assert compact.traffic.plan == packed.traffic.plan == plan
+    assert compact.traffic.sent_bytes < packed.traffic.sent_bytes
+    assert compact.traffic.stock_bytes == packed.traffic.stock_bytes
+
+
+def test_several_buckets_and_eager_steps() -> None:
+    params = tf_gc.Quantized(plan="scatter_gather", sum_layers=1, **EVERY_TENSOR)
+    _, compact = both_wires(params, 2, bucket_bytes=100_000)
+    assert len(compact.schedule.buckets) > 1
+    both_wires(params, 2, eager=True)
+
+
+@pytest.mark.parametrize("params", KINDS, ids=str)
+def test_columns_that_are_alike_are_sent_in_fewer_bytes(params: CompressionParams) -> None:
+    random = np.random.default_rng(0)
+    signs = random.choice([-1, 0, 1], size=128)
+    gradients = (signs * random.uniform(0.1, 2, size=(2, 640, 128))).astype("f")
+    sent = {}
+    for wire in WIRES:
+        strategy = tf_gc.CompressedMirroredStrategy(
+            cpus(2), dataclasses.replace(params, wire=wire, plan="all_gather")
+        )
+        reducer(strategy, variables_of(strategy, (640, 128)))([gradients])
+        sent[wire] = strategy.traffic.sent_bytes
+    assert sent["columns"] < 0.95 * sent["compact"]
+    assert sent["compact"] < 0.95 * sent["packed"]
+
+
+def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
+    params = tf_gc.TwoBit(0.5, bypass_size=0, wire="compact", plan="all_gather")
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    size = 100_000
+    variables = variables_of(strategy, (size,))
+    # Two functions of one model, which know of each other's messages.
+    runs = [reducer(strategy, variables) for _ in range(2)]
+    codec = params.treatments()[0].way.codec
+    residuals = [tf.Variable(tf.zeros(size)) for _ in range(2)]
+    known = 0
+    sent = []
+    for step, share in enumerate((0.02, 0.02, 0.5, 0.02, 0.02)):
+        random = np.random.default_rng(step)
+        gradients = ((random.random((2, size)) < share) * 0.5).astype("f")
+        packed = [
+            codec.pack(codec.encode([tf.constant(mine)], [residual]))
+            for mine, residual in zip(gradients, residuals, strict=True)
+        ]
+        longest = max(int(words[0]) for _, words in packed)
+        result = runs[step % 2]([gradients])
+        np.testing.assert_allclose(result[0][0], (gradients > 0).sum(0) * 0.5)
+        assert strategy.traffic.sent_bytes == 8 * (1 + max(known, longest))
+        known = longest + longest // 64
+        sent.append(strategy.traffic.sent_bytes)
+    assert sent[3] > 3 * sent[4] > 3 * 8 * size * 2 / 64 / 16
+
+
+def test_an_all_to_all_sends_as_much_as_in_the_step_before_or_what_is_needed() -> None:
+    codec = NativeCodec("two_bit", "auto", 1)
+    notes: dict[Any, Any] = {}
+    size = 30_000
+
+    @tf.function
+    def exchanged(rows: tf.Tensor) -> Any:
+        channel = CompactChannel(LocalChannel(3), codec, range(3), Lengths(notes, slightly_longer))
+        received = [tf.concat(mine, axis=0) for mine in channel.all_to_all(tf.unstack(rows))]
+        return tf.stack(received), channel.sent_bytes
+
+    known = 0
+    for step, share in enumerate((0.02, 0.02, 0.5, 0.02, 0.02)):
+        random = np.random.default_rng(step)
+        gradients = (random.normal(size=(9, size)) * (random.random((9, size)) < share)).astype("f")
+        gradients[4, :4000] = 1  # one is longer
+        messages = [codec.encode([mine], [tf.Variable(tf.zeros(size))]) for mine in gradients]
+        longest = max(int(codec.pack(message)[1][0]) for message in messages)
+        rows = np.reshape(messages, (3, 3, -1))
+        received, sent = exchanged(tf.constant(rows))
+        np.testing.assert_array_equal(received, np.swapaxes(rows, 0, 1))
+        assert sent == 2 * 8 * (1 + max(known, longest))
+        known = longest + longest // 64
+    graph = exchanged.get_concrete_function(tf.TensorSpec(rows.shape, tf.int64)).graph
+    unpacked = [op.inputs[0] for op in graph.get_operations() if op.type == "TfGc>Unpack"]
+    assert sum(compact.shape[0] for compact in unpacked) == 3 * 2  # what the others sent
+
+
+def test_only_what_was_packed_is_sent() -> None:
+    random = np.random.default_rng(0)
+    codec = NativeCodec("two_bit", "auto", 1)
+    messages = [
+        codec.encode(
+            [tf.constant(random.normal(size=n).astype("f") ** 3 * (np.arange(n) < used))],
+            [tf.Variable(tf.zeros(n))],
+        )
+        for n, used in ((100_000, 100), (100_000, 50_000), (100_000, 0))
+    ]
+    longest = max(int(codec.pack(message)[1][0]) for message in messages)
+    channel = CompactChannel(LocalChannel(3), codec, range(3))
+    for received in channel.all_gather(messages):
+        assert_same_bits(tf.concat(received, axis=0), tf.concat(messages, axis=0))
+    # To two others: a word with the length, and then as much as the longest message takes.
+    assert channel.sent_bytes == 2 * 8 + 2 * 8 * longest
+    assert channel.most_bytes == 2 * 8 + 2 * 8 * messages[0].shape[1]
+
+    rows = [tf.concat(messages[i:] + messages[:i], axis=0) for i in range(3)]
+    channel = CompactChannel(LocalChannel(3), codec, range(3))
+    for rank, received in enumerate(channel.all_to_all(rows)):
+        assert_same_bits(tf.concat(received, axis=0), [row[rank] for row in rows])
+    assert channel.sent_bytes == 2 * 8 + 2 * 8 * longest
+
+
+def test_small_messages_are_sent_as_they_are() -> None:
+    codec = NativeCodec("two_bit", 0.5, 1)
+    small = tf.zeros([3, 500], tf.int64)  # not even a message
+    channel = CompactChannel(LocalChannel(3), codec, range(3))
+    for received in channel.all_gather([small] * 3):
+        assert_same_bits(received, [small] * 3)
+    for received in channel.all_to_all([small] * 3):
+        assert_same_bits(received, [small[:1]] * 3)
+    assert channel.sent_bytes == channel.most_bytes == 4000 * (3 * 2 + 2)
+
+
+def test_sums_of_a_fixed_threshold_stay_packed() -> None:
+    codec = NativeCodec("two_bit", 0.5, 1)
+    counts = tf.zeros([1, 66], tf.int64)  # not even a message
+    channel = CompactChannel(LocalChannel(2), codec, range(2))
+    assert channel.all_gather_sums([counts, counts]) == [[counts, counts]] * 2
+    assert channel.sent_bytes == channel.most_bytes == 66 * 8
+
+
+def test_messages_may_have_a_length_that_only_the_step_knows() -> None:
+    residuals = [tf.Variable(tf.zeros([40_000]), shape=[None]) for _ in range(2)]
+
+    @tf.function(input_signature=[tf.TensorSpec([2, None])])
+    def gathered(gradients: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        channel = CompactChannel(LocalChannel(2), AUTO, range(2))
+        messages = [
+            AUTO.encode([gradient], [residual])
+            for gradient, residual in zip(tf.unstack(gradients), residuals, strict=True)
+        ]
+        assert messages[0].shape.as_list() == [1, None]
+        received, _ = channel.all_gather(messages)
+        sent = (channel.sent_bytes, channel.most_bytes)
+        return tf.concat(received, axis=0), tf.concat(messages, axis=0), *sent
+
+    values = (np.random.default_rng(0).normal(size=(2, 40_000)) ** 3).astype("f")
+    received, messages, sent, most = gathered(values)
+    assert_same_bits(received, messages)
+    assert sent < most == 8 + 8 * messages.shape[1]
+
+
+@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
+def test_loops_and_branches(plan: str) -> None:
+    sums, sent = [], []
+    for wire in ("packed", "compact"):
+        params = tf_gc.Quantized(wire=wire, plan=plan, **EVERY_TENSOR)
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+        (variable,) = variables_of(strategy, (60_000,))
+
+        @tf.function
+        def steps(count: tf.Tensor, strategy: Any = strategy, variable: Any = variable) -> Any:
+            total = tf.zeros([60_000])
+            for i in tf.range(count):
+                if i % 3 != 1:
+
+                    def replica(i: tf.Tensor = i) -> tf.Tensor:
+                        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+                        values = tf.random.stateless_normal([60_000], [i, number])
+                        # Of another length in each iteration.
+                        values *= tf.cast(tf.range(60_000) % 5 <= i, tf.float32)
+                        return tf_gc.all_reduce_gradients([(values, variable)])[0]
+
+                    total += strategy.experimental_local_results(strategy.run(replica))[0]
+            return total
+
+        for count in (1, 4):
+            sums.append(steps(tf.constant(count)))
+            sent.append(strategy.traffic.sent_bytes)
+    assert_same_bits(sums[:2], sums[2:])
+    # In the latest iteration.
+    assert 1.2 * sent[2] < sent[3] < sent[0] == sent[1]
+
+
+def test_traffic_is_what_the_latest_step_sent(caplog: pytest.LogCaptureFixture) -> None:
+    params = tf_gc.Quantized(wire="compact", bypass_size=100)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(n)) for n in (50_000, 99)]
+    run = reducer(strategy, variables)
+    some = (np.random.default_rng(0).normal(size=(2, 50_000)) ** 3).astype("f")
+    none, few = np.zeros((2, 50_000), "f"), np.ones((2, 99), "f")
+    with caplog.at_level("INFO", logger="absl"):
+        run([some, few])  # a step of the warm-up
+    traffic = strategy.traffic
+    packed = 16 + 391 * 50 + 2
+    assert traffic.at_most
+    assert traffic.sent_bytes == 99 * 4 + 8 + packed
+    assert f"compact wire; a replica sends at most {traffic.sent_bytes:,} bytes a step" in str(
+        traffic
+    )
+    assert str(traffic) in caplog.text
+    while strategy.traffic.at_most:
+        run([none, few])
+    assert 99 * 4 + 8 < strategy.traffic.sent_bytes < 2000
+    run([some, few])
+    measured = strategy.traffic
+    assert packed / 3 < measured.sent_bytes < 99 * 4 + 8 + packed
+    assert f"compact wire; a replica sends {measured.sent_bytes:,} bytes" in str(measured)
+    # Another model, and then the first one again.
+    other = reducer(strategy, variables_of(strategy, (40_000,)))
+    other([some[:, :40_000]])
+    assert strategy.traffic.at_most
+    run([some, few])
+    assert "compact: " in str(strategy.schedule)
+
+
+def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
+    class Hosts(LocalNetwork):
+        def __init__(self, rate: float, hosts: int = 2, device: str = "CPU:0") -> None:
+            super().__init__([device])
+            self.hosts, self._rate = hosts, rate
+            self.measured = 0
+
+        def rate(self) -> float:
+            self.measured += 1
+            return self._rate
+
+    for rate, name in (
+        (COLUMNS_BELOW - 1, "columns"),
+        (COLUMNS_BELOW, "compact"),
+        (COMPACT_BELOW - 1, "compact"),
+        (COMPACT_BELOW, "packed"),
+    ):
+        chosen = choose_wire(None, AUTO, Hosts(rate))
+        assert chosen.name == name
+        assert f"{rate / 1e6:,.0f} Mbit/s" in str(chosen)
+    for wire in WIRES:
+        alone = Hosts(1)
+        assert choose_wire(wire, AUTO, alone).name == wire
+        assert not alone.measured
+    for network, codec, why_not_packed in (
+        (Hosts(1, hosts=1), AUTO, None),
+        (Hosts(1, device="GPU:0"), AUTO, None),
+        (Hosts(1, device="GPU:0"), AUTO, "GPUs send"),
+        (Hosts(1), NativeCodec("one_bit", "auto", 2), None),
+    ):
+        assert choose_wire(None, codec, network, why_not_packed).name == "packed"
+        assert not network.measured
+
+
+def test_which_plans_let_the_cpu_pack() -> None:
+    several, one = LocalNetwork(["GPU:0", "GPU:1"]), LocalNetwork(["GPU:0"])
+    for plan in PLANS:
+        assert plan.why_not_packed(LocalNetwork(["CPU:0", "CPU:1"])) is None
+    for plan in (AllGather, ScatterGather):
+        for gpus in (several, one):
+            gpus.hosts = 1
+            assert "one host's GPUs" in str(plan.why_not_packed(gpus))
+            gpus.hosts = 2
+        assert plan.why_not_packed(one) is None
+        assert f"{plan.name!r} several GPUs" in str(plan.why_not_packed(several))
+    assert Hierarchical.why_not_packed(several) is None
+    with pytest.raises(ValueError, match=r"'compact'.*'scatter_gather' several GPUs"):
+        Codes(AUTO, "scatter_gather", "compact").on(several)
+    # A trial measures all of them, whatever the default is.
+    assert {wire for _, wire in Codes(AUTO).alternatives(one)} == set(WIRES)
+
+
+def test_where_the_compact_wire_is_refused() -> None:
+    gpus = LocalNetwork(["GPU:0", "GPU:1"])
+    for wire in ("compact", "columns"):
+        with pytest.raises(ValueError, match=rf"{wire}.*one host.*'GPU:0'.*'packed' or None"):
+            Codes(AUTO, wire=wire).on(gpus)
+        with pytest.raises(ValueError, match=rf"{wire}.*one_bit.*get smaller.*'packed' or None"):
+            choose_wire(wire, NativeCodec("one_bit", "auto", 2), LocalNetwork(["CPU:0"]))

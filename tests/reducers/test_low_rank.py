@@ -1,0 +1,235 @@
+"""Low rank under a strategy: what is sent, what is kept, and what all replicas agree on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import cpus, reducer, variables_of
+from tf_gc.params import Gradient
+from tf_gc.reducers.factors import Matrices, matrix_of
+
+COLD = tf_gc.LowRank(2, warm_up=False)
+SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
+
+
+def gradients_of(
+    seed: int, replicas: int, shapes: list[tuple[int, ...]] | None = None
+) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    return [random.normal(size=(replicas, *shape)).astype("f") for shape in shapes or SHAPES]
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_what_is_sent_and_what_is_kept_is_what_was_given(replicas: int, eager: bool) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
+    variables = variables_of(strategy, *SHAPES)
+    run = reducer(strategy, variables, eager)
+    given = [np.zeros(shape) for shape in SHAPES]
+    sent = [np.zeros(shape) for shape in SHAPES]
+    for step in range(5):
+        gradients = gradients_of(step, replicas)
+        first, *others = run(gradients)
+        for mine in others:
+            assert [a.tobytes() for a in mine] == [a.tobytes() for a in first]
+        for i, gradient in enumerate(gradients):
+            given[i] += gradient.sum(0, np.float64)
+            sent[i] += first[i]
+    for i, variable in enumerate(variables):
+        left = strategy.compression_state.total(variable)
+        total = sent[i] if left is None else sent[i] + left
+        np.testing.assert_allclose(total, given[i], rtol=1e-5, atol=1e-4)
+        assert (left is None) == (SHAPES[i] == (7,))
+
+
+def test_the_factors_follow_what_is_largest_in_the_gradients() -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    run = reducer(strategy, variables_of(strategy, (128, 192)))
+    random = np.random.default_rng(0)
+    large = random.normal(size=(128, 2)) @ random.normal(size=(2, 192))
+    gradients = [(large + 0.01 * random.normal(size=(2, 128, 192))).astype("f")]
+    exact = gradients[0].sum(0)
+    errors = [np.linalg.norm(run(gradients)[0][0] - exact) for _ in range(8)]
+    assert max(errors) < 0.1 * np.linalg.norm(exact)
+
+
+def test_what_is_not_finite_is_seen_and_does_no_lasting_harm() -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    (variable,) = variables_of(strategy, (128, 192))
+    run = reducer(strategy, [variable])
+    run(gradients_of(0, 2, [(128, 192)]))
+    for step, value in enumerate([np.nan, np.inf, 3e38, 3e38]):
+        gradients = gradients_of(1 + step, 2, [(128, 192)])
+        gradients[0][1, 5, 7] = value
+        for (total,) in run(gradients):
+            bad = ~np.isfinite(total)
+            assert bad[:, 7].all() or np.isfinite(value)
+            assert not np.delete(bad, 7, axis=1).any()  # no other column
+    for residual in strategy.compression_state.residuals_of(variable):
+        assert np.isfinite(residual).all()
+    for step in range(4):
+        for (total,) in run(gradients_of(9 + step, 2, [(128, 192)])):
+            assert np.isfinite(total).all()
+
+
+def test_the_schedule_says_which_tensors_go_how() -> None:
+    params = tf_gc.LowRank(2, exclude="^kept")
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    shapes = {"matrix": (128, 192), "thin": (80, 192), "vector": (5000,), "kept": (128, 192)}
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(shape), name=name) for name, shape in shapes.items()]
+    gradients = gradients_of(0, 2, list(shapes.values()))
+    first, _ = reducer(strategy, variables)(gradients)
+    for total, gradient in zip(first, gradients, strict=True):  # a warm-up is exact
+        np.testing.assert_array_equal(total, gradient[0] + gradient[1])
+    said = str(strategy.schedule)
+    assert "24,576 elements of float32 by factors of rank 2, all_reduce, float32: matrix" in said
+    assert "three_bit (automatic scales)" in said
+    assert said.index("three_bit") < said.index("thin")
+    assert "excluded: kept" in said
+    assert "the first steps are in full precision" in said
+
+
+def test_large_matrices_travel_together() -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    shapes = [(1200, 1000), (1000, 1200), (300, 200)]  # the first two have 4.8 MB each
+    reducer(strategy, variables_of(strategy, *shapes))(gradients_of(0, 2, shapes))
+    assert len(strategy.schedule.buckets) == 1
+
+
+def test_traffic_is_that_of_an_all_reduce() -> None:
+    for replicas in (2, 4):
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
+        run = reducer(strategy, variables_of(strategy, (128, 192), (192, 128)))
+        run(gradients_of(0, replicas, [(128, 192), (192, 128)]))
+        size = 2 * 2 * (128 + 192) * 4  # two matrices, rank 2
+        assert strategy.traffic.sent_bytes == 2 * (replicas - 1) * size // replicas
+        assert strategy.traffic.plan == "all_reduce"
+        assert strategy.traffic.buckets == 1
+        assert strategy.report().density == 1
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, replicas: int) -> None:
+    def program() -> tuple[Any, Any, Any]:
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
+        variables = variables_of(strategy, *SHAPES)
+        checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
+        return strategy, checkpoint, reducer(strategy, variables)
+
+    _, checkpoint, run = program()
+    for step in range(3):
+        run(gradients_of(step, replicas))
+    path = checkpoint.save(str(tmp_path / "saved"))
+    going_on = [run(gradients_of(step, replicas)) for step in (3, 4)]
+    _, checkpoint, run = program()
+    checkpoint.read(path)
+    for step, wanted in zip((3, 4), going_on, strict=True):
+        # Each replica has an equal part of the residuals now, and the factors are the same.
+        for mine, theirs in zip(run(gradients_of(step, replicas))[0], wanted[0], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-4)
+
+
+def test_another_rank_begins_anew_with_the_same_residuals(tmp_path: Path) -> None:
+    shape = (128, 384)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    (variable,) = variables_of(strategy, shape)
+    run = reducer(strategy, [variable])
+    run(gradients_of(0, 2, [shape]))
+    left = strategy.compression_state.total(variable)
+    path = tf.train.Checkpoint(state=strategy.compression_state).save(str(tmp_path / "saved"))
+
+    for params in (tf_gc.LowRank(1, warm_up=False), tf_gc.Quantized(warm_up=False)):
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+        (variable,) = variables_of(strategy, shape)
+        run = reducer(strategy, [variable])
+        tf.train.Checkpoint(state=strategy.compression_state).read(path)
+        ((total,), _) = run([np.zeros((2, *shape), "f")])
+        kept = strategy.compression_state.total(variable)
+        np.testing.assert_allclose(total + kept, left, rtol=1e-4, atol=1e-4)
+
+
+def test_rules_and_trials_take_it() -> None:
+    params = tf_gc.ByVariable({"a": COLD}, tf_gc.NoCompression())
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros([128, 192]), name=name) for name in ("a", "b")]
+    gradients = gradients_of(0, 2, [(128, 192)] * 2)
+    ours, stock = reducer(strategy, variables)(gradients)[0]
+    np.testing.assert_array_equal(stock, gradients[1][0] + gradients[1][1])
+    assert np.linalg.matrix_rank(ours) == 2
+
+    auto = tf_gc.Auto(COLD, choice="all_gather, packed")
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), auto)
+    run = reducer(strategy, variables_of(strategy, (128, 192)))
+    (total,), _ = [run(gradients[:1]) for _ in range(50)][-1]
+    assert np.linalg.matrix_rank(total) == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_what_gpus_run_does_the_same(dtype: Any) -> None:
+    # TensorFlow's ops, which run on every device.
+    shapes = SHAPES[:3]
+    random = np.random.default_rng(1)
+    kept = {device: [tf.Variable(tf.zeros(s)) for s in shapes] for device in ("CPU:0", "GPU:0")}
+    factors: dict[str, Any] = {
+        device: [tf.zeros([3 * matrix_of(s)[1]]) for s in shapes] for device in kept
+    }
+    for step in range(5):
+        gradients = [tf.constant(random.normal(size=s).astype(dtype)) for s in shapes]
+        if step == 2:
+            bad = gradients[0].numpy()
+            bad[3, 4] = np.nan
+            gradients[0] = tf.constant(bad)
+        found = {}
+        for device, residuals in kept.items():
+            matrices = Matrices(device, gradients, residuals, factors[device], 3)
+            projected = matrices.project()
+            message, basis = matrices.encode(projected)
+            sums, factors[device] = matrices.decode(message, basis)
+            found[device] = [projected, message, basis, *sums, *factors[device], *residuals]
+        for mine, theirs in zip(*found.values(), strict=True):
+            assert mine.dtype == theirs.dtype
+            np.testing.assert_allclose(mine, theirs, rtol=1e-2, atol=2e-3)
+
+
+def test_matrices_are_as_square_as_their_axes_allow() -> None:
+    assert matrix_of((64, 96)) == (64, 96)
+    assert matrix_of((3, 3, 64, 128)) == (576, 128)
+    assert matrix_of((256, 8, 32)) == (256, 256)  # of attention: queries, keys and values
+    assert matrix_of((8, 32, 256)) == (256, 256)  # and what joins the heads
+    assert matrix_of((9,)) == (9, 1)
+    assert matrix_of(()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "low"),
+    [((256, 256), True), ((255, 256), False), ((140, 2000), True), ((200_000,), False)],
+)
+def test_only_what_gets_small_enough_is_low_rank(shape: tuple[int, ...], low: bool) -> None:
+    treatment = tf_gc.LowRank().treatment_of(Gradient("a", tf.float32, shape))
+    assert treatment is not None
+    assert hasattr(treatment.way, "rank") == low
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"rank": 0}, "rank must be from 1 to 64, got 0"),
+        ({"rank": 65}, "rank must be from 1 to 64, got 65"),
+        ({"rank": 1.5}, "rank must be from 1 to 64, got 1.5"),
+        ({"warm_up": 3}, "warm_up must be None, True or False, got 3"),
+        ({"wire": "zip"}, "wire must be None or one of"),
+        ({"plan": "ring"}, "plan must be one of"),
+        ({"bypass_size": -1}, "bypass_size must be None or a number of elements from 0, got -1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        tf_gc.CompressedMirroredStrategy(cpus(2), {"type": "low_rank", **arguments})

@@ -1,0 +1,88 @@
+"""What a new plan needs: one class in the list of plans. And what a plan may be."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import cpus, reducer, variables_of
+from tf_gc.codecs import Codec
+from tf_gc.network.group import Network, Replica
+from tf_gc.reducers import plans
+from tf_gc.reducers.plan import Plan
+from tf_gc.reducers.reducer import Encoded, Reduction
+
+SHAPES = [(3000,), (7, 100)]
+
+
+class Star(Plan):
+    """Point to point: each replica sends its message to one device, and gets the sum from it."""
+
+    name = "star"
+
+    def __init__(self, network: Network) -> None:
+        self._server = network.devices[0]
+
+    @classmethod
+    def cost(cls, codec: Codec, network: Network) -> float:
+        return float("inf")
+
+    def reduce(
+        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
+    ) -> Reduction:
+        messages = []
+        for replica in replicas:
+            with tf.device(replica.device):
+                messages.append(codec.encode(replica.gradients, replica.residuals))
+        with tf.device(self._server):
+            total = codec.decode(messages, replicas[0].gradients)
+        sums = []
+        for replica in replicas:
+            with tf.device(replica.device):
+                sums.append([tf.identity(value) for value in total])
+        # What is sent may be known to the step only.
+        encoded = Encoded(
+            replicas[0].device,
+            replicas[0].gradients,
+            replicas[0].residuals,
+            functools.partial(codec.count_sent, messages[0]),
+        )
+        sent = tf.cast(tf.size(messages[0]), tf.int64) * messages[0].dtype.size
+        return Reduction(sums, encoded, sent)
+
+
+@pytest.fixture
+def star(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "PLANS", (*plans.PLANS, Star))
+
+
+def sums(plan: str, eager: bool) -> tuple[Any, Any]:
+    params = tf_gc.TwoBit(warm_up=False, bypass_size=0, plan=plan)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), params)
+    run = reducer(strategy, variables_of(strategy, *SHAPES), eager)
+    random = np.random.default_rng(0)
+    steps = [[random.normal(size=(3, *s)).astype(np.float32) for s in SHAPES] for _ in range(3)]
+    return [run(gradients) for gradients in steps], strategy.traffic
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.usefixtures("star")
+def test_a_plan_may_be_point_to_point(eager: bool) -> None:
+    mine, traffic = sums("star", eager)
+    expected, _ = sums("all_gather", eager)
+    for of_step, expected_of_step in zip(mine, expected, strict=True):
+        for values, expected_values in zip(of_step, expected_of_step, strict=True):
+            for value, expected_value in zip(values, expected_values, strict=True):
+                np.testing.assert_array_equal(value, expected_value)
+    # A header of 16 bytes, and 24 and 6 blocks of 34 bytes, up to a multiple of 16.
+    assert traffic.plan == "star"
+    assert traffic.sent_bytes == 16 + 30 * 34 + 4
+
+
+def test_a_plan_that_is_not_in_the_list_is_unknown() -> None:
+    with pytest.raises(ValueError, match=r"plan must be one of .*got 'star'"):
+        tf_gc.TwoBit(plan="star")

@@ -1,0 +1,316 @@
+"""Residuals: whose they are, how long they live, how they are saved."""
+
+import gc
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import reducer
+
+CODEC = tf_gc.TwoBit(0.5)
+
+
+def strategy_of(replicas: int = 2, codec: Any = CODEC) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(replicas)], codec)
+
+
+def variables_of(strategy: tf.distribute.Strategy, *names: str) -> list[tf.Variable]:
+    with strategy.scope():
+        return [tf.Variable(tf.zeros(3), name=name) for name in names]
+
+
+def leave(
+    strategy: tf_gc.CompressedMirroredStrategy,
+    variables: Sequence[tf.Variable],
+    values: Sequence[float],
+) -> None:
+    """Reduces gradients too small to be sent, so that all of them stay in the residuals."""
+    replicas = strategy.num_replicas_in_sync
+    reducer(strategy, variables)([np.full((replicas, 3), value, np.float32) for value in values])
+
+
+def totals(strategy: tf_gc.CompressedMirroredStrategy) -> list[float]:
+    """The sums over replicas of the first element of each residual, sorted."""
+    return sorted(float(residual[0]) for residual in strategy.compression_state.variables)
+
+
+def test_each_replica_has_its_own_on_its_device() -> None:
+    strategy = strategy_of(3)
+    (variable,) = variables_of(strategy, "v")
+    residuals = strategy.compression_state.residuals_of(variable)
+    assert [r.device for r in residuals] == [v.device for v in variable.values]
+    gradients = np.array([[0.1] * 3, [0.2] * 3, [0.3] * 3], np.float32)
+    reducer(strategy, [variable])([gradients])
+    np.testing.assert_array_equal([r.numpy() for r in residuals], gradients)
+
+
+def test_a_residual_belongs_to_its_variable_whatever_is_reduced_beside_it() -> None:
+    strategy = strategy_of()
+    a, b, c = variables_of(strategy, "a", "b", "c")
+    leave(strategy, [a, b], [0.01, 0.02])
+    leave(strategy, [c, b], [0.04, 0.02])
+    leave(strategy, [b, a, c], [0.02, 0.01, 0.04])
+    expected = {"a": 0.02, "b": 0.06, "c": 0.08}
+    for variable in (a, b, c):
+        for residual in strategy.compression_state.residuals_of(variable):
+            np.testing.assert_allclose(residual, expected[variable.name[0]], rtol=1e-6)
+
+
+def test_variables_of_one_name_have_residuals_of_their_own() -> None:
+    strategy = strategy_of()
+    first, second = variables_of(strategy, "v", "v")
+    leave(strategy, [first, second], [0.1, 0.2])
+    assert len(strategy.compression_state) == 2
+    np.testing.assert_allclose(totals(strategy), [0.2, 0.4])
+
+
+@pytest.mark.parametrize("codec", [CODEC, tf_gc.TwoBit(bypass_size=0)])
+def test_making_them_does_not_trace_a_step_twice(codec: tf_gc.TwoBit) -> None:
+    strategy = strategy_of(codec=codec)
+    variables = variables_of(strategy, "v", "w")
+    traces = 0
+
+    def replica_step() -> None:
+        tf_gc.all_reduce_gradients([(tf.ones(3), variable) for variable in variables])
+
+    @tf.function
+    def step() -> None:
+        nonlocal traces
+        traces += 1
+        strategy.run(replica_step)
+
+    step()
+    step()
+    assert traces == 1
+    assert len(strategy.compression_state) == 2
+
+
+def test_reset_drops_what_was_not_sent() -> None:
+    strategy = strategy_of()
+    variables = variables_of(strategy, "v", "w")
+    leave(strategy, variables, [0.1, 0.2])
+    strategy.compression_state.reset()
+    assert totals(strategy) == [0, 0]
+    leave(strategy, variables, [0.1, 0.2])
+    np.testing.assert_allclose(totals(strategy), [0.2, 0.4])
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_reset_drops_what_waits_for_its_variable(tmp_path: Path, traced: bool) -> None:
+    path = saved(tmp_path, "v")
+    strategy = strategy_of()
+    variables = variables_of(strategy, "v")
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.restore(path)
+    strategy.compression_state.reset()
+    if traced:
+        leave(strategy, variables, [0.0])
+    strategy.compression_state.residuals_of(variables[0])
+    assert totals(strategy) == [0]
+    checkpoint.restore(path)
+    np.testing.assert_allclose(totals(strategy), [0.2], rtol=1e-6)
+
+
+def test_a_residual_goes_with_its_variable() -> None:
+    strategy = strategy_of()
+    (kept,) = variables_of(strategy, "kept")
+    gone = variables_of(strategy, "gone")
+    leave(strategy, [kept, gone[0]], [0.1, 0.2])
+    assert len(strategy.compression_state) == 2
+    gone.clear()
+    gc.collect()
+    assert len(strategy.compression_state) == 1
+    np.testing.assert_allclose(totals(strategy), [0.2])
+
+
+def test_two_strategies_share_nothing() -> None:
+    first, second = strategy_of(), strategy_of()
+    variables = {strategy: variables_of(strategy, "v") for strategy in (first, second)}
+    leave(first, variables[first], [0.1])
+    leave(second, variables[second], [0.2])
+    np.testing.assert_allclose(totals(first), [0.2])
+    np.testing.assert_allclose(totals(second), [0.4])
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+@pytest.mark.parametrize("restore_first", [True, False])
+def test_a_checkpoint_keeps_the_sum_for_any_number_of_replicas(
+    tmp_path: Path, replicas: int, restore_first: bool
+) -> None:
+    saved = strategy_of(2)
+    trained = variables_of(saved, "a", "b")
+    leave(saved, trained, [0.1, 0.2])
+    path = tf.train.Checkpoint(compression=saved.compression_state).save(tmp_path / "ckpt")
+
+    restored = strategy_of(replicas)
+    variables = variables_of(restored, "a", "b")
+    checkpoint = tf.train.Checkpoint(compression=restored.compression_state)
+    if restore_first:
+        checkpoint.restore(path)
+    for variable in variables:
+        restored.compression_state.residuals_of(variable)
+    if not restore_first:
+        checkpoint.restore(path)
+
+    np.testing.assert_allclose(totals(restored), [0.2, 0.4], rtol=1e-6)
+    for variable, total in zip(variables, [0.2, 0.4], strict=True):
+        for residual in restored.compression_state.residuals_of(variable):
+            np.testing.assert_allclose(residual, total / replicas, rtol=1e-6)
+
+
+def test_a_checkpoint_without_residuals_leaves_them_at_zero(tmp_path: Path) -> None:
+    path = tf.train.Checkpoint(step=tf.Variable(7)).save(tmp_path / "ckpt")
+    strategy = strategy_of()
+    (variable,) = variables_of(strategy, "v")
+    step = tf.Variable(0)
+    checkpoint = tf.train.Checkpoint(step=step, compression=strategy.compression_state)
+    checkpoint.restore(path).expect_partial()
+    strategy.compression_state.residuals_of(variable)
+    assert int(step) == 7
+    assert totals(strategy) == [0]
+
+
+def test_saving_works_after_a_variable_is_gone(tmp_path: Path) -> None:
+    strategy = strategy_of()
+    variables = variables_of(strategy, "a", "b")
+    leave(strategy, variables, [0.1, 0.2])
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.save(tmp_path / "ckpt")
+    del variables[0]
+    gc.collect()
+    path = checkpoint.save(tmp_path / "ckpt")
+    names = [name for name, _ in tf.train.list_variables(path) if "VARIABLE_VALUE" in name]
+    assert len([name for name in names if name.startswith("compression/")]) == 1
+
+
+def saved(tmp_path: Path, *names: str) -> str:
+    """A checkpoint with a sum of residuals of 0.2 for each of these variables."""
+    strategy = strategy_of()
+    trained = variables_of(strategy, *names)
+    leave(strategy, trained, [0.1] * len(names))
+    return tf.train.Checkpoint(compression=strategy.compression_state).save(tmp_path / "ckpt")
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Any:
+    """Returns what the log says of residuals, each line with its level, and forgets it."""
+    caplog.set_level(logging.INFO, logger="absl")
+
+    def read() -> list[tuple[str, str]]:
+        lines = [(r.levelname, r.getMessage()) for r in caplog.records]
+        caplog.clear()
+        return [line for line in lines if line[1].startswith("tf_gc: residuals")]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("names", "level", "line"),
+    [
+        ("ab", "INFO", "residuals of 2 variables restored"),
+        (
+            "bc",
+            "WARNING",
+            "residuals of 1 variables restored; residuals of a not used "
+            "so far; residuals of c start at zero; Keras numbers models "
+            "and layers without a name: give them names",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "codec", [CODEC, tf_gc.TwoBit(0.6), tf_gc.OneBit(warm_up=False, bypass_size=0)]
+)
+def test_one_line_says_what_was_restored(
+    tmp_path: Path, said: Any, names: str, level: str, line: str, codec: Any
+) -> None:
+    path = saved(tmp_path, "a", "b")
+    assert said() == [("INFO", "tf_gc: residuals of all 2 variables start at zero")]
+    strategy = strategy_of(2, codec)
+    variables = variables_of(strategy, *names)
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.restore(path)
+    assert not said()
+    leave(strategy, variables, [0.0, 0.0])
+    assert said() == [(level, f"tf_gc: {line}")]
+    leave(strategy, variables, [0.0, 0.0])
+    assert not said()
+    checkpoint.restore(path)
+    assert said() == [(level, f"tf_gc: {line}")]
+
+
+def test_without_compression_one_line_says_that_residuals_are_dropped(
+    tmp_path: Path, said: Any
+) -> None:
+    path = saved(tmp_path, "a", "b")
+    said()
+    strategy = strategy_of(2, tf_gc.NoCompression())
+    tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
+    assert said() == [
+        ("WARNING", "tf_gc: residuals of 2 variables dropped, nothing is compressed now")
+    ]
+
+
+def test_restoring_undoes_what_was_left_since(tmp_path: Path) -> None:
+    strategy = strategy_of()
+    a, b = variables_of(strategy, "a", "b")
+    leave(strategy, [a], [0.1])
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    path = checkpoint.save(tmp_path / "ckpt")
+    leave(strategy, [a, b], [0.2, 0.2])
+    checkpoint.restore(path)
+    np.testing.assert_allclose(totals(strategy), [0, 0.2], rtol=1e-6)
+
+
+def test_restoring_undoes_a_warm_up_and_a_trial(tmp_path: Path) -> None:
+    strategy = strategy_of(2, tf_gc.Auto(tf_gc.Quantized(bypass_size=0)))
+    (variable,) = variables_of(strategy, "a")
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    path = checkpoint.save(tmp_path / "ckpt")
+    reduce = reducer(strategy, [variable])
+    for _ in range(20):
+        reduce([np.ones((2, 3), np.float32)])
+    state = strategy.compression_state
+    states = [entry.value for entry in state.entries(variable) if entry.slot != "residual"]
+    assert len(states) == 2
+    assert all(np.any(each.numpy()) for each in states)
+    checkpoint.restore(path)
+    assert not any(np.any(each.numpy()) for each in states)
+
+
+def test_a_single_replica_says_that_a_traced_step_adds_nothing(tmp_path: Path, said: Any) -> None:
+    path = saved(tmp_path, "a")
+    strategy = strategy_of(1)
+    (a,) = variables_of(strategy, "a")
+    reducer(strategy, [a])([np.ones((1, 3), np.float32)])
+    said()
+    tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
+    (line,) = said()
+    assert line[0] == "WARNING"
+    assert "restore before the first step" in line[1]
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
+    tmp_path: Path, said: Any, eager: bool
+) -> None:
+    path = saved(tmp_path, "a", "b")
+    said()
+    strategy = strategy_of(1)
+    a, new = variables_of(strategy, "a", "new")
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.restore(path)
+    reduce = reducer(strategy, [a, new], eager)
+    gradients = [np.array([[1, np.nan, 2]], np.float32), np.ones((1, 3), np.float32)]
+    np.testing.assert_allclose(reduce(gradients)[0], [[1.2, np.nan, 2.2], [1, 1, 1]], rtol=1e-6)
+    gradients[0][:] = 1
+    np.testing.assert_allclose(reduce(gradients)[0], [[1, 1.2, 1], [1, 1, 1]], rtol=1e-6)
+    np.testing.assert_allclose(reduce(gradients)[0], np.ones((2, 3)))
+    (line,) = said()
+    assert "residuals of 1 variables restored; residuals of b not used so far" in line[1]
+    assert len(strategy.compression_state) == 1  # no memory for variables without any

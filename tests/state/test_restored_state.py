@@ -1,0 +1,163 @@
+"""What checkpoints and backups hold restores where it fits, whichever version saved it."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import cpus, reducer
+from tf_gc.steps import trial, warm_up
+
+# Made by version 0.1 as of 73bb119, in which a variable had one residual, whichever stream asked.
+# The checkpoint is of two variables "v" and one "w", after 20 steps with `Auto`, and sums of
+# residuals that count from 0.5, 10.5 and 20.5. The backup is of four epochs of a Dense layer.
+BEFORE_STREAMS = Path(__file__).parents[1] / "golden" / "state_before_streams"
+SMALL = tf_gc.Quantized(bypass_size=0)
+
+
+def strategy_of(params: Any = SMALL, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+
+
+def variables_of(strategy: tf.distribute.Strategy, **shapes: Any) -> list[tf.Variable]:
+    with strategy.scope():
+        return [tf.Variable(tf.zeros(shape), name=name) for name, shape in shapes.items()]
+
+
+def step(strategy: tf.distribute.Strategy, variables: list[tf.Variable]) -> None:
+    replicas = strategy.num_replicas_in_sync
+    reducer(strategy, variables)([np.zeros((replicas, *v.shape), np.float32) for v in variables])
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("step_first", [False, True])
+def test_a_checkpoint_of_before_streams(replicas: int, step_first: bool) -> None:
+    strategy = strategy_of(tf_gc.Auto(SMALL), replicas)
+    with strategy.scope():
+        variables = [
+            tf.Variable(tf.zeros(n), name=name) for n, name in ((3, "v"), (5, "v"), (4, "w"))
+        ]
+    state = strategy.compression_state
+    if step_first:
+        step(strategy, variables)
+    checkpoint = tf.train.Checkpoint(compression=state)
+    checkpoint.read(str(BEFORE_STREAMS / "checkpoint")).expect_partial()
+    if not step_first:
+        step_with_nothing(strategy, variables)
+    for i, variable in enumerate(variables):
+        expected = np.arange(variable.shape[0]) + 10 * i + 0.5
+        np.testing.assert_allclose(state.total(variable), expected, rtol=1e-6)
+    states = json.loads((BEFORE_STREAMS / "states.json").read_text())
+    for slot in (warm_up.SLOT, trial.SLOT):
+        (value,) = state.values(slot)
+        np.testing.assert_array_equal(value.numpy(), np.float32(states[slot.name]))
+
+
+def step_with_nothing(strategy: tf.distribute.Strategy, variables: list[tf.Variable]) -> None:
+    """Builds a step, which makes all state, without running it."""
+
+    def replica_step() -> None:
+        tf_gc.all_reduce_gradients([(tf.zeros(v.shape), v) for v in variables])
+
+    tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
+
+
+def test_a_backup_of_before_streams(tmp_path: Path) -> None:
+    folder = shutil.copytree(BEFORE_STREAMS / "backup", tmp_path / "backup")
+    strategy = strategy_of(replicas=4)
+    with strategy.scope():
+        layers = [keras.Input((4,)), keras.layers.Dense(3, name="scores")]
+        model = keras.Sequential(layers, name="old")
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    found: dict[str, Any] = {}
+
+    class Look(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            state = strategy.compression_state
+            found["totals"] = [state.total(v.value) for v in model.trainable_variables]
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            found.setdefault("warm-up", strategy.compression_state.warm_up_steps)
+
+    backup = tf_gc.keras.BackupAndRestore(folder)
+    data = np.zeros((8, 4), np.float32), np.zeros((8, 3), np.float32)
+    model.fit(*data, epochs=5, batch_size=8, verbose=0, callbacks=[backup, Look()])
+    expected = np.load(BEFORE_STREAMS / "expected.npz")
+    for i, total in enumerate(found["totals"]):
+        assert expected[f"arr_{i}"].any()
+        np.testing.assert_allclose(total, expected[f"arr_{i}"], rtol=1e-6)
+    steps = int(warm_up.steps(expected["warm_up"]))
+    assert strategy.compression_state.warm_up_steps in (steps, steps + 1)
+
+
+@pytest.mark.parametrize("step_first", [False, True])
+def test_a_residual_of_another_shape_is_left_out(
+    tmp_path: Path, step_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A head of 10 classes becomes one of 20."""
+    saved = strategy_of(tf_gc.TwoBit(1.0))
+    trunk, head = variables_of(saved, trunk=(3,), head=(10,))
+    gradients = [np.full((2, *v.shape), 0.1, np.float32) for v in (trunk, head)]
+    reducer(saved, [trunk, head])(gradients)
+    path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "checkpoint")
+    strategy = strategy_of(tf_gc.TwoBit(1.0))
+    variables = variables_of(strategy, trunk=(3,), head=(20,))
+    checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
+    caplog.set_level(logging.INFO, logger="absl")
+    if step_first:
+        step(strategy, variables)
+        caplog.clear()
+    checkpoint.restore(path)
+    step(strategy, variables)
+    totals = [strategy.compression_state.total(variable) for variable in variables]
+    np.testing.assert_allclose(totals[0], 0.2, rtol=1e-6)
+    np.testing.assert_array_equal(totals[1], np.zeros(20, np.float32))
+    (line,) = [m for m in caplog.messages if m.startswith("tf_gc: residuals")]
+    assert line == (
+        "tf_gc: residuals of 1 variables restored; residuals of head start at zero, for they had "
+        "another shape"
+    )
+
+
+def test_transfer_learning_from_a_checkpoint_trains(tmp_path: Path) -> None:
+    """The first `fit` used to raise: Cannot assign value to variable."""
+
+    def model_of(strategy: tf.distribute.Strategy, classes: int) -> keras.Model:
+        with strategy.scope():
+            layers = [
+                keras.Input((8,)),
+                keras.layers.Dense(6, name="trunk"),
+                keras.layers.Dense(classes, name="head"),
+            ]
+            model = keras.Sequential(layers, name="net")
+            model.compile(keras.optimizers.Adam(), "mse")
+        return model
+
+    def fit(model: keras.Model, classes: int) -> None:
+        rng = np.random.default_rng(0)
+        data = rng.standard_normal((64, 8)), rng.standard_normal((64, classes))
+        model.fit(*map(np.float32, data), batch_size=8, epochs=3, verbose=0)
+
+    saved = strategy_of(tf_gc.Quantized(warm_up=False, bypass_size=0))
+    first = model_of(saved, 10)
+    fit(first, 10)
+    path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "checkpoint")
+    strategy = strategy_of(tf_gc.Quantized(warm_up=False, bypass_size=0))
+    second = model_of(strategy, 20)
+    checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
+    checkpoint.restore(path)
+    state = strategy.compression_state
+    trunk = saved.compression_state.total(first.layers[0].kernel.value)
+    np.testing.assert_allclose(state.total(second.layers[0].kernel.value), trunk, rtol=1e-6)
+    fit(second, 20)
+    checkpoint.restore(path)  # with values of the other shape in use
+    np.testing.assert_allclose(state.total(second.layers[0].kernel.value), trunk, rtol=1e-6)
+    assert not state.total(second.layers[1].kernel.value).any()
+    fit(second, 20)

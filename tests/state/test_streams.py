@@ -1,0 +1,344 @@
+"""Streams: what was not sent of one loss is not sent with the gradient of another."""
+
+import gc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.keras.stock import stock_strategy
+from tests.strategies.helpers import cpus
+
+# Nothing but a gradient of at least 1 is sent.
+FIXED = tf_gc.TwoBit(1.0)
+
+
+def strategy_of(params: Any = FIXED, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+
+
+def variable_of(strategy: tf.distribute.Strategy, name: str = "trunk") -> tf.Variable:
+    with strategy.scope():
+        return tf.Variable(tf.zeros(4), name=name)
+
+
+def left(strategy: tf_gc.CompressedMirroredStrategy) -> dict[str, float]:
+    """The first element of each sum of residuals, by the name of variable and stream."""
+    entries = strategy.compression_state.entries()
+    return {
+        str(entry.owner): round(float(entry.value.numpy().flat[0]), 5)
+        for entry in entries
+        if entry.slot == "residual"
+    }
+
+
+def run(
+    strategy: tf.distribute.Strategy, calls: Sequence[Sequence[Any]], eager: bool = False
+) -> list[Any]:
+    """Sums gradients in one run: each call has a value for all its gradients, variables, a name."""
+
+    def replica_step() -> list[Any]:
+        return [
+            tf_gc.all_reduce_gradients([(tf.fill(v.shape, value), v) for v in variables], stream)
+            for value, variables, stream in calls
+        ]
+
+    def step() -> list[Any]:
+        return strategy.run(replica_step)
+
+    sums = (step if eager else tf.function(step))()
+    return [
+        [float(strategy.experimental_local_results(total)[0][0]) for total in call] for call in sums
+    ]
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_two_calls_for_one_variable_are_two_streams(eager: bool) -> None:
+    strategy = strategy_of()
+    trunk, head = variable_of(strategy), variable_of(strategy, "head")
+    calls = [(0.4, [trunk], None), (0.001, [trunk, head], None)]
+    sums = [run(strategy, calls, eager) for _ in range(3)]
+    # The first call sends after three steps, by both replicas; of the second nothing is sent.
+    assert sums == [[[0.0], [0.0, 0.0]]] * 2 + [[[2.0], [0.0, 0.0]]]
+    assert left(strategy) == {
+        "trunk": pytest.approx(0.4, abs=1e-5),
+        "trunk of call 2": 0.006,
+        "head of call 2": 0.006,
+    }
+
+
+def test_calls_for_different_variables_may_change_places() -> None:
+    strategy = strategy_of()
+    a, b = variable_of(strategy, "a"), variable_of(strategy, "b")
+    run(strategy, [(0.1, [a], None), (0.2, [b], None)])
+    run(strategy, [(0.2, [b], None), (0.1, [a], None)])
+    assert left(strategy) == {"a": 0.4, "b": 0.8}
+
+
+def test_a_name_says_whose_gradients_they_are() -> None:
+    strategy = strategy_of()
+    trunk = variable_of(strategy)
+    run(strategy, [(0.1, [trunk], "actor"), (0.2, [trunk], "critic")])
+    run(strategy, [(0.2, [trunk], "critic")])
+    run(strategy, [(0.3, [trunk], None), (0.1, [trunk], "actor")])
+    assert left(strategy) == {"trunk of actor": 0.4, "trunk of critic": 0.8, "trunk": 0.6}
+
+
+def test_a_stream_that_is_no_string_is_an_error() -> None:
+    strategy = strategy_of()
+    with pytest.raises(TypeError, match="stream must be None or a string, got 3"):
+        run(strategy, [(0.1, [variable_of(strategy)], 3)])
+
+
+class TwoLosses(keras.Model):
+    """A shared trunk with two heads, a loss and an optimizer for each."""
+
+    def __init__(self, rates: tuple[float, float]) -> None:
+        super().__init__()
+        self.trunk = keras.layers.Dense(32, activation="relu", kernel_initializer=ONES)
+        self.classes = keras.layers.Dense(4, kernel_initializer=ONES)
+        self.value = keras.layers.Dense(1, kernel_initializer=ONES)
+        self.optimizers = [keras.optimizers.SGD(rate) for rate in rates]
+
+    def call(self, x: Any) -> Any:
+        hidden = self.trunk(x)
+        return self.classes(hidden), self.value(hidden)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, (classes, values) = data
+        with tf.GradientTape(persistent=True) as tape:
+            logits, predicted = self(x, training=True)
+            loss = tf.reduce_mean(
+                keras.losses.sparse_categorical_crossentropy(classes, logits, from_logits=True)
+            )
+            squares = tf.reduce_mean(tf.square(predicted[:, 0] - values))
+        pairs = (
+            (loss, [*self.trunk.trainable_variables, *self.classes.trainable_variables]),
+            (squares, [*self.trunk.trainable_variables, *self.value.trainable_variables]),
+        )
+        for optimizer, (target, variables) in zip(self.optimizers, pairs, strict=True):
+            optimizer.apply(tape.gradient(target, variables), variables)
+        return {"loss": loss}
+
+
+ONES = keras.initializers.GlorotUniform(seed=1)
+DEFAULT = tf_gc.Quantized(bypass_size=0)
+
+
+def two_losses(strategy: tf.distribute.Strategy, rates: tuple[float, float]) -> float:
+    """Trains on a classification, and on a regression with large targets; the last losses."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2048, 16)).astype(np.float32)
+    targets = (x @ rng.standard_normal((16, 4))).argmax(1), 10 * x.sum(1).astype(np.float32)
+    with strategy.scope():
+        model = TwoLosses(rates)
+        model.compile()
+    history = model.fit(x, targets, batch_size=16, epochs=2, shuffle=False, verbose=0).history
+    return history["loss"][-1]
+
+
+@pytest.mark.parametrize("rate", [1e-6, 0.0])
+def test_a_shared_trunk_trains_as_without_compression(rate: float) -> None:
+    """The second loss moves nothing. Its gradients used to be applied at the first one's rate."""
+    stock = two_losses(stock_strategy(), (0.1, rate))
+    ours = two_losses(strategy_of(DEFAULT), (0.1, rate))
+    assert ours == pytest.approx(stock, rel=0.05)
+
+
+def dense(
+    strategy: tf.distribute.Strategy, make_optimizer: Callable[[], Any], **arguments: Any
+) -> keras.Model:
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((8,)), keras.layers.Dense(4, kernel_initializer=ONES, name="dense")],
+            name="net",
+        )
+        model.compile(make_optimizer(), "mse", **arguments)
+    return model
+
+
+def samples(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((128, 8)).astype(np.float32)
+    return x, (x @ rng.standard_normal((8, 4))).astype(np.float32)
+
+
+def fit(model: keras.Model, epochs: int = 1) -> None:
+    model.fit(*samples(), batch_size=8, epochs=epochs, shuffle=False, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "params", [DEFAULT, tf_gc.TwoBit(0.5), tf_gc.Quantized(warm_up=False, bypass_size=0)]
+)
+def test_folds_are_the_same_to_the_bit(params: Any) -> None:
+    strategy = strategy_of(params)
+    model = dense(strategy, keras.optimizers.Adam)
+    first = model.get_weights()
+    folds = []
+    for _ in range(3):
+        model.set_weights(first)
+        with strategy.scope():
+            model.compile("adam", "mse")
+        fit(model, 2)
+        folds.append(np.concatenate([weight.ravel() for weight in model.get_weights()]))
+    assert (folds[0] != np.concatenate([weight.ravel() for weight in first])).any()
+    np.testing.assert_array_equal(folds[1].view(np.int32), folds[0].view(np.int32))
+    np.testing.assert_array_equal(folds[2].view(np.int32), folds[0].view(np.int32))
+    assert len(strategy.compression_state) == 2  # the optimizers of earlier folds left nothing
+
+
+def test_a_new_objective_begins_without_the_rest_of_the_old_one() -> None:
+    """What an objective a thousand times as large left unsent is not the new one's first step."""
+    results = []
+    for strategy in (strategy_of(DEFAULT), stock_strategy()):
+        model = dense(strategy, keras.optimizers.Adam, loss_weights=[1000.0])
+        fit(model, 4)
+        with strategy.scope():
+            model.compile(keras.optimizers.Adam(), "mse")
+        fit(model, 6)
+        results.append(model.evaluate(*samples(), verbose=0))
+    assert results[0] == pytest.approx(results[1], rel=0.1)
+
+
+def test_the_same_optimizer_keeps_its_residuals() -> None:
+    strategy = strategy_of()
+    model = dense(strategy, lambda: keras.optimizers.SGD(0.001))
+    fit(model)
+    before = left(strategy)
+    with strategy.scope():
+        model.compile(model.optimizer, "mae")
+    assert left(strategy) == before
+    fit(model)
+    assert left(strategy).keys() == before.keys()
+    assert left(strategy) != before
+
+
+def inner(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (lambda: keras.optimizers.SGD(0.001, gradient_accumulation_steps=2), {}),
+        (lambda: keras.optimizers.SGD(0.001, use_ema=True, ema_overwrite_frequency=3), {}),
+        (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.001)), {}),
+        (lambda: keras.optimizers.SGD(0.001), {"steps_per_execution": 4}),
+        (lambda: keras.optimizers.SGD(0.001), {"run_eagerly": True}),
+    ],
+    ids=["accumulation", "ema", "loss_scale", "steps_per_execution", "eager"],
+)
+def test_an_optimizer_is_one_stream(make: Callable[[], Any], settings: dict[str, Any]) -> None:
+    strategy = strategy_of()
+    model = dense(strategy, make, **settings)
+    fit(model)
+    model.make_train_function(force=True)  # traced anew
+    fit(model)
+    name = inner(model.optimizer).name
+    assert sorted(left(strategy)) == [f"net/dense/bias of {name}", f"net/dense/kernel of {name}"]
+
+
+def test_steps_in_turns_and_second_functions_are_one_stream_each() -> None:
+    strategy = strategy_of()
+    a, b = variable_of(strategy, "a"), variable_of(strategy, "b")
+    with strategy.scope():
+        optimizers = [keras.optimizers.SGD(0.01, name=name) for name in ("first", "second")]
+
+    def function_of(optimizer: Any, variable: tf.Variable) -> Callable[[], Any]:
+        def replica_step() -> None:
+            optimizer.apply([tf.fill(variable.shape, 0.1)], [variable])
+
+        return tf.function(lambda: strategy.run(replica_step))
+
+    for _ in range(2):  # two functions of each optimizer
+        steps = [function_of(optimizers[0], a), function_of(optimizers[1], b)]
+        for _ in range(2):
+            for step in steps:
+                step()
+    assert left(strategy) == {"a of first": 0.8, "b of second": 0.8}
+
+
+def test_what_a_stream_has_ends_with_its_optimizer() -> None:
+    strategy = strategy_of()
+    trunk = variable_of(strategy)
+    with strategy.scope():
+        optimizers = [keras.optimizers.SGD(0.01, name=name) for name in ("one", "two")]
+    for optimizer in optimizers:
+        optimizer.build([trunk])
+        strategy.run(lambda each: each.apply([tf.fill(trunk.shape, 0.1)], [trunk]), (optimizer,))
+    assert left(strategy) == {"trunk of one": 0.2, "trunk of two": 0.2}
+    del optimizers[0], optimizer
+    gc.collect()
+    assert left(strategy) == {"trunk of two": 0.2}
+
+
+ACTOR_CRITIC = [(0.1, "actor"), (0.25, "critic")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("step_first", [False, True])
+def test_a_checkpoint_holds_all_streams(tmp_path: Path, order: int, step_first: bool) -> None:
+    saved = strategy_of()
+    trunk = variable_of(saved)
+    run(saved, [(value, [trunk], name) for value, name in ACTOR_CRITIC])
+    path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "checkpoint")
+
+    strategy = strategy_of(replicas=4)
+    trunk = variable_of(strategy)
+    calls = [(0.0, [trunk], name) for _, name in ACTOR_CRITIC][::order]
+    if step_first:
+        run(strategy, calls)
+    tf.train.Checkpoint(state=strategy.compression_state).restore(path)
+    if not step_first:
+        assert left(strategy) == {}
+        np.testing.assert_allclose(strategy.compression_state.total(trunk), 0.7, rtol=1e-6)
+    run(strategy, calls)
+    assert left(strategy) == {"trunk of actor": 0.2, "trunk of critic": 0.5}
+
+
+def test_streams_with_other_names_get_what_waits_longest(tmp_path: Path) -> None:
+    """Keras numbers the names of optimizers as a process happens to make them."""
+    saved = strategy_of()
+    trunk = variable_of(saved)
+    run(saved, [(0.1, [trunk], "adam_7")])
+    path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "checkpoint")
+    strategy = strategy_of()
+    trunk = variable_of(strategy)
+    tf.train.Checkpoint(state=strategy.compression_state).restore(path)
+    run(strategy, [(0.0, [trunk], "adam"), (0.0, [trunk], "adam_1")])
+    assert left(strategy) == {"trunk of adam": 0.2, "trunk of adam_1": 0.0}
+
+
+def test_what_waits_is_saved_again(tmp_path: Path) -> None:
+    saved = strategy_of()
+    trunk = variable_of(saved)
+    run(saved, [(0.1, [trunk], "actor")])
+    path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "first")
+    between = strategy_of()
+    checkpoint = tf.train.Checkpoint(state=between.compression_state)
+    checkpoint.restore(path)
+    path = checkpoint.save(tmp_path / "second")
+    strategy = strategy_of()
+    trunk = variable_of(strategy)
+    tf.train.Checkpoint(state=strategy.compression_state).restore(path)
+    run(strategy, [(0.0, [trunk], "actor")])
+    assert left(strategy) == {"trunk of actor": 0.2}
+
+
+def test_other_weights_leave_the_rest_to_the_same_optimizer() -> None:
+    """As they leave its momentum; what is to begin anew is reset."""
+    strategy = strategy_of()
+    model = dense(strategy, lambda: keras.optimizers.SGD(0.001))
+    first = model.get_weights()
+    fit(model)
+    before = left(strategy)
+    assert all(before.values())
+    model.set_weights(first)
+    assert left(strategy) == before
+    strategy.compression_state.reset()
+    assert not any(left(strategy).values())

@@ -1,0 +1,250 @@
+"""Gradients that are sent by the params of their variables, or not compressed at all."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import cpus, reducer
+from tf_gc.steps import warm_up
+
+NAMES = ("first", "inner", "last")
+SIZE = 400
+Arrays = list[np.ndarray]
+
+
+def strategy_of(params: Any, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+
+
+def variables_of(strategy: tf.distribute.Strategy) -> list[tf.Variable]:
+    with strategy.scope():
+        return [tf.Variable(tf.zeros(SIZE), name=f"model/{name}") for name in NAMES]
+
+
+def gradients(step: int, replicas: int = 2) -> Arrays:
+    random = np.random.default_rng(step)
+    return [random.normal(size=(replicas, SIZE)).astype(np.float32) for _ in NAMES]
+
+
+def sums_of(params: Any, steps: int = 3, replicas: int = 2) -> list[Arrays]:
+    strategy = strategy_of(params, replicas)
+    reduce = reducer(strategy, variables_of(strategy))
+    return [reduce(gradients(step, replicas))[0] for step in range(steps)]
+
+
+def assert_same(left: np.ndarray, right: np.ndarray) -> None:
+    np.testing.assert_array_equal(left, right, strict=True)
+
+
+FIXED = tf_gc.TwoBit(0.5)
+WAYS = {
+    "exclude": tf_gc.TwoBit(0.5, exclude="inner"),
+    "dict": {"type": "2bit", "threshold": 0.5, "exclude": ["inner"]},
+    "predicate": tf_gc.TwoBit(0.5, exclude=lambda gradient: gradient.path == "model/inner"),
+    "by variable": tf_gc.ByVariable({"inner": tf_gc.NoCompression()}, default=FIXED),
+    "rest": tf_gc.ByVariable({"first|last": FIXED}, default=tf_gc.NoCompression()),
+}
+
+
+@pytest.mark.parametrize("params", WAYS.values(), ids=WAYS.keys())
+def test_what_is_excluded_is_summed_as_by_the_stock_strategy(params: Any) -> None:
+    for step, (mine, stock, compressed) in enumerate(
+        zip(sums_of(params), sums_of({"type": "none"}), sums_of(FIXED), strict=True)
+    ):
+        assert_same(mine[1], stock[1])
+        for i in (0, 2):  # as if no variable were excluded
+            assert_same(mine[i], compressed[i])
+            assert (mine[i] != stock[i]).any(), step
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_each_variable_is_summed_as_by_its_own_params(replicas: int) -> None:
+    codecs = [
+        tf_gc.TwoBit(0.5, plan="scatter_gather"),
+        tf_gc.OneBit(0.0),
+        tf_gc.Quantized(4, warm_up=False, bypass_size=0),
+    ]
+    params = tf_gc.ByVariable(dict(zip(NAMES[:2], codecs, strict=False)), default=codecs[2])
+    mine = sums_of(params, replicas=replicas)
+    for i, codec in enumerate(codecs):
+        for each, alone in zip(mine, sums_of(codec, replicas=replicas), strict=True):
+            assert_same(each[i], alone[i])
+
+
+def test_traffic_schedule_and_log_say_what_is_excluded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="absl")
+    strategy = strategy_of(tf_gc.TwoBit(0.5, exclude="inner|last"))
+    reducer(strategy, variables_of(strategy))(gradients(0))
+    traffic, schedule = strategy.traffic, strategy.schedule
+    assert traffic is not None
+    assert schedule is not None
+    assert schedule.excluded == ("model/inner", "model/last")
+    assert schedule.bypass == (1, 2)
+    assert "2 gradients, of these excluded: model/inner, model/last" in str(schedule)
+    assert ": model/first" in str(schedule)
+    assert traffic.compressed_tensors == 1
+    assert traffic.bypassed_tensors == traffic.excluded_tensors == 2
+    assert traffic.sent_bytes == 2 * 4 * SIZE + 16 + 4 * 32
+    (line,) = [m for m in caplog.messages if "instead of" in m]
+    assert "exclude=('inner|last',)" in line
+    assert "2 tensors bypassed (2 excluded)" in line
+
+
+def test_a_pattern_that_matches_nothing_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    def is_huge(gradient: Any) -> bool:
+        return gradient.elements > 10**9
+
+    params = tf_gc.ByVariable(
+        {"inner": tf_gc.NoCompression(), "iner": tf_gc.TwoBit(0.25, exclude="lst"), is_huge: None},
+        default=FIXED,
+    )
+    strategy = strategy_of(params)
+    for _ in range(2):
+        reducer(strategy, variables_of(strategy))(gradients(0))
+    said = [m for m in caplog.messages if "matches none of" in m]
+    assert len(said) == 3
+    for pattern, line in zip(("'iner'", "is_huge", "'lst'"), said, strict=True):
+        assert pattern in line
+        assert "these 3 variables: model/first, model/inner, model/last" in line
+
+
+def test_a_sparse_gradient_has_a_path_too(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = strategy_of(tf_gc.TwoBit(0.5, exclude="embeddings"))
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros((9, 3)), name=n) for n in ("embeddings", "kernel")]
+
+    def step() -> None:
+        rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([1, 4]), tf.constant([9, 3]))
+        tf_gc.all_reduce_gradients(zip([rows, tf.ones((9, 3))], variables, strict=True))
+
+    tf.function(lambda: strategy.run(step))()
+    assert not [m for m in caplog.messages if "matches none of" in m]
+    assert strategy.schedule is not None
+    assert strategy.schedule.excluded == ("embeddings",)
+
+
+def test_if_all_is_excluded_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = strategy_of(tf_gc.TwoBit(0.5, exclude="model"))
+    reducer(strategy, variables_of(strategy))(gradients(0))
+    (line,) = [m for m in caplog.messages if "nothing is compressed" in m]
+    assert "of its 3 gradients 3 are excluded" in line
+
+
+AUTO = tf_gc.TwoBit(bypass_size=0)
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_each_variable_has_the_warm_up_of_its_params(eager: bool) -> None:
+    """What has no warm-up is compressed from the first step on, amid the warm-up of the rest."""
+    params = tf_gc.ByVariable({"first": FIXED}, default=AUTO)
+    runs = {}
+    for name, of_run in {"mixed": params, "fixed": FIXED, "none": {"type": "none"}}.items():
+        strategy = strategy_of(of_run)
+        runs[name] = (strategy, reducer(strategy, variables_of(strategy), eager))
+    state = runs["mixed"][0].compression_state
+    for step in range(2 * warm_up.PATIENCE):
+        now = gradients(step)
+        warm = step == 0 or state.warm_up_steps == step
+        mine, fixed, stock = (reduce(now)[0] for _, reduce in runs.values())
+        assert_same(mine[0], fixed[0])
+        for i in (1, 2):
+            assert (mine[i] == stock[i]).all() == (warm and state.warm_up_steps == step + 1)
+    assert warm_up.PATIENCE <= state.warm_up_steps < 2 * warm_up.PATIENCE
+    schedule = runs["mixed"][0].schedule
+    assert schedule is not None
+    assert "the first steps of buckets [" in str(schedule)
+
+
+def total(strategy: Any, variable: tf.Variable) -> np.ndarray:
+    value = strategy.compression_state.total(variable)
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_what_was_not_sent_of_a_variable_is_applied_when_it_is_excluded(
+    tmp_path: Path, replicas: int, eager: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="absl")
+    before = strategy_of(FIXED)
+    trained = variables_of(before)
+    reducer(before, trained)(gradients(0))
+    left = [total(before, variable) for variable in trained]
+    path = tf.train.Checkpoint(compression=before.compression_state).save(tmp_path / "ckpt")
+
+    strategy = strategy_of(tf_gc.TwoBit(0.5, exclude="inner"), replicas)
+    tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
+    variables = variables_of(strategy)
+    reduce = reducer(strategy, variables, eager)
+    caplog.clear()
+    zeros = [np.zeros((replicas, SIZE), np.float32) for _ in NAMES]
+    now = gradients(1, replicas)
+    first = reduce([zeros[0], now[1], zeros[2]])[0]
+    np.testing.assert_allclose(first[1], now[1].sum(axis=0) + left[1], rtol=1e-5, atol=1e-6)
+    second = reduce(zeros)[0]
+    assert_same(second[1], zeros[1][0])
+    for i in (0, 2):
+        waiting = total(strategy, variables[i]) + first[i] + second[i]
+        np.testing.assert_allclose(waiting, left[i], rtol=1e-6, atol=1e-6)
+    said = [m for m in caplog.messages if m.startswith("tf_gc: residuals")]
+    assert said == ["tf_gc: residuals of 3 variables restored"]
+
+
+def test_a_variable_that_is_no_longer_excluded_starts_at_zero(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = strategy_of(tf_gc.TwoBit(0.5, exclude="inner"))
+    trained = variables_of(before)
+    reducer(before, trained)(gradients(0))
+    path = tf.train.Checkpoint(compression=before.compression_state).save(tmp_path / "ckpt")
+    strategy = strategy_of(FIXED)
+    tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
+    variables = variables_of(strategy)
+    reducer(strategy, variables)([np.zeros((2, SIZE), np.float32)] * 3)
+    assert not total(strategy, variables[1]).any()
+    assert total(strategy, variables[0]).any()
+    (line,) = [m for m in caplog.messages if m.startswith("tf_gc: residuals")]
+    assert line.endswith("2 variables restored; residuals of model/inner start at zero")
+
+
+@pytest.mark.parametrize("now", ["first", "inner", "last", "(first|last)"])
+@pytest.mark.parametrize("before", ["first", "last", "none of them"])
+def test_a_warm_up_goes_on_whatever_is_excluded(tmp_path: Path, before: str, now: str) -> None:
+    saved = strategy_of(tf_gc.TwoBit(bypass_size=0, exclude=before))
+    reduce = reducer(saved, variables_of(saved))
+    for step in range(4):
+        reduce(gradients(step))
+    path = tf.train.Checkpoint(compression=saved.compression_state).save(tmp_path / "ckpt")
+    strategy = strategy_of(tf_gc.TwoBit(bypass_size=0, exclude=now))
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    checkpoint.restore(path)
+    variables = variables_of(strategy)
+    reduce = reducer(strategy, variables)
+    reduce(gradients(4))
+    assert strategy.compression_state.warm_up_steps == 5
+    # Into the same objects, with a function that was traced before.
+    reduce(gradients(5))
+    checkpoint.restore(path)
+    reduce(gradients(4))
+    assert strategy.compression_state.warm_up_steps == 5
+
+
+def test_a_warm_up_that_begins_anew_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = strategy_of(tf_gc.TwoBit(bypass_size=0, exclude="first|inner"))
+    trained = variables_of(saved)
+    reducer(saved, trained)(gradients(0))
+    path = tf.train.Checkpoint(compression=saved.compression_state).save(tmp_path / "ckpt")
+    strategy = strategy_of(AUTO)
+    tf.train.Checkpoint(compression=strategy.compression_state).restore(path).expect_partial()
+    variables = variables_of(strategy)[:2]
+    reducer(strategy, variables)(gradients(0)[:2])
+    assert strategy.compression_state.warm_up_steps == 1
+    assert [m for m in caplog.messages if "the warm-up begins anew" in m]

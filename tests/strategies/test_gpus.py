@@ -1,0 +1,269 @@
+"""What GPUs need, as far as it shows without one."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import cpus
+from tf_gc import _compat
+from tf_gc.cluster.devices import check_devices
+from tf_gc.network.collectives import CollectiveOps
+from tf_gc.network.group import Channel, Group, LocalNetwork, Network, Replica
+from tf_gc.params import CompressionParams
+from tf_gc.reducers.reducer import Reducers
+from tf_gc.reducers.wire import COMPACT
+
+CODECS = [
+    tf_gc.Quantized(),
+    tf_gc.TwoBit(),
+    tf_gc.TwoBit(0.5),
+    tf_gc.OneBit(),
+    tf_gc.OneBit(0.5),
+]
+PLANS = ["all_gather", "scatter_gather"]
+REPLICAS = 3
+
+# TensorFlow's ops that messages go through, and which of their arguments a GPU kernel for int64
+# wants in host memory. Of TensorFlow 2.21.0 built for CUDA; a build for the CPU has some of them.
+_COLLECTIVE = {"group_size", "group_key", "instance_key"}
+HOST_MEMORY = {
+    "CollectiveAllToAllV2": _COLLECTIVE,
+    "CollectiveGatherV2": _COLLECTIVE,
+    "StridedSlice": {"begin", "end", "strides"},
+}
+
+
+class Use(NamedTuple):
+    """An op that takes a message."""
+
+    op: tf.Operation
+    argument: str
+    message: tf.Tensor
+
+
+def uses_of_messages(graph: tf.Graph) -> Iterator[Use]:
+    """Yields all ops that messages go through after they are made."""
+    todo = [
+        tensor
+        for op in graph.get_operations()
+        if op.type.startswith("TfGc>")
+        for tensor in op.outputs
+        if tensor.dtype == tf.int64
+    ]
+    followed = set()
+    while todo:
+        message = todo.pop()
+        for op in message.consumers():
+            for argument, tensor in zip(arguments(op), op.inputs, strict=True):
+                if tensor is message:
+                    yield Use(op, argument, message)
+            if op not in followed and not op.type.startswith("TfGc>"):
+                followed.add(op)
+                todo += [output for output in op.outputs if output.dtype == tf.int64]
+
+
+def arguments(op: tf.Operation) -> list[str]:
+    """The name of each input, as in the op's definition."""
+    names: list[str] = []
+    for argument in op.op_def.input_arg:
+        count = op.get_attr(argument.number_attr) if argument.number_attr else 1
+        names += [argument.name] * count
+    return names
+
+
+def reduction(
+    params: CompressionParams,
+    plan: str,
+    network: Network,
+    shapes: Sequence[tuple[int, ...]] = ((300,), (7, 100)),
+    variables: bool = False,
+) -> Callable[[], Any]:
+    """A function that sums a bucket of tensors; residuals are variables on the CPU, or handles."""
+
+    kept = [
+        [tf.Variable(tf.zeros(shape)) for shape in shapes] for _ in network.devices if variables
+    ]
+
+    def handles() -> list[tf.Tensor]:
+        return [
+            tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=str(i))
+            for i, shape in enumerate(shapes)
+        ]
+
+    treatment, *_ = params.treatments()
+    reducer = Reducers(network).of(dataclasses.replace(treatment.way, plan=plan))
+
+    def reduce() -> Any:
+        replicas = []
+        for i, device in enumerate(network.devices):
+            with tf.device(device):
+                gradients = [tf.zeros(shape) for shape in shapes]
+                residuals = kept[i] if kept else handles()
+            replicas.append(Replica(device, gradients, residuals))
+        options = tf.distribute.experimental.CommunicationOptions()
+        return reducer.reduce(0, replicas, options).sums
+
+    return reduce
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("params", CODECS, ids=str)
+def test_messages_stay_on_gpus_that_have_or_need_them(params: CompressionParams, plan: str) -> None:
+    gpus = [f"/device:GPU:{i}" for i in range(REPLICAS)]
+    with tf.Graph().as_default() as graph:  # where a device need not exist
+        reduction(params, plan, LocalNetwork(gpus))()
+    uses = list(uses_of_messages(graph))
+    assert {use.op.device for use in uses} == set(gpus)
+    for op, argument, message in uses:
+        assert message.device in gpus
+        if not op.type.startswith("TfGc>"):
+            assert op.device == message.device, f"{op.type} takes {argument} to another device"
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("between", ["devices of a host", "hosts"])
+@pytest.mark.parametrize("params", CODECS, ids=str)
+def test_messages_are_never_wanted_in_host_memory(
+    params: CompressionParams, between: str, plan: str
+) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(REPLICAS), params)
+    network = LocalNetwork(strategy.extended.worker_devices)
+    if between == "hosts":  # CPU devices stand for them: the ops are the same
+        collectives = strategy.extended.compressed_all_reduce._stock
+        network.group = lambda devices: collectives.group()  # type: ignore[method-assign]
+    traced = tf.function(reduction(params, plan, network)).get_concrete_function()
+    uses = list(uses_of_messages(traced.graph))
+    assert {use.op.type for use in uses if use.op.type.startswith("TfGc>")}
+    moved_by = {use.op.type for use in uses if not use.op.type.startswith("TfGc>")}
+    expected = {
+        ("hosts", "all_gather"): {"CollectiveGatherV2"},
+        ("hosts", "scatter_gather"): {"CollectiveGatherV2", "CollectiveAllToAllV2"},
+        ("devices of a host", "scatter_gather"): {"StridedSlice"},
+    }
+    assert moved_by == expected.get((between, plan), set())
+    for use in uses:
+        assert use.argument not in HOST_MEMORY.get(use.op.type, set())
+
+
+class HostsWithGpus(LocalNetwork):
+    """Two hosts, of which this process has one; nothing can be run, but built."""
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__([f"/device:GPU:{i}" for i in range(gpus)])
+        self.hosts = 2
+        keys = tf_gc.CompressedMirroredStrategy(["CPU:0"]).extended._collective_keys
+        options = tf.distribute.experimental.CommunicationOptions()
+        self.collectives = CollectiveOps(["/device:CPU:0"], self.hosts, options, keys, {})
+
+    def group(self, devices: Sequence[str]) -> Group:
+        size = self.hosts * len(devices)
+
+        def no_channel(bucket: int, options: Any) -> Channel:
+            raise AssertionError("GPUs send messages themselves")
+
+        on_cpus = Group((0,), size, self.collectives.open) if len(devices) == 1 else None
+        return Group(tuple(range(len(devices))), size, no_channel, on_cpus)
+
+
+@pytest.mark.parametrize(
+    ("plan", "gpus"), [("all_gather", 1), ("scatter_gather", 1), ("hierarchical", 2)]
+)
+def test_a_host_packs_the_messages_of_its_gpus(plan: str, gpus: int) -> None:
+    network, params = HostsWithGpus(gpus), tf_gc.Quantized(wire=COMPACT)
+    reduce = reduction(params, plan, network, [(200_000,)], variables=True)
+    traced = tf.function(reduce, autograph=False).get_concrete_function()
+    by_type: dict[str, set[str]] = {}
+    todo, followed = [], set()
+    for op in traced.graph.get_operations():
+        if op.type.startswith(("TfGc>", "Collective")):
+            by_type.setdefault(op.type, set()).add(op.device)
+        if op.type in ("TfGc>Pack", "CollectiveGatherV2", "CollectiveAllToAllV2"):
+            todo += op.outputs
+    on_cpu = {
+        op_type: by_type.pop(op_type)
+        for op_type in list(by_type)
+        if op_type in ("TfGc>Pack", "TfGc>Unpack") or op_type.startswith("Collective")
+    }
+    assert {"TfGc>Pack", "TfGc>Unpack", "CollectiveGatherV2"} <= on_cpu.keys()
+    assert {device.rpartition("/")[2] for device in set().union(*on_cpu.values())} == {
+        "device:CPU:0"
+    }
+    assert {"TfGc>Encode", "TfGc>Decode"} <= by_type.keys() or "TfGc>Reencode" in by_type
+    assert set().union(*by_type.values()) == {"/device:GPU:0"}, by_type
+    # Nothing that is computed from packed messages, until they are unpacked, is on a GPU.
+    while todo:
+        for op in todo.pop().consumers():
+            if op not in followed and not op.type.startswith("TfGc>Unpack"):
+                followed.add(op)
+                assert op.device.endswith("device:CPU:0"), op.type
+                todo += op.outputs
+
+
+@pytest.mark.parametrize("name", HOST_MEMORY)
+def test_the_list_of_gpu_kernels_is_tensorflows(name: str) -> None:
+    kernels = [
+        kernel
+        for kernel in _compat.registered_kernels(name).kernel
+        if kernel.device_type in ("GPU", "DEFAULT")
+        and all(
+            constraint.name not in ("T", "dtype")
+            or tf.int64.as_datatype_enum in constraint.allowed_values.list.type
+            for constraint in kernel.constraint
+        )
+    ]
+    # A build for the CPU lacks the kernels that are CUDA code.
+    cuda = tf.sysconfig.get_build_info()["is_cuda_build"]
+    assert kernels or not (cuda or name.startswith("Collective"))
+    for kernel in kernels:
+        assert set(kernel.host_memory_arg) == HOST_MEMORY[name]
+
+
+MODULE = "tf_gc.cluster.devices"
+GPUS = LocalNetwork(["/device:GPU:0", "/device:GPU:1"])
+CPUS = LocalNetwork(["/device:CPU:0", "/device:CPU:1"])
+
+
+def test_without_gpu_kernels_the_error_says_how_to_build_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU"]))
+    monkeypatch.setattr(f"{MODULE}.sees_gpus", lambda: False)
+    with pytest.raises(ValueError, match=r"sees no GPU .*/device:GPU:1"):
+        check_devices(tf_gc.TwoBit(), GPUS)
+    monkeypatch.setattr(f"{MODULE}.sees_gpus", lambda: True)
+    with pytest.raises(ValueError, match="built for CPU only") as error:
+        check_devices(tf_gc.TwoBit(), GPUS)
+    for part in ("GPU kernels", "CUDA_HOME", "TF_GC_CUDA=1", "-m pip install --force-reinstall"):
+        assert part in str(error.value)
+    one_gpu_each = LocalNetwork(["/device:GPU:0"])
+    check_devices(tf_gc.TwoBit(), one_gpu_each)
+    one_gpu_each.hosts = 2
+    with pytest.raises(ValueError, match="built for CPU only"):
+        check_devices(tf_gc.TwoBit(), one_gpu_each)
+    check_devices(tf_gc.TwoBit(), CPUS)
+
+
+def test_kernels_are_needed_only_where_something_is_compressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # There is no GPU here: a build without CPU kernels stands for one without GPU kernels.
+    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["GPU"]))
+    tf_gc.CompressedMirroredStrategy(cpus(2), {"type": "none"})
+    tf_gc.CompressedMirroredStrategy(cpus(1))
+    tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params={"type": "none"})
+    with pytest.raises(ValueError, match="built for GPU only"):
+        tf_gc.CompressedMirroredStrategy(cpus(2))
+
+
+def test_an_older_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU", "GPU"]))
+    monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (13000, 12040))
+    with pytest.raises(ValueError, match=r"CUDA 13\.0, .* CUDA 12\.4\. Update the driver"):
+        check_devices(tf_gc.TwoBit(), GPUS)
+    check_devices(tf_gc.TwoBit(), CPUS)
+    monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (12090, 12040))
+    check_devices(tf_gc.TwoBit(), GPUS)

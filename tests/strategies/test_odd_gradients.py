@@ -1,0 +1,63 @@
+"""Gradients that a schedule does not expect: of no known shape, or two of one variable."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.strategies.helpers import cpus, reducer, variables_of
+
+SHAPE = (30, 100)
+PARAMS = {"type": "2bit", "warm_up": False}
+NOT_SPARSE = {**PARAMS, "sparse": False}
+
+
+def gradients(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(2, *shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_variable_without_a_shape_is_summed_beside_others(eager: bool) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    (known,) = variables_of(strategy, SHAPE)
+    with strategy.scope():
+        unknown = tf.Variable(tf.zeros([2, 3]), shape=tf.TensorShape([None, 3]))
+    mine = [gradients(1), gradients(2, (2, 3))]
+    for _, total in reducer(strategy, [known, unknown], eager)(mine):
+        np.testing.assert_array_equal(total, mine[1].sum(axis=0))
+    assert strategy.traffic is not None
+    assert strategy.traffic.compressed_tensors == strategy.traffic.bypassed_tensors == 1
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_the_second_gradient_of_a_variable_is_summed_in_full_precision(eager: bool) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    (variable,) = variables_of(strategy, SHAPE)
+    alone = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    mine = [gradients(1), gradients(2)]
+    expected = reducer(alone, variables_of(alone, SHAPE), eager)(mine[:1])
+    sums = reducer(strategy, [variable, variable], eager)(mine)
+    for (first, second), (compressed,) in zip(sums, expected, strict=True):
+        np.testing.assert_array_equal(first, compressed)
+        np.testing.assert_array_equal(second, mine[1].sum(axis=0))
+
+
+def test_eager_steps_that_differ_in_bytes_alone_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="absl")
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), NOT_SPARSE)
+    dense, sparse = variables_of(strategy, SHAPE, SHAPE)
+
+    def step(rows: int) -> None:
+        slices = tf.IndexedSlices(tf.ones([rows, SHAPE[1]]), tf.range(rows), tf.constant(SHAPE))
+        tf_gc.all_reduce_gradients([(tf.ones(SHAPE), dense), (slices, sparse)])
+
+    sent = []
+    for rows in (1, 2, 3):
+        strategy.run(step, args=(rows,))
+        assert strategy.traffic is not None
+        sent.append(strategy.traffic.bypassed_bytes)
+    assert sent[0] < sent[1] < sent[2]
+    said = [record.message for record in caplog.records if "bytes a step" in record.message]
+    assert len(said) == 1

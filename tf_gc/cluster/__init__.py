@@ -1,0 +1,1 @@
+"""How the processes of a job find each other and agree, and which devices they have."""

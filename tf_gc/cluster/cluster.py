@@ -1,0 +1,198 @@
+"""Joins a cluster of workers, with errors that say what is wrong with the cluster.
+
+TensorFlow does not check the description of a cluster. If it has a port above 65535, a parameter
+server, or the same address twice, workers wait for each other for an hour. Other mistakes end in
+"Invalid device filter" or "Could not start gRPC server".
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.cluster.proxies import proxy_hint
+
+_JOBS = ("chief", "worker", "evaluator")
+# TensorFlow copies what a collective sends into strings of 4 KB each, unless it is told otherwise.
+# Above 128 KB glibc would ask the kernel for the memory of each string.
+_CHUNK_BYTES = 64 << 10
+_MAX_PORT = 65535
+
+
+def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> None:
+    """Raises ValueError, naming the wrong value, if `resolver` describes no usable cluster.
+
+    Args:
+      resolver: who the workers are and which one this is; `None` for `TF_CONFIG`. A resolver
+        without any workers is fine, and means that this process trains alone.
+    """
+    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if isinstance(resolver, tf.distribute.cluster_resolver.TFConfigClusterResolver):
+        _check_tf_config()
+    jobs: dict[str, Any] = resolver.cluster_spec().as_dict()
+    if not jobs:
+        return
+    for job in jobs:
+        if job not in _JOBS:
+            raise ValueError(
+                f"the cluster has tasks of the type {job!r}; this strategy knows {_JOBS}"
+            )
+    # The addresses of a job are a list or, if there are gaps, {index: address}.
+    tasks = {
+        (job, index): address
+        for job, addresses in jobs.items()
+        for index, address in (
+            addresses.items() if isinstance(addresses, dict) else enumerate(addresses)
+        )
+    }
+    _check_addresses(tasks)
+    mine = (resolver.task_type, resolver.task_id)
+    if None in mine:
+        raise ValueError(
+            "the cluster's workers are known, but not which of them this process is: task type "
+            f'{mine[0]!r}, task index {mine[1]!r}. In TF_CONFIG that is "task": '
+            '{"type": "worker", "index": 0}'
+        )
+    if mine not in tasks and not is_evaluator(resolver):
+        known = ", ".join(f"{job} {index}" for job, index in tasks)
+        raise ValueError(f"this process is {mine[0]} {mine[1]}, the cluster has {known}")
+
+
+def is_evaluator(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
+    """Returns whether this process is an evaluator: alone, and no worker of the cluster.
+
+    The workers do not talk to an evaluator, so it need not be in the cluster.
+    """
+    return bool(resolver.task_type == "evaluator")
+
+
+@contextlib.contextmanager
+def joining(
+    resolver: tf.distribute.cluster_resolver.ClusterResolver | None, timeout_seconds: float | None
+) -> Iterator[None]:
+    """Checks the cluster, and replaces errors of TensorFlow's start by readable ones.
+
+    Args:
+      resolver: as for `check_cluster`.
+      timeout_seconds: as for `limit_registration`.
+
+    Raises:
+      ValueError: see `check_cluster`.
+      OSError: if this worker's port is taken.
+      TimeoutError: if the other workers did not start in time.
+    """
+    check_cluster(resolver)
+    try:
+        yield
+    except tf.errors.UnknownError as error:
+        if "Could not start gRPC server" not in error.message:
+            raise
+        raise OSError(
+            f"this worker, {_describe(resolver)}, cannot listen on its port: another process "
+            "does, perhaps a worker of a job that has not ended"
+        ) from error
+    except tf.errors.DeadlineExceededError as error:
+        waited = "an hour"
+        if timeout_seconds:
+            waited = f"{timeout_seconds:g} seconds (timeout_seconds of communication_options)"
+        raise TimeoutError(
+            f"this worker, {_describe(resolver)}, waited {waited} for the others, and not all "
+            f"came. {_proxy_hint(resolver)}Is each of them running, and can they reach each "
+            f"other's ports? {error.message}"
+        ) from error
+
+
+def limit_registration(config: tf.compat.v1.ConfigProto, timeout_seconds: float | None) -> None:
+    """Makes a worker give up if the others do not start in time, instead of after an hour.
+
+    Args:
+      config: the options that TensorFlow starts its server with; changed in place.
+      timeout_seconds: `CommunicationOptions.timeout_seconds`; `None` or 0 leaves the hour.
+    """
+    if timeout_seconds:
+        coordination = config.experimental.coordination_config
+        coordination.cluster_register_timeout_in_ms = int(timeout_seconds * 1000)
+        # Without the barrier, the first worker would register and then wait without a limit.
+        # TensorFlow 2.16 has no such option.
+        if "cluster_register_with_barrier" in coordination.DESCRIPTOR.fields_by_name:
+            coordination.cluster_register_with_barrier = True
+
+
+def send_in_large_chunks(config: tf.compat.v1.ConfigProto) -> None:
+    """Makes collectives of this process send with fewer, larger copies; changes no value.
+
+    Args:
+      config: the options that TensorFlow starts its server with; changed in place, unless the
+        program has chosen a size.
+    """
+    if not config.experimental.recv_buf_max_chunk:
+        config.experimental.recv_buf_max_chunk = _CHUNK_BYTES
+
+
+def _check_tf_config() -> None:
+    text = os.environ.get("TF_CONFIG")
+    if text is None:
+        return
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("task", {}), dict):
+        raise ValueError(
+            f'TF_CONFIG must be {{"cluster": {{...}}, "task": {{...}}}}, and is {text!r}'
+        )
+    cluster = config.get("cluster", {})
+    if not isinstance(cluster, dict):
+        raise ValueError(f"the cluster in TF_CONFIG must be a dict, not {cluster!r}")
+    for job, addresses in cluster.items():
+        if not isinstance(addresses, list | dict):
+            raise ValueError(
+                f"the addresses of {job!r} in TF_CONFIG must be a list such as "
+                f'["10.0.0.1:8888"], not {addresses!r}'
+            )
+    if "task" in config and "cluster" not in config:
+        # TensorFlow would take this for a job of one worker.
+        raise ValueError(f'TF_CONFIG has a "task" but no "cluster": {text!r}')
+    index = config.get("task", {}).get("index", 0)
+    try:
+        int(index)
+    except (TypeError, ValueError):
+        raise ValueError(f"the task index in TF_CONFIG must be a number, not {index!r}") from None
+
+
+def _check_addresses(tasks: dict[tuple[str, int], str]) -> None:
+    seen: dict[str, tuple[str, int]] = {}
+    for task, address in tasks.items():
+        host, _, port = address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
+            raise ValueError(
+                f"{task[0]} {task[1]} of the cluster has the address {address!r}; an address is "
+                f'"host:port", with a port from 1 to {_MAX_PORT}'
+            )
+        if address in seen:
+            other = seen[address]
+            raise ValueError(
+                f"{other[0]} {other[1]} and {task[0]} {task[1]} of the cluster have the same "
+                f"address, {address!r}"
+            )
+        seen[address] = task
+
+
+def _proxy_hint(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> str:
+    """Says which proxy stands between this worker and the others, if any."""
+    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    jobs = resolver.cluster_spec().as_dict()
+    tasks = [
+        task for job in jobs.values() for task in (job.values() if isinstance(job, dict) else job)
+    ]
+    return proxy_hint(tasks)
+
+
+def _describe(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> str:
+    """Returns this task and its address."""
+    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    task = (resolver.task_type, resolver.task_id)
+    return f"{task[0]} {task[1]} at {resolver.cluster_spec().task_address(*task)}"

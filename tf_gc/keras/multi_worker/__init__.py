@@ -1,0 +1,1 @@
+"""What repairs Keras where several workers train: one of them writes, all of them stop together."""

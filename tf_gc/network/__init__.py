@@ -1,0 +1,1 @@
+"""Groups of replicas, the collectives between them, and what they cost."""

@@ -1,0 +1,80 @@
+"""The replicas of all hosts, which reach each other by TensorFlow's collectives."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.network.collectives import CollectiveOps
+from tf_gc.network.group import Group, cpu_of, is_cpu
+from tf_gc.network.rate import bits_per_second
+
+
+class ClusterNetwork:
+    """The network of the plans, and what the workers tell each other.
+
+    It holds no reference to the strategy, which would keep the strategy, and with it the residuals,
+    alive until Python looks for cycles.
+
+    Attributes:
+      hosts: the number of hosts.
+      devices: the devices of this host's replicas; the other hosts have as many.
+    """
+
+    def __init__(
+        self,
+        hosts: int,
+        devices: Sequence[str],
+        host_device: str,
+        options: Any,
+        collective_keys: Any,
+    ) -> None:
+        """Initializes the network; the other workers do the same.
+
+        Args:
+          hosts: the number of hosts.
+          devices: the devices of this host's replicas.
+          host_device: what stands for this host where the workers tell each other something.
+          options: a `tf.distribute.experimental.CommunicationOptions`.
+          collective_keys: the strategy's source of keys.
+        """
+        self.hosts = hosts
+        self.devices = tuple(devices)
+        self._host_device = host_device
+        self._options = options
+        self._collective_keys = collective_keys
+        self._made: dict[tuple[str, ...], CollectiveOps] = {}
+        self._ordering_tokens: dict[str, Any] = {}
+        self._rate: float | None = None
+
+    def collectives(self, devices: Sequence[str]) -> CollectiveOps:
+        """Returns the collectives of some devices and their like on the other hosts."""
+        members = tuple(devices)
+        if members not in self._made:
+            self._made[members] = CollectiveOps(
+                members,
+                self.hosts * len(members),
+                self._options,
+                self._collective_keys,
+                self._ordering_tokens,
+            )
+        return self._made[members]
+
+    def group(self, devices: Sequence[str]) -> Group:
+        group = self.collectives(devices).group()
+        if len(devices) > 1 or is_cpu(devices[0]):
+            return group
+        on_cpus = self.collectives([cpu_of(devices[0])]).group()
+        return dataclasses.replace(group, on_cpus=on_cpus)
+
+    def rate(self) -> float:
+        if self._rate is None:
+            self._rate = bits_per_second(self.gather_from_hosts, self.hosts)
+        return self._rate
+
+    def gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
+        """Returns the int64 messages [1, words] of all hosts as [hosts, words]."""
+        channel = self.collectives([self._host_device]).open(0, self._options)
+        ((gathered,),) = channel.all_gather([message])
+        return gathered

@@ -1,0 +1,269 @@
+"""TensorFlow's collectives: in control flow, side by side, and all-to-all."""
+
+import copy
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tf_gc import _compat, ops
+from tf_gc.network.group import Channel, Group, Received, is_cpu
+from tf_gc.network.instance_keys import KeySource
+
+# How many buckets may be on their way at the same time. Each has an ordering token: TensorFlow
+# runs collectives that share one after each other.
+_LANES = 4
+
+_key_bases = itertools.count(1 << 20, 1 << 10)
+
+
+def new_key_base() -> int:
+    """Returns where the keys of a new strategy's collectives start.
+
+    TensorFlow numbers the collectives of every strategy from the same start, so that two
+    strategies in one process take each other's for their own. Each of ours has a range to itself,
+    away from that of the stock strategies. The workers of a job make their strategies in the same
+    order, and so get the same ranges.
+    """
+    return next(_key_bases)
+
+
+class CollectiveOps(_compat.CollectiveAllReduce):
+    """The stock collective cross-device ops with `instance_keys`, and channels for messages."""
+
+    def __init__(
+        self,
+        devices: Any,
+        group_size: int,
+        options: Any,
+        collective_keys: Any,
+        ordering_tokens: dict[str, Any],
+    ) -> None:
+        """Initializes the object.
+
+        Args:
+          devices: those of this host's members of the group.
+          group_size: how many members the group has on all hosts.
+          options: a `tf.distribute.experimental.CommunicationOptions`.
+          collective_keys: the strategy's source of keys.
+          ordering_tokens: the strategy's tokens by device, which all its groups share and add
+            to. A GPU that is in several groups runs their collectives in the order of the
+            program: NCCL may stand still if two groups start theirs in different orders.
+        """
+        super().__init__(devices, group_size, options, collective_keys)
+        self._ordering_tokens = ordering_tokens
+        self._group_key = self._launchers[0]._group_key
+        self._on_cpu = all(is_cpu(device) for device in self._devices)
+        self._launchers: list[Any] = self._new_launchers()
+        # The stock reductions are not in a lane, but NCCL wants one order for all.
+        if not self._on_cpu:
+            for device, launcher in zip(self._devices, self._launchers, strict=True):
+                token = launcher._ordering_token
+                launcher._ordering_token = ordering_tokens.setdefault(device, token)
+        self._lanes = [
+            _Lane(self._new_launchers() if self._on_cpu else self._launchers, self._lock)
+            for _ in range(_LANES if self._on_cpu else 1)
+        ]
+
+    def _new_launchers(self) -> "list[_Launcher]":
+        """Returns launchers of the local members, with ordering tokens of their own."""
+        launchers = [
+            _Launcher(
+                self._group_key, self._group_size, self._collective_keys, device, self._options
+            )
+            for device in self._devices
+        ]
+        key_source = KeySource(len(launchers), lambda replica: launchers[replica].draw())
+        for replica, launcher in enumerate(launchers):
+            launcher.key_source, launcher.replica = key_source, replica
+        return launchers
+
+    def beside(self) -> "CollectiveOps":
+        """Returns ops of the same members whose reductions are not ordered among those of this one.
+
+        On GPUs, whose collectives need one order, that is this object.
+        """
+        if not self._on_cpu:
+            return self
+        twin = copy.copy(self)
+        twin._launchers = self._new_launchers()
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CollectiveOps":
+        return CollectiveOps(
+            self._devices,
+            self._group_size,
+            self._options,
+            copy.deepcopy(self._collective_keys, memo),
+            self._ordering_tokens,
+        )
+
+    def group(self) -> Group:
+        """Returns the replicas of all hosts as a group whose members send messages.
+
+        All workers have to call it. They find their ranks, which the order of the messages
+        follows, by a trial.
+
+        Raises:
+          RuntimeError: if the all-to-all is in another order than the all-gather.
+        """
+        size = self._group_size
+        channel = self.open(0, self._options)
+        ids = np.random.default_rng().integers(1 << 62, size=(len(self._devices), 1, 1))
+        gathered = channel.all_gather([tf.constant(mine) for mine in ids])
+        everyone = [rows.numpy() for (rows,) in gathered]
+        ranks = [
+            int(np.flatnonzero(rows == mine)[0]) for mine, rows in zip(ids, everyone, strict=True)
+        ]
+        sent = [tf.constant(rank * size + np.arange(size)[:, None]) for rank in ranks]
+        for rank, (received,) in zip(ranks, channel.all_to_all(sent), strict=True):
+            if not np.array_equal(received[:, 0], np.arange(size) * size + rank):
+                raise RuntimeError(
+                    f"TensorFlow's all-to-all gave replica {rank} what was meant for another: "
+                    f"{received[:, 0].numpy().tolist()}"
+                )
+        return Group(tuple(ranks), size, self.open)
+
+    def open(self, bucket: int, options: Any) -> Channel:
+        """Returns a channel for the messages of a bucket, beside those of other buckets."""
+        return _CollectiveChannel(self._lanes[bucket % len(self._lanes)], self._group_size, options)
+
+
+class _Lane:
+    """Collectives that run one after the other, on each of the local replicas."""
+
+    def __init__(self, launchers: Sequence["_Launcher"], lock: Any) -> None:
+        self._launchers = launchers
+        self._lock = lock
+        # By what a collective takes of the options, of which there is a new object in each step.
+        self._functions: dict[tuple[Any, Any], Any] = {}
+
+    def launch(
+        self, collective: "_Collective", values: Sequence[tf.Tensor], options: Any
+    ) -> list[Received]:
+        """Launches a collective of all members of a group; returns what each local one gets."""
+        launch: Callable[..., Any] = functools.partial(self._launch, options)
+        if tf.executing_eagerly() and len(values) > 1:
+            # Eagerly, the first of several local collectives would wait for the others for ever.
+            key = (options.timeout_seconds, options.implementation)
+            if key not in self._functions:
+                # Compact messages have another length in each step.
+                self._functions[key] = tf.function(launch, reduce_retracing=True)
+            launch = self._functions[key]
+        with self._lock:
+            return [[received] for received in launch(collective, list(values))]
+
+    def _launch(
+        self, options: Any, collective: "_Collective", values: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        return [
+            collective(launcher, value, options)
+            for launcher, value in zip(self._launchers, values, strict=True)
+        ]
+
+
+class _CollectiveChannel(Channel):
+    """A channel by TensorFlow's collectives: a member receives [size, words], a row from each."""
+
+    def __init__(self, lane: _Lane, size: int, options: Any) -> None:
+        super().__init__(size)
+        self._lane = lane
+        self._options = options
+
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(messages[0], messages[0].shape[0] * (self.size - 1))
+        received = self._lane.launch(_Launcher.all_gather_rows, messages, self._options)
+        rows, *others = messages[0].shape
+        return self._shaped(received, [self.size * rows, *others])
+
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(rows[0], self.size - 1)
+        received = self._lane.launch(_Launcher.all_to_all_rows, rows, self._options)
+        return self._shaped(received, rows[0].shape)
+
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        self.count_all_reduce(vectors[0])
+        received = self._lane.launch(_Launcher.all_reduce_vector, vectors, self._options)
+        return [total for (total,) in self._shaped(received, vectors[0].shape)]
+
+    @staticmethod
+    def _shaped(received: list[Received], shape: Any) -> list[Received]:
+        for messages in received:
+            messages[0].set_shape(shape)  # of which TensorFlow's collectives say nothing
+        return received
+
+
+class _Launcher(_compat.CollectiveReplicaLauncher):
+    """Launches the collectives of one replica.
+
+    Attributes:
+      key_source: gives all local replicas of a group the keys of their collectives.
+      replica: the number of this replica among them.
+    """
+
+    key_source: KeySource
+    replica: int
+
+    def all_gather_rows(self, message: tf.Tensor, options: Any) -> tf.Tensor:
+        return self._all_gather(message, options)
+
+    def all_to_all_rows(self, rows: tf.Tensor, options: Any) -> tf.Tensor:
+        def launch(options: Any) -> tf.Tensor:
+            with tf.device(self._device):
+                return tf.raw_ops.CollectiveAllToAllV2(
+                    input=rows,
+                    group_size=self._group_size,
+                    group_key=self._group_key,
+                    instance_key=self._next_instance_key(),
+                    ordering_token=[self._get_ordering_token()],
+                    communication_hint=options.implementation.value.lower(),
+                    timeout_seconds=options.timeout_seconds or 0,
+                )
+
+        return self._in_time(rows, options, launch)
+
+    def all_reduce_vector(self, vector: tf.Tensor, options: Any) -> tf.Tensor:
+        return self.all_reduce(vector, options=options)
+
+    def all_reduce(
+        self, input_tensor: tf.Tensor, control_input: Any = None, options: Any = None
+    ) -> tf.Tensor:
+        launch = functools.partial(super().all_reduce, input_tensor, control_input)
+        return self._in_time(input_tensor, options, launch)
+
+    def _all_gather(self, input_tensor: tf.Tensor, options: Any) -> tf.Tensor:
+        launch = functools.partial(super()._all_gather, input_tensor)
+        return self._in_time(input_tensor, options, launch)
+
+    def _in_time(
+        self, tensor: tf.Tensor, options: Any, launch: Callable[[Any], tf.Tensor]
+    ) -> tf.Tensor:
+        """Launches a collective that ends with an error after the options' `timeout_seconds`."""
+        options = self._options.merge(options)
+        seconds = options.timeout_seconds
+        # Eagerly an op is a step, with which a deadline would end.
+        if not seconds or not _compat.builds_function():
+            return launch(options)
+        without = copy.copy(options)
+        without.timeout_seconds = 0
+        token = self._get_ordering_token()
+        tokens = [] if token is None else [token]
+        with tf.device(self._device):
+            return ops.within(seconds, tensor, tokens, lambda: launch(without))
+
+    def _next_instance_key(self) -> Any:
+        if tf.executing_eagerly():
+            return self.key_source.drawn_now(self.replica)
+        if not _compat.builds_function():
+            return super()._next_instance_key()  # a graph for a Session, where it is a number
+        return self.key_source.of_function(self.replica, super()._next_instance_key)
+
+    def draw(self) -> int:
+        """Draws the next key of this replica's collectives."""
+        return self._collective_keys.get_instance_key(self._group_key, self._device)
+
+
+_Collective: TypeAlias = Callable[[_Launcher, tf.Tensor, Any], tf.Tensor]

@@ -1,0 +1,267 @@
+"""The members of a reduction, and the channels by which messages get from one to another."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import tensorflow as tf
+
+from tf_gc.network.traffic import all_reduce_bytes
+
+# What a member receives: tensors whose rows, taken together and in order, are the messages of all
+# members in the order of ranks.
+Received: TypeAlias = Sequence[tf.Tensor]
+
+# A number of bytes: a tensor, int64, where only the step itself knows it.
+Bytes: TypeAlias = int | tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """What a replica of this host contributes to the sum of a bucket.
+
+    Attributes:
+      device: the replica's device.
+      gradients: the bucket's tensors, or of a bucket of rows `tf.IndexedSlices`.
+      residuals: their residuals, on the replica's device; none if nothing is kept.
+      variables: the distributed variables to which the gradients belong.
+      shared: what the reducer keeps for each gradient, the same on all replicas
+        (`tf_gc.reducers.reducer.Reducer.slot`), on the replica's device; none if nothing is kept.
+      notes: what is remembered of the bucket from step to step but not saved; it ends with the
+        bucket's first variable or the stream of the gradients.
+    """
+
+    device: str
+    gradients: Sequence[Any]
+    residuals: Sequence[tf.Variable]
+    variables: Sequence[Any] = ()
+    shared: Sequence[tf.Variable] = ()
+    notes: dict[Any, Any] = dataclasses.field(default_factory=dict, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Member(Replica):
+    """A replica of this host as a member of a group.
+
+    Attributes:
+      rank: the member's number among all members.
+    """
+
+    rank: int = 0
+
+
+class Channel(abc.ABC):
+    """Moves the messages of one bucket, int64 [rows, words], between the members of a group.
+
+    Attributes:
+      size: the number of members, on all hosts.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._counted: Bytes = 0
+
+    @property
+    def sent_bytes(self) -> Bytes:
+        """What each member has sent through the channel so far."""
+        return self._counted
+
+    @property
+    def most_bytes(self) -> Bytes:
+        """What that is at most, where only the step itself knows `sent_bytes`."""
+        return self.sent_bytes
+
+    @abc.abstractmethod
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        """Gives each member of this host the messages of all members.
+
+        Args:
+          messages: what each member of this host sends, in the order of its members. All members
+            send tensors of one shape.
+        """
+
+    def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
+        """Does the same with messages that hold sums, which may be of another kind.
+
+        Args:
+          sums: as `messages` of `all_gather`, made by `Codec.sum_shard`.
+        """
+        return self.all_gather(sums)
+
+    @abc.abstractmethod
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        """Gives each member of this host the row of every member that has the member's rank.
+
+        Args:
+          rows: what each member of this host sends: [size, words], a row for each member.
+        """
+
+    @abc.abstractmethod
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Gives each member of this host the sum of all members' vectors, the same bits.
+
+        Args:
+          vectors: what each member of this host contributes, float32 [n], n the same for all.
+        """
+
+    def count_all_reduce(self, vector: tf.Tensor) -> None:
+        """Counts what a member sends in `all_reduce`."""
+        self._counted += all_reduce_bytes(vector.shape[0] * vector.dtype.size, self.size)
+
+    def count(self, messages: tf.Tensor, rows: int) -> None:
+        """Counts what a member sends; every way of sending calls it.
+
+        Args:
+          messages: what a member sends, int64 [n, words].
+          rows: how many rows it sends in all, one that goes to two members counted twice.
+        """
+        elements = messages.shape.num_elements()
+        # Where only the step knows it, TensorFlow would compute with a number on a GPU, and wait.
+        with tf.device(cpu_of(messages.device)):
+            if elements is None:
+                elements = tf.size(messages, tf.int64)
+            self._counted += elements * messages.dtype.size // messages.shape[0] * rows
+
+    def count_as_well(self, sent_bytes: Bytes) -> None:
+        """Counts what was sent in `counted_apart`, if it was."""
+        self._counted += sent_bytes
+
+    def counted_apart(self, send: Callable[[], Sequence[Received]]) -> tuple[Any, Bytes]:
+        """Calls `send`, which is in a branch of a `tf.cond`, where its result has to stay.
+
+        Returns:
+          What `send` returns, and what each member has sent in it.
+        """
+        before, self._counted = self._counted, 0
+        received = send()
+        sent, self._counted = self._counted, before
+        return received, sent
+
+
+class LocalChannel(Channel):
+    """The channel if all members are on this host: TensorFlow copies a tensor to its users."""
+
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(messages[0], messages[0].shape[0] * (self.size - 1))
+        return [messages] * len(messages)
+
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(rows[0], self.size - 1)
+        return [[_row(sent, i) for sent in rows] for i in range(len(rows))]
+
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        self.count_all_reduce(vectors[0])
+        totals: list[tf.Tensor] = []
+        for vector in vectors:
+            with tf.device(vector.device):
+                on_cpu = vector.device and is_cpu(vector.device)
+                totals.append(tf.identity(totals[0]) if totals and on_cpu else tf.add_n(vectors))
+        return totals
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Replicas that send messages to each other.
+
+    Attributes:
+      ranks: the ranks, among all members, of those on this host.
+      size: the number of members, on all hosts.
+      open: opens a channel for the messages of a bucket, given the bucket's number and the
+        `CommunicationOptions`. Buckets are independent, so their transfers may overlap.
+      on_cpus: the CPUs of the same hosts as a group, where each host has one member and that is a
+        GPU; else `None`.
+    """
+
+    ranks: tuple[int, ...]
+    size: int
+    open: Callable[[int, Any], Channel]
+    on_cpus: "Group | None" = None
+
+    def members(self, replicas: Sequence[Replica]) -> list[Member]:
+        """Returns this host's members, given what each of them contributes."""
+        return [
+            Member(
+                **{f.name: getattr(replica, f.name) for f in dataclasses.fields(replica)}, rank=rank
+            )
+            for replica, rank in zip(replicas, self.ranks, strict=True)
+        ]
+
+
+class Network(Protocol):
+    """What a plan is built on: the replicas of all hosts, and how they reach each other.
+
+    Attributes:
+      hosts: the number of hosts.
+      devices: the devices of this host's replicas; the other hosts have as many.
+    """
+
+    hosts: int
+    devices: tuple[str, ...]
+
+    def rate(self) -> float:
+        """Returns the bits per second at which the slowest host sends to others.
+
+        It is measured once. This is a collective: all workers call it.
+        """
+
+    def group(self, devices: Sequence[str]) -> Group:
+        """Returns the group of some devices of this host and their like on the other hosts.
+
+        This may be a collective: all workers make the same groups in the same order.
+        """
+
+
+class LocalNetwork:
+    """The replicas of one host."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self.hosts = 1
+        self.devices = tuple(devices)
+
+    def rate(self) -> float:
+        return float("inf")  # nothing is sent to another host
+
+    def group(self, devices: Sequence[str]) -> Group:
+        size = len(devices)
+        return Group(tuple(range(size)), size, lambda bucket, options: LocalChannel(size))
+
+
+def decode_once_per_host(
+    members: Sequence[Member],
+    received: Sequence[Received],
+    decode: Callable[[Received, Sequence[tf.Tensor]], list[tf.Tensor]],
+) -> list[list[tf.Tensor]]:
+    """Decodes what each local member received; CPU devices share memory, so one decodes for all."""
+    sums: list[list[tf.Tensor]] = []
+    on_host: list[tf.Tensor] | None = None
+    for member, messages in zip(members, received, strict=True):
+        with tf.device(member.device):
+            if not is_cpu(member.device):
+                sums.append(decode(messages, member.gradients))
+            elif on_host is None:
+                on_host = decode(messages, member.gradients)
+                sums.append(on_host)
+            else:
+                # TensorFlow passes a tensor between CPU devices without a copy.
+                sums.append([tf.identity(value) for value in on_host])
+    return sums
+
+
+def is_cpu(device: str) -> bool:
+    """Whether a device uses the host's memory."""
+    return tf.DeviceSpec.from_string(device).device_type == "CPU"
+
+
+def cpu_of(device: str) -> str:
+    """Returns the device itself if it is a CPU, else the first CPU of its host."""
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type in (None, "CPU"):
+        return device
+    return str(spec.replace(device_type="CPU", device_index=0).to_string())
+
+
+def _row(messages: tf.Tensor, i: int) -> tf.Tensor:
+    # Without this, TensorFlow would slice on the first GPU, and all messages would go there.
+    with tf.device(messages.device):
+        return messages[i : i + 1]

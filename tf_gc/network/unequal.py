@@ -1,0 +1,203 @@
+"""The gather of unequal lengths: messages that are as long as they happen to be.
+
+A collective takes tensors of one shape from all members. All of them send as many words as the
+messages of the steps before suggest; if that was too few, which all of them see by what they
+received, they send the rest. Outside of functions, the members first tell each other how long their
+longest message is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tf_gc import _compat
+from tf_gc.network.group import Bytes, Channel, Received
+
+WORD_BYTES = tf.int64.size
+
+# Sends tensors of one shape, for each member of this host, to the others.
+Send: TypeAlias = Callable[[Sequence[tf.Tensor]], Sequence[Received]]
+
+# Says how many words to send in the next step, given the length of the longest message and how many
+# were sent, int64 scalars.
+Guess: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class Lengths:
+    """How long the messages of a bucket were.
+
+    All members have to agree on that, whenever and whatever they trace: a worker whose last batch
+    is smaller traces its step once more than the others. So the lengths belong to the bucket's
+    first variable and its stream, as long as both live, and not to a function. The members sum the
+    gradients of a model in the same order, and what they remember follows from what all of them
+    have received.
+    """
+
+    def __init__(self, notes: dict[Any, Any], guess: Guess) -> None:
+        """Initializes the object.
+
+        Args:
+          notes: where the lengths are kept; see `Replica.notes`.
+          guess: says how many words to send in the next step.
+        """
+        self._notes = notes
+        self._asked = 0
+        self.guess = guess
+
+    @staticmethod
+    def are_known() -> bool:
+        """Whether lengths can be remembered, which is so in functions."""
+        if tf.executing_eagerly() or not _compat.builds_function():
+            return False
+        with tf.init_scope():
+            return tf.executing_eagerly()  # a Session would have to initialize a variable
+
+    def of_next(self, kind: tuple[Any, ...]) -> tf.Variable:
+        """Returns how many words to send of the next message of a reduction.
+
+        Args:
+          kind: tells messages of different kinds apart.
+
+        Returns:
+          An int64 scalar, 0 before the first step.
+        """
+        key = (self._asked, *kind)
+        self._asked += 1
+        if key not in self._notes:
+            with tf.init_scope(), tf.device("CPU:0"):
+                self._notes[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
+        return self._notes[key]
+
+
+class UnequalLengths:
+    """Sends messages of unequal lengths through a channel.
+
+    Attributes:
+      told_bytes: what each member has sent so far to tell the others how long its messages are.
+    """
+
+    def __init__(self, channel: Channel, ranks: Sequence[int], lengths: Lengths | None) -> None:
+        """Initializes the object.
+
+        Args:
+          channel: carries the messages.
+          ranks: the ranks, among all members, of those on this host.
+          lengths: how long the messages were before; `None` has the members tell each other in
+            each step.
+        """
+        self.told_bytes: Bytes = 0
+        self._channel = channel
+        self._ranks = ranks
+        self._lengths = lengths
+
+    def sent(
+        self,
+        messages: Sequence[tuple[tf.Tensor, tf.Tensor]],
+        n: int,
+        send: Send,
+        kind: tuple[Any, ...] | None,
+    ) -> list[list[tf.Tensor]]:
+        """Sends messages to the other members.
+
+        Args:
+          messages: for each member of this host, int64 [rows, n], a message in the first words of
+            each row, and the lengths of these messages, int64 [rows]. A row whose number of words
+            is known has as many as the longest message can have.
+          n: how many rows a member receives of each member.
+          send: sends tensors of one shape; at least a row of each member reaches each other one.
+          kind: tells messages of different kinds apart; `None` if their lengths are not to be
+            remembered.
+
+        Returns:
+          For each member of this host (or the first of them, if `send` returns what that received),
+          the messages of the members before it and of those after it, each [members · n, length].
+          If there are none, the tensor is left out.
+        """
+        if self._lengths is None or kind is None or not self._lengths.are_known():
+            return self._others(send(self._of_longest(messages)), n)
+        self.told_bytes += WORD_BYTES * n * (self._channel.size - 1)
+        return self._sent_as_before(messages, n, send, self._lengths.of_next(kind))
+
+    def _sent_as_before(
+        self,
+        messages: Sequence[tuple[tf.Tensor, tf.Tensor]],
+        n: int,
+        send: Send,
+        remembered: tf.Variable,
+    ) -> list[list[tf.Tensor]]:
+        """Sends as many words as are remembered and, if they are too few, the rest.
+
+        Before each row goes the length of the sender's longest row. All members receive a row of
+        every member, and so know the length of the longest one of all.
+        """
+        assert self._lengths is not None
+        length = remembered.read_value()
+        heads = []
+        for message, lengths in messages:
+            with tf.device(message.device):
+                own = tf.repeat(tf.reduce_max(lengths), message.shape[0])[:, None]
+                heads.append(tf.concat([own, *_words(message, 0, length)], axis=1))
+        received = send(heads)
+        longest = tf.reduce_max(tf.concat(received[0], axis=0)[:, 0])
+        starts = self._others(received, n, first=1)
+
+        def with_rest() -> tuple[list[list[tf.Tensor]], tf.Tensor]:
+            rest = []
+            for message, _ in messages:
+                with tf.device(message.device):
+                    rest.append(tf.concat(_words(message, length, longest), axis=1))
+            ends, sent = self._channel.counted_apart(lambda: send(rest))
+            whole = [
+                [tf.concat(parts, axis=1) for parts in zip(*mine, strict=True)]
+                for mine in zip(starts, self._others(ends, n), strict=True)
+            ]
+            return whole, tf.cast(sent, tf.int64)
+
+        whole, sent = tf.cond(longest > length, with_rest, lambda: (starts, tf.zeros([], tf.int64)))
+        self._channel.count_as_well(sent)
+        remembered.assign(self._lengths.guess(longest, length), read_value=False)
+        return whole
+
+    def _of_longest(self, messages: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> list[tf.Tensor]:
+        """Returns the messages of this host's members, as long as the longest one of all members.
+
+        The members tell each other how long that is.
+        """
+        lengths = []
+        for message, words in messages:
+            with tf.device(message.device):
+                lengths.append(tf.reshape(tf.reduce_max(words), [1, 1]))
+        self.told_bytes += WORD_BYTES * (self._channel.size - 1)
+        cut = []
+        for (message, _), of_all in zip(messages, self._channel.all_gather(lengths), strict=True):
+            with tf.device(message.device):
+                longest = tf.reduce_max(tf.concat(of_all, axis=0))
+                cut.append(tf.concat(_words(message, 0, longest), axis=1))
+        return cut
+
+    def _others(
+        self, received: Sequence[Received], n: int, first: int = 0
+    ) -> list[list[tf.Tensor]]:
+        """Returns what `sent` returns, from a word of each row on.
+
+        Args:
+          received: what the members of this host received, or the first of them.
+          n: how many rows a member receives of each member.
+          first: the word.
+        """
+        others = []
+        for rank, mine in zip(self._ranks, received, strict=False):
+            rows = tf.concat(mine, axis=0)
+            spans = ((0, rank * n), ((rank + 1) * n, self._channel.size * n))
+            others.append([rows[a:b, first:] for a, b in spans if a < b])
+        return others
+
+
+def _words(message: tf.Tensor, start: int | tf.Tensor, end: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the words [start, end) of each row, with zeros where a row has no more words."""
+    words = message[:, start:end]
+    if message.shape[1] is not None:
+        return [words]
+    missing = tf.maximum(end - start, 0) - tf.shape(words, tf.int64)[1]
+    return [words, tf.zeros(tf.stack([message.shape[0], missing]), tf.int64)]

@@ -1,0 +1,1 @@
+"""What is measured of steps, and what users are told of it."""

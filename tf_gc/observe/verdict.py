@@ -1,0 +1,107 @@
+"""The verdict: one line that says whether compression makes the steps of this run faster."""
+
+import dataclasses
+
+from absl import logging
+
+from tf_gc.observe.report import Report, TrialReport
+
+# The verdict is given after so many compressed steps.
+STEPS = 30
+
+# A warm-up that has not ended by then may never end. Those of benchmarks/quality.py take 12 to 63.
+LONG_WARM_UP = 300
+
+# If steps are faster by less than this even at best, compression does not pay.
+_WORTH_IT = 1.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A line for the log.
+
+    Attributes:
+      level: its level: WARNING if compression does not pay or has not begun, INFO otherwise.
+      text: the line.
+      is_last: whether there is nothing more to say later on.
+    """
+
+    level: int
+    text: str
+    is_last: bool = True
+
+
+def judge(report: Report) -> Verdict | None:
+    """Returns the verdict on a run; `None` if too few steps were compressed so far.
+
+    A warm-up that does not end gets a warning first.
+
+    It rests on the 95% confidence intervals of the median times of steps right before and right
+    after the end of the warm-up. Compression pays if all ratios within them are above 1, and does
+    not if all are below 1.05; otherwise these steps do not show it. Where too few steps were in
+    full precision, the line gives the time of compressed steps alone.
+    """
+    if report.warm_up_steps >= LONG_WARM_UP and report.compressed_steps == 0:
+        return Verdict(
+            logging.WARNING,
+            f"tf_gc: the warm-up has not ended after {report.warm_up_steps} steps, and gradients "
+            "are still summed in full precision: the norm of the sums goes on growing. If that is "
+            "meant to be, compress from the first step on: warm_up=False, as in "
+            "tf_gc.Quantized(warm_up=False). If not, training may diverge.",
+            is_last=False,
+        )
+    if report.trial is not None:
+        return _choice(report, report.trial)
+    time, traffic = report.compressed, report.traffic
+    if time is None or traffic is None or report.compressed_steps <= STEPS:
+        return None
+    most = "at most " if traffic.at_most else ""
+    sent = (
+        f"a replica sends {most}{traffic.sent_bytes:,} bytes a step instead of "
+        f"{traffic.stock_bytes:,}"
+    )
+    compared = report.comparison
+    if compared is None:
+        return Verdict(
+            logging.INFO,
+            f"tf_gc: gradients are compressed, a step takes {time}, {sent}. What it would take "
+            f"without compression is not known: {_why_not(report)}. To compare, train some steps "
+            'with compression_params={"type": "none"}.',
+        )
+    measured = f"a step takes {compared}; {sent}"
+    if compared.low > 1:
+        return Verdict(logging.INFO, f"tf_gc: compression pays: {measured}.")
+    if compared.high >= _WORTH_IT:
+        return Verdict(
+            logging.INFO,
+            f"tf_gc: whether compression pays, these steps do not show: {measured}. "
+            "strategy.report() has later times.",
+        )
+    how = "makes steps slower" if compared.high < 1 else "does not make steps faster"
+    return Verdict(
+        logging.WARNING,
+        f"tf_gc: compression {how}: {measured}. It pays where sending gradients takes a large part "
+        'of a step. compression_params={"type": "none"} trains without it; docs/monitoring.md says '
+        "what else can be done.",
+    )
+
+
+def _choice(report: Report, trial: TrialReport) -> Verdict | None:
+    """Returns what to say of a trial; `None` before its end."""
+    if trial.chosen is None:
+        return None
+    auto = dataclasses.replace(report.compression_params, choice=trial.chosen)  # type: ignore[type-var]
+    return Verdict(
+        logging.INFO,
+        f"tf_gc: Auto chooses {trial.chosen}: a step takes {trial.times} (medians of the slowest "
+        f"worker). To train so from the first step on: compression_params={trial.equivalent!r}. "
+        f"To repeat this run to the bit: {auto!r}.",
+    )
+
+
+def _why_not(report: Report) -> str:
+    if not all(treatment.warm_up for treatment in report.compression_params.treatments()):
+        return "this run began with compression"
+    if report.warm_up_steps == 0:
+        return "the warm-up was over before this run"
+    return f"only {report.warm_up_steps} steps of this run were in full precision"

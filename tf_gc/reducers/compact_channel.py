@@ -1,0 +1,169 @@
+"""The wires that are not packed: a channel that packs messages before they travel.
+
+CPUs pack and unpack. Messages of GPUs are packed by their host, from which they are sent: the
+packed messages go to the host anyway where there is no NVLink or RDMA between hosts.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.codecs import Codec
+from tf_gc.network.group import Bytes, Channel, Group, Received, Replica, cpu_of
+from tf_gc.network.unequal import WORD_BYTES, Lengths, Send, UnequalLengths
+from tf_gc.reducers.wire import COLUMNS, PACKED
+
+# Messages of fewer bytes are sent as they are. The header and a table take 0.3 KB, and to tell the
+# others the length takes as long as some KB.
+_SMALL = 4096
+
+# Messages may be longer than the longest of the step before by this part of it.
+_SLACK = 64
+
+
+def carrier(group: Group, wire: str) -> Group:
+    """Returns the group that carries the messages of a group's members on a wire."""
+    return group if wire == PACKED or group.on_cpus is None else group.on_cpus
+
+
+def open_channel(
+    group: Group, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
+) -> Channel:
+    """Returns a channel for the messages of a bucket.
+
+    Args:
+      group: what `carrier` returns.
+      codec: makes the messages.
+      wire: one of `tf_gc.reducers.wire.WIRES`.
+      bucket: the bucket's number.
+      replicas: what each replica of this host contributes to the bucket.
+      options: a `tf.distribute.experimental.CommunicationOptions`.
+    """
+    channel = group.open(bucket, options)
+    if wire == PACKED:
+        return channel
+    lengths = Lengths(replicas[0].notes, slightly_longer)
+    like = replicas[0].residuals if wire == COLUMNS else ()
+    return CompactChannel(channel, codec, group.ranks, lengths, like)
+
+
+def slightly_longer(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
+    """Returns how many words to send in the next step (`Guess`)."""
+    del sent
+    return longest + longest // _SLACK
+
+
+class CompactChannel(Channel):
+    """Sends the messages of a codec through another channel, in compact form.
+
+    Members unpack what the others sent, and put in what they themselves sent: nobody who uses the
+    channel sees a difference. Small messages, and sums that have no compact form, are sent as they
+    are.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        codec: Codec,
+        ranks: Sequence[int],
+        lengths: Lengths | None = None,
+        like: Sequence[Any] = (),
+    ) -> None:
+        """Initializes the channel.
+
+        Args:
+          channel: carries the compact messages.
+          codec: makes the messages.
+          ranks: the ranks, among all members, of those on this host.
+          lengths: how long the messages of the bucket were in the step before; `None` has the
+            members tell each other in each step.
+          like: tensors or variables with the shapes of those in the bucket, of which the codes of a
+            column are then packed together.
+        """
+        super().__init__(channel.size)
+        self._channel = channel
+        self._codec = codec
+        self._ranks = ranks
+        self._like = like
+        self._unequal = UnequalLengths(channel, ranks, lengths)
+
+    @property
+    def sent_bytes(self) -> Bytes:
+        return self._channel.sent_bytes
+
+    @property
+    def most_bytes(self) -> Bytes:
+        return self._counted + self._unequal.told_bytes
+
+    def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        n = messages[0].shape[0]
+        self.count(messages[0], n * (self.size - 1))
+        if _is_small(messages[0]):
+            return self._channel.all_gather(messages)
+        # All members get the same. If this host has several, they are CPUs, which share memory.
+        (others,) = self._sent(messages, n, lambda sent: self._channel.all_gather(sent)[:1])
+        return [self._unpacked(others, messages[0], self._ranks[0])] * len(messages)
+
+    def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
+        if self._codec.compacts_sums:
+            return self.all_gather(sums)
+        self.count(sums[0], sums[0].shape[0] * (self.size - 1))
+        return self._channel.all_gather_sums(sums)
+
+    def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
+        self.count(rows[0], self.size - 1)
+        if _is_small(rows[0]):
+            return self._channel.all_to_all(rows)
+        received = []
+        others = self._sent(rows, 1, self._channel.all_to_all)
+        for rank, mine, sent in zip(self._ranks, others, rows, strict=True):
+            with tf.device(sent.device):
+                received.append(self._unpacked(mine, sent[rank : rank + 1], rank))
+        return received
+
+    def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        self.count_all_reduce(vectors[0])
+        return self._channel.all_reduce(vectors)
+
+    def _sent(self, messages: Sequence[tf.Tensor], n: int, send: Send) -> list[list[tf.Tensor]]:
+        """Sends messages in compact form.
+
+        Args:
+          messages: int64 [rows, words], for each member of this host.
+          n: how many rows a member receives of each member.
+          send: as in `UnequalLengths.sent`.
+
+        Returns:
+          As `UnequalLengths.sent`.
+        """
+        packed = []
+        for message in messages:
+            with tf.device(cpu_of(message.device)):
+                packed.append(self._codec.pack(message, self._like))
+        shape = messages[0].shape
+        kind = tuple(shape) if shape.is_fully_defined() else None
+        with tf.device(cpu_of(messages[0].device)):
+            return self._unequal.sent(packed, n, send, kind)
+
+    def _unpacked(self, others: Sequence[tf.Tensor], own: tf.Tensor, rank: int) -> Received:
+        """Returns the messages that a member received.
+
+        Args:
+          others: what `_sent` returns for the member.
+          own: its own message, [n, words], as it was before it was packed.
+          rank: the member's rank.
+        """
+        with tf.device(own.device):
+            words = own.shape[1]
+            if words is None:
+                words = tf.shape(own, tf.int64)[1]
+        with tf.device(cpu_of(own.device)):
+            messages = [self._codec.unpack(compact, words) for compact in others]
+        messages.insert(min(rank, 1), own)
+        return messages
+
+
+def _is_small(messages: tf.Tensor) -> bool:
+    words = messages.shape[1]
+    return words is not None and words * WORD_BYTES < _SMALL

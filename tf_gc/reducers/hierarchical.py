@@ -1,0 +1,119 @@
+"""The hierarchical plan: full precision on each host, and compression between hosts."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.codecs import Codec
+from tf_gc.network.group import Network, Replica
+from tf_gc.reducers.all_gather import AllGather
+from tf_gc.reducers.compact_channel import carrier, open_channel
+from tf_gc.reducers.plan import FlatPlan, Plan
+from tf_gc.reducers.reducer import Encoded, Reduction
+from tf_gc.reducers.scatter_gather import ScatterGather
+
+_BETWEEN_HOSTS: tuple[type[FlatPlan], ...] = (AllGather, ScatterGather)
+
+
+class Hierarchical(Plan):
+    """The replicas of a host are summed first, and one of them, the leader, sends for the host.
+
+    Each replica of a host has a group, together with its peers on the other hosts, and the buckets
+    take turns among the groups, so that all devices of a host share the work.
+    """
+
+    name = "hierarchical"
+
+    def __init__(self, network: Network) -> None:
+        self._groups = [network.group([device]) for device in network.devices]
+
+    @classmethod
+    def cost(cls, codec: Codec, network: Network) -> float:
+        if network.hosts == 1:
+            return float("inf")  # it would compress nothing
+        sent = _sends_least(codec, network.hosts).bits_sent(codec, network.hosts)
+        return sent / len(network.devices)
+
+    @classmethod
+    def is_one_of_the_others(cls, network: Network) -> bool:
+        return len(network.devices) == 1
+
+    @classmethod
+    def refusal(cls, network: Network) -> str | None:
+        if network.hosts > 1:
+            return None
+        return (
+            "compresses what crosses hosts, and here all replicas are on one: nothing would be "
+            "compressed; use 'auto', 'all_gather' or 'scatter_gather'"
+        )
+
+    @classmethod
+    def why_not_packed(cls, network: Network) -> str | None:
+        del network
+        return None  # one device of each host sends
+
+    def reduce(
+        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
+    ) -> Reduction:
+        round_of_turns, turn = divmod(bucket, len(self._groups))
+        group = carrier(self._groups[turn], wire)
+        channel = open_channel(group, codec, wire, round_of_turns, replicas, options)
+        on_host = _sum_on_host(replicas, leader=turn)
+        members = group.members([on_host])
+        (sums,), count_sent = _sends_least(codec, group.size).sums(codec, members, channel)
+        encoded = Encoded.by(members[0], count_sent)
+        return Reduction.by(channel, _share_on_host(sums, replicas), encoded, len(replicas))
+
+
+def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
+    """Returns the plan with which a host sends least."""
+    return min(_BETWEEN_HOSTS, key=lambda plan: plan.bits_sent(codec, hosts))
+
+
+def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
+    """Sums a bucket over the replicas of this host, in float32, on the leader's device.
+
+    The leader then sends for the whole host. So its residuals also take over what is in the
+    residuals of the host's other replicas: after a restart, or after training with another plan,
+    those need not be zero.
+
+    Args:
+      replicas: the replicas of this host.
+      leader: the number of the replica that sums.
+
+    Returns:
+      The leader, with the host's sums as its gradients.
+    """
+    with tf.device(replicas[leader].device):
+        for of_variable in zip(*(replica.residuals for replica in replicas), strict=True):
+            others = [residual for i, residual in enumerate(of_variable) if i != leader]
+            _drain(others, into=of_variable[leader])
+        sums = [
+            tf.add_n([tf.cast(tensor, tf.float32) for tensor in tensors])
+            for tensors in zip(*(replica.gradients for replica in replicas), strict=True)
+        ]
+    return dataclasses.replace(replicas[leader], gradients=sums)
+
+
+def _drain(residuals: Sequence[tf.Variable], into: tf.Variable) -> None:
+    if residuals:
+        into.assign_add(tf.add_n([residual.read_value() for residual in residuals]))
+    for residual in residuals:
+        with tf.device(residual.device):
+            residual.assign(tf.zeros(residual.shape))
+
+
+def _share_on_host(sums: Sequence[tf.Tensor], replicas: Sequence[Replica]) -> list[list[tf.Tensor]]:
+    """Returns, for each replica of this host, the leader's sums in the dtype of its gradients."""
+    shared = []
+    for replica in replicas:
+        with tf.device(replica.device):
+            shared.append(
+                [
+                    tf.cast(total, tensor.dtype)
+                    for total, tensor in zip(sums, replicas[0].gradients, strict=True)
+                ]
+            )
+    return shared

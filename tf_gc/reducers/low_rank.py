@@ -1,0 +1,113 @@
+"""The reducer of low rank: sums the two thin factors of each matrix instead of the matrix."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc.network.group import Group, Network, Replica, is_cpu
+from tf_gc.reducers.exchange import Push
+from tf_gc.reducers.factors import Matrices, Tensors, slot_of
+from tf_gc.reducers.reducer import Encoded, Reducer, Reduction, Way
+from tf_gc.state.seat import Slot
+
+
+@dataclasses.dataclass(frozen=True)
+class Factors(Way):
+    """Sums a matrix as its two factors, one after the other.
+
+    Attributes:
+      rank: the columns of a factor.
+    """
+
+    rank: int
+
+    @property
+    def native(self) -> bool:
+        return False  # on the CPU, which every build is for; on GPUs by TensorFlow's ops
+
+    @property
+    def in_one_bucket(self) -> bool:
+        return True
+
+    def on(self, network: Network) -> "FactorsReducer":
+        return FactorsReducer(self.rank, network.group(network.devices))
+
+    def push(self) -> Push:
+        raise ValueError(
+            "tf_gc.LowRank is for sums over replicas, which all have the same factors; under "
+            "parameter servers no two workers have: use tf_gc.Quantized() there"
+        )
+
+    def alternatives(self, network: Network) -> list[tuple[str, str]]:
+        del network
+        return []
+
+
+class FactorsReducer(Reducer):
+    """Encodes factors of a bucket's matrices, has the network sum them, and multiplies.
+
+    Attributes:
+      rank: the columns of a factor.
+    """
+
+    plan = "all_reduce"
+    wire = "float32"
+    choice = ""
+    keeps_residuals = True
+
+    def __init__(self, rank: int, group: Group) -> None:
+        """Initializes the reducer.
+
+        Args:
+          rank: the columns of a factor.
+          group: the replicas.
+        """
+        self.rank = rank
+        self._group = group
+        self.name = f"factors of rank {rank}"
+
+    def slot(self, shape: Sequence[int]) -> Slot:
+        return slot_of(shape, self.rank)
+
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        channel = self._group.open(bucket, options)
+        first = replicas[0]
+        matrices, messages = [], []
+        for replica in replicas:
+            with tf.device(replica.device):
+                factors = [variable.read_value() for variable in replica.shared]
+                mine = Matrices(
+                    replica.device, replica.gradients, replica.residuals, factors, self.rank
+                )
+                matrices.append(mine)
+                messages.append(mine.project())
+        bases, totals = [], channel.all_reduce(messages)
+        for i, (replica, total) in enumerate(zip(replicas, totals, strict=True)):
+            with tf.device(replica.device):
+                messages[i], basis = matrices[i].encode(total)
+                bases.append(basis)
+        sums = []
+        decoded: tuple[Tensors, Tensors] | None = None
+        for replica, mine, total, basis in zip(
+            replicas, matrices, channel.all_reduce(messages), bases, strict=True
+        ):
+            with tf.device(replica.device):
+                # CPU devices, which share memory, have one of them decode for all.
+                if decoded is None or not is_cpu(replica.device):
+                    decoded = mine.decode(total, basis)
+                for variable, value in zip(replica.shared, decoded[1], strict=True):
+                    variable.assign(value, read_value=False)
+                sums.append([tf.identity(value) for value in decoded[0]])
+        elements = sum(gradient.shape.num_elements() for gradient in first.gradients)
+        return Reduction.by(
+            channel,
+            sums,
+            Encoded(
+                first.device,
+                first.gradients,
+                first.residuals,
+                lambda: tf.constant(elements, tf.int64),
+            ),
+        )

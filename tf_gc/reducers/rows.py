@@ -1,0 +1,227 @@
+"""The reducer of rows: sums gradients that are `tf.IndexedSlices`, such as those of embeddings.
+
+Every member merges the rows that occur several times in its gradient, encodes them, each with a
+scale of its own, gets the messages of all members, and adds them up. The sum has each row once, in
+ascending order, so that an optimizer that updates rows alone still does.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import ops
+from tf_gc.gradients import path_of
+from tf_gc.network.group import (
+    Channel,
+    Group,
+    Network,
+    Received,
+    Replica,
+    decode_once_per_host,
+    is_cpu,
+)
+from tf_gc.network.unequal import Lengths, UnequalLengths
+from tf_gc.ops.rows import EXACT
+from tf_gc.reducers.all_gather import AllGather
+from tf_gc.reducers.exchange import Exchange, Push
+from tf_gc.reducers.reducer import Encoded, Reducer, Reduction, Way
+
+ROWS = "rows"
+
+# The next message may be so much longer than the longest of this step; and the guess falls by so
+# much a step at most. With less, more steps need a second collective (docs/decisions/rows.md).
+_LONGER = 16
+_FALLS_BY = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(Way):
+    """Sums gradients of tables row by row.
+
+    Attributes:
+      kind: the name of a codec, or `EXACT`.
+      layers: 1, with residuals as large as the table; or 2, without: a row is then off by at most
+        what two messages of codes leave of it.
+    """
+
+    kind: str
+    layers: int = 1
+
+    @property
+    def native(self) -> bool:
+        return False  # on the CPU, which every build is for; on other devices it steps aside
+
+    @property
+    def in_one_bucket(self) -> bool:
+        return True
+
+    def on(self, network: Network) -> "RowsReducer | None":
+        if not all(is_cpu(device) for device in network.devices):
+            return None
+        return RowsReducer(self, network)
+
+    def push(self) -> "RowsPush":
+        return RowsPush(self)
+
+    def alternatives(self, network: Network) -> list[tuple[str, str]]:
+        del network
+        return []
+
+
+class _SendsRows(Exchange):
+    """Encodes and decodes rows in one way."""
+
+    def __init__(self, way: Rows) -> None:
+        self._way = way
+        self.keeps_residuals = way.kind != EXACT and way.layers == 1
+        scales = "" if way.kind == EXACT else " (a scale for each row)"
+        layers = "" if way.layers == 1 else ", in two layers without residuals"
+        self.name = f"{way.kind}{scales}{layers}"
+        self.wire = ROWS
+        if way.layers > 1:
+            self.caution = (
+                "too large for a residual (sparse_residual_bytes): rows are sent in two layers, "
+                "and what those leave of them is not kept"
+            )
+
+    def message(
+        self,
+        gradients: Sequence[tf.IndexedSlices],
+        residuals: Sequence[Any],
+        shapes: Sequence[Sequence[int]],
+        names: Sequence[str],
+    ) -> tf.Tensor:
+        """Returns a replica's message, and updates its residuals; as `tf_gc.ops.encode_rows`."""
+        way = self._way
+        return ops.encode_rows(gradients, residuals, shapes, way.kind, way.layers, names)
+
+    def sums(
+        self,
+        shapes: Sequence[Sequence[int]],
+        messages: Received,
+        like: Sequence[tf.IndexedSlices],
+    ) -> list[tf.IndexedSlices]:
+        """Returns the sums of messages for tables of these shapes, in the dtypes of gradients."""
+        way = self._way
+        sums = ops.decode_rows(messages, shapes, like[0].dtype, way.kind, way.layers)
+        return [
+            tf.IndexedSlices(total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape)
+            for total, g in zip(sums, like, strict=True)
+        ]
+
+
+class RowsPush(_SendsRows, Push):
+    """Merges and encodes rows on the worker, and decodes them on the server."""
+
+    def encode(
+        self,
+        gradients: Sequence[tf.IndexedSlices],
+        residuals: Sequence[Any],
+        variables: Sequence[Any],
+    ) -> tuple[tf.Tensor, int]:
+        names = [path_of(variable) for variable in variables]
+        kept = residuals if self.keeps_residuals else ()
+        return self.message(gradients, kept, _shapes(variables), names), 0
+
+    def decode(
+        self,
+        message: tf.Tensor,
+        size: int,
+        gradients: Sequence[tf.IndexedSlices],
+        variables: Sequence[Any],
+    ) -> list[tf.IndexedSlices]:
+        del size
+        shapes = _shapes(variables)
+        return [
+            tf.IndexedSlices(rows.values, rows.indices, tf.constant(shape, tf.int64))
+            for rows, shape in zip(self.sums(shapes, [message], gradients), shapes, strict=True)
+        ]
+
+    def in_full_precision(self, dtype: tf.DType) -> "RowsPush":
+        del dtype
+        return RowsPush(Rows(EXACT))
+
+
+class RowsReducer(_SendsRows, Reducer):
+    """Merges, encodes and sends rows, and decodes the sum."""
+
+    plan = AllGather.name
+    choice = ""
+
+    def __init__(self, way: Rows, network: Network) -> None:
+        super().__init__(way)
+        self._network = network
+        self._group: Group = network.group(network.devices)
+
+    @functools.cached_property
+    def in_full_precision(self) -> "RowsReducer":
+        return RowsReducer(Rows(EXACT), self._network)
+
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        channel = self._group.open(bucket, options)
+        members = self._group.members(replicas)
+        first = members[0]
+        shapes = _shapes(first.variables)
+        names = [path_of(variable) for variable in first.variables]
+        messages = []
+        for member in members:
+            with tf.device(member.device):
+                messages.append(self.message(member.gradients, member.residuals, shapes, names))
+
+        decode = functools.partial(self.sums, shapes)
+
+        def count_sent() -> tf.Tensor:
+            own = decode([messages[0]], first.gradients)
+            return tf.add_n([tf.math.count_nonzero(rows.values) for rows in own])
+
+        received = self._gathered(channel, messages, first.notes)
+        stock = sum(_bytes(gradient) for gradient in first.gradients)
+        return Reduction(
+            sums=decode_once_per_host(members, received, decode),
+            encoded=Encoded(
+                first.device,
+                [gradient.values for gradient in first.gradients],
+                first.residuals,
+                count_sent,
+            ),
+            sent_bytes=channel.sent_bytes,
+            stock_bytes=(self._group.size - 1) * stock,
+        )
+
+    def _gathered(
+        self, channel: Channel, messages: Sequence[tf.Tensor], notes: dict[Any, Any]
+    ) -> Sequence[Received]:
+        """Returns for each member of this host the messages of all members."""
+        if self._network.hosts == 1:
+            return channel.all_gather(messages)
+        unequal = UnequalLengths(channel, self._group.ranks, Lengths(notes, enough_for_most))
+        # All members get the same, and CPU devices share memory.
+        (received,) = unequal.sent(
+            [(message, tf.shape(message, tf.int64)[1:]) for message in messages],
+            1,
+            lambda sent: channel.all_gather(sent)[:1],
+            (ROWS, self._way),
+        )
+        received.insert(min(self._group.ranks[0], 1), messages[0])
+        return [received] * len(messages)
+
+
+def enough_for_most(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
+    """Returns how many words to send in the next step (`tf_gc.network.unequal.Guess`)."""
+    return tf.maximum(longest + longest // _LONGER, sent - sent // _FALLS_BY)
+
+
+def _shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [tuple(variable.shape) for variable in variables]
+
+
+def _bytes(gradient: tf.IndexedSlices) -> tf.Tensor:
+    """Returns the bytes of a gradient's values and indices, an int64 scalar."""
+    values, indices = gradient.values, gradient.indices
+    return (
+        tf.size(values, tf.int64) * values.dtype.size
+        + tf.size(indices, tf.int64) * indices.dtype.size
+    )

@@ -1,0 +1,92 @@
+"""The wire: how codes travel from replica to replica. It never changes a result."""
+
+import dataclasses
+
+from tf_gc.codecs import Codec
+from tf_gc.network.group import Network, is_cpu
+
+# Each code takes the same number of bits.
+PACKED = "packed"
+# Of a zero only that it is one; packing and unpacking take time.
+COMPACT = "compact"
+# Frequent codes take fewer bits, in each column of a matrix by itself: fewer bits, and more time.
+COLUMNS = "columns"
+
+WIRES = (PACKED, COMPACT, COLUMNS)
+
+# In bits per second, as `Network.rate` measures them: where the hosts send more slowly than this,
+# a wire saves more time than it takes (docs/decisions/compact-wire.md).
+COMPACT_BELOW = 1.0e9
+COLUMNS_BELOW = 0.4e9
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenWire:
+    """A wire, and why it was chosen.
+
+    Attributes:
+      name: one of `WIRES`.
+      reason: for the log.
+    """
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} wire: {self.reason}"
+
+
+def choose_wire(
+    wire: str | None, codec: Codec, network: Network, why_not_packed: str | None = None
+) -> ChosenWire:
+    """Returns the wire that a user asks for.
+
+    Args:
+      wire: one of `WIRES`, or `None` for the one with which a step takes less time. To find out is
+        a collective of all workers: they measure the rate at which CPUs send. GPUs may send by
+        another network, so that for them `None` is the packed one.
+      codec: the codec.
+      network: the replicas.
+      why_not_packed: why no CPU could pack the messages; `None` if CPUs can.
+
+    Raises:
+      ValueError: if a wire is asked for that the codec or the devices cannot use.
+    """
+    if wire not in (None, PACKED):
+        why = why_not_packed or _why_not_smaller(codec)
+        if why:
+            raise ValueError(
+                f"wire={wire!r} is of no use here: {why}; the devices are "
+                f"{list(network.devices)}, and wire may be {PACKED!r} or None"
+            )
+    if wire is not None:
+        return ChosenWire(wire, "as asked for")
+    if refusal := _why_only_packed(codec, network, why_not_packed):
+        return ChosenWire(PACKED, refusal)
+    if not all(is_cpu(device) for device in network.devices):
+        return ChosenWire(PACKED, "the default of GPUs")
+    rate = network.rate()
+    sends = f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s,"
+    for chosen, below in ((COLUMNS, COLUMNS_BELOW), (COMPACT, COMPACT_BELOW)):
+        if rate < below:
+            return ChosenWire(chosen, f"{sends} < {below / 1e6:,.0f}")
+    return ChosenWire(PACKED, f"{sends} >= {COMPACT_BELOW / 1e6:,.0f}")
+
+
+def possible_wires(
+    wire: str | None, codec: Codec, network: Network, why_not_packed: str | None = None
+) -> tuple[str, ...]:
+    """Returns the wires with which a step may take the least time; arguments as `choose_wire`."""
+    if wire is not None:
+        return (wire,)
+    return (PACKED,) if _why_only_packed(codec, network, why_not_packed) else WIRES
+
+
+def _why_only_packed(codec: Codec, network: Network, why_not_packed: str | None) -> str | None:
+    """Returns why no wire but the packed one is of use; `None` if others may be."""
+    on_one_host = "all replicas are on one host" if network.hosts == 1 else None
+    return _why_not_smaller(codec) or on_one_host or why_not_packed
+
+
+def _why_not_smaller(codec: Codec) -> str | None:
+    return None if codec.compacts else f"messages of {codec} do not get smaller"

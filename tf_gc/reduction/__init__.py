@@ -1,1 +1,0 @@
-"""Reduction: how the messages of a bucket get to the other replicas, and become a sum there."""

@@ -1,0 +1,266 @@
+"""The ways in which a step can sum gradients: in full precision, compressed, with a warm-up."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tf_gc import _compat
+from tf_gc.network.collectives import CollectiveOps
+from tf_gc.network.group import Network, Replica, is_cpu
+from tf_gc.network.traffic import Traffic
+from tf_gc.observe.accounting import Accounting
+from tf_gc.observe.measurement import Measurement
+from tf_gc.ops.recorder import NO_CANDIDATE
+from tf_gc.reducers.reducer import Reducer, Reduction
+from tf_gc.schedule import Bucket, Schedule
+from tf_gc.steps import warm_up
+from tf_gc.steps.compression_state import CompressionState, StreamState
+
+Pairs = Sequence[tuple[Any, Any]]
+
+# For each gradient, its sum on each local device: a tensor, or of rows a `tf.IndexedSlices`.
+Sums: TypeAlias = list[list[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Gradients of one stream that are reduced together.
+
+    Attributes:
+      pairs: each gradient, a value for each local replica, with its variable.
+      state: what belongs to the stream.
+      options: a `tf.distribute.experimental.CommunicationOptions`.
+    """
+
+    pairs: Pairs
+    state: StreamState
+    options: Any
+
+    def variables(self, first: Sequence[int]) -> list[Any]:
+        """Returns all variables, first those of the gradients with these numbers."""
+        order = [*first, *(i for i in range(len(self.pairs)) if i not in first)]
+        variables = [self.pairs[i][1] for i in order]
+        return [v for v in variables if isinstance(v, _compat.DistributedVariable)]
+
+
+class GradientSums:
+    """Builds sums of gradients over all replicas of a network.
+
+    Methods that take a schedule return the sums of what it compresses, in the order of its buckets.
+
+    Attributes:
+      schedule: of what was built most recently; `None` before that.
+      measurement: what the steps say of themselves.
+      compression_state: the residuals.
+      network: the replicas.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        stock: tf.distribute.CrossDeviceOps,
+        compression_state: CompressionState,
+        accounting: Accounting,
+        measurement: Measurement,
+    ) -> None:
+        """Initializes the object.
+
+        Args:
+          network: the replicas.
+          stock: sums in full precision.
+          compression_state: the residuals.
+          accounting: is told what is sent.
+          measurement: is told what was built, and records the steps.
+        """
+        self.schedule: Schedule | None = None
+        self.measurement = measurement
+        self.compression_state = compression_state
+        self.network = network
+        self._stock = stock
+        # What is in a branch is one operation for TensorFlow. If that used the order of the stock
+        # collectives, all that is summed in full precision would wait for the whole branch.
+        self._stock_in_branches = stock.beside() if isinstance(stock, CollectiveOps) else stock
+        self._accounting = accounting
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas, on all hosts."""
+        return self.network.hosts * len(self.network.devices)
+
+    def stock(self, pairs: Pairs, options: Any) -> list[Any]:
+        """Returns each pair's sum by the stock ops."""
+        return _stock_sums(self._stock, pairs, options)
+
+    def in_full_precision(self, number: int, bucket: Bucket, batch: Batch) -> Sums:
+        """Returns the sums of a bucket of this number in full precision, in a branch."""
+        reducer = bucket.reducer.in_full_precision
+        if reducer is not None:
+            replicas = self._replicas_of(bucket, reducer, batch)
+            return _by_gradient(reducer.reduce(number, replicas, batch.options))
+        # Each bucket by itself: the stock ops copy what they sum at once.
+        pairs = [batch.pairs[i] for i in bucket.indices]
+        sums = _stock_sums(self._stock_in_branches, pairs, batch.options)
+        return [_components(total) for total in sums]
+
+    def compressed(
+        self,
+        schedule: Schedule,
+        batch: Batch,
+        number: int | None = None,
+        candidate: int = NO_CANDIDATE,
+    ) -> Sums:
+        """Returns the sums of a compressed step.
+
+        Args:
+          schedule: what is sent how.
+          batch: the gradients.
+          number: the number of the model in `measurement`, if not that of the schedule.
+          candidate: the number of this way to sum, where there is a choice.
+        """
+        if number is None:
+            number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        first = batch.pairs[schedule.compressed[0]][0].values[0]
+        measure = self.measurement.note_step(number, first, True, candidate)
+        reductions = [self._compress(i, bucket, batch) for i, bucket in enumerate(schedule.buckets)]
+        traffic = self.note(schedule, batch.pairs, reductions, logs=candidate == NO_CANDIDATE)
+        self.measurement.built(number, candidate, schedule, traffic, reductions)
+        sums = [components for reduction in reductions for components in _by_gradient(reduction)]
+        _run_in_session([self.measurement.measure_if(measure, number, reductions)], sums)
+        return sums
+
+    def with_warm_up(
+        self, schedule: Schedule, batch: Batch, afterwards: Callable[[], Sums]
+    ) -> Sums:
+        """Returns the sums of a step that is in full precision while the warm-up lasts.
+
+        Args:
+          schedule: what is sent how, with a warm-up.
+          batch: the gradients.
+          afterwards: builds the sums of a step after the warm-up.
+        """
+        warm = [i for bucket in schedule.buckets if bucket.warm_up for i in bucket.indices]
+        state = batch.state.of_first(warm_up.SLOT, batch.variables(first=warm))
+        # One branch for all buckets: TensorFlow would run one after the other those that
+        # share what is stateful, such as the order of the collectives.
+        return _compat.cond(
+            warm_up.is_on(state.values[0].read_value()),
+            lambda: self._warm_up_step(state, schedule, batch),
+            afterwards,
+        )
+
+    def note(
+        self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], logs: bool = True
+    ) -> Traffic:
+        """Notes what is being built, and returns what it sends as far as that is known."""
+        self.schedule = schedule
+        self.compression_state.log_what_was_restored()
+        return self._accounting.note(schedule, pairs, reductions, self.replicas, logs)
+
+    def _warm_up_step(self, state: Any, schedule: Schedule, batch: Batch) -> Sums:
+        """Returns the sums of a step in which the buckets that warm up are in full precision."""
+        number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        first = batch.pairs[schedule.compressed[0]][0].values[0]
+        noted = self.measurement.note_step(number, first, compressed=False)
+        reports = []
+        for component in state.values:
+            with tf.device(component.device):
+                reports.append(warm_up.report(component.read_value()))
+        sums, warm = [], []
+        for i, bucket in enumerate(schedule.buckets):
+            if bucket.warm_up:
+                of_bucket = self.in_full_precision(i, bucket, batch)
+                warm += of_bucket
+                sums += of_bucket
+            else:
+                sums += _by_gradient(self._compress(i, bucket, batch))
+        report_pairs = [(_compat.PerReplica(reports), state)]
+        reported = _components(*_stock_sums(self._stock_in_branches, report_pairs, batch.options))
+        after: tf.Tensor | None = None
+        assigned = []
+        for device, component in enumerate(state.values):
+            with tf.device(component.device):
+                # CPU devices, which share memory, have one of them do it for all.
+                if after is None or not is_cpu(component.device):
+                    mine = [components[device] for components in warm]
+                    after = warm_up.after_step(component.read_value(), reported[device], mine)
+                assigned.append(component.assign(after, read_value=False))
+        _run_in_session([noted, *assigned, *reported], sums)
+        return sums
+
+    def _compress(self, number: int, bucket: Bucket, batch: Batch) -> Reduction:
+        replicas = self._replicas_of(bucket, bucket.reducer, batch)
+        return bucket.reducer.reduce(number, replicas, batch.options)
+
+    def _replicas_of(self, bucket: Bucket, reducer: Reducer, batch: Batch) -> list[Replica]:
+        """Returns what each replica of this host contributes to a bucket, for a reducer of it."""
+        of_bucket = [batch.pairs[i] for i in bucket.indices]
+        variables = [variable for _, variable in of_bucket]
+        residuals: list[Sequence[tf.Variable]] = []
+        if reducer.keeps_residuals:
+            residuals = [batch.state.residuals_of(variable) for variable in variables]
+        slots = [reducer.slot(variable.shape) for variable in variables]
+        shared = [
+            batch.state.shared_by_replicas(slot, variable).values
+            for slot, variable in zip(slots, variables, strict=True)
+            if slot is not None
+        ]
+        notes = batch.state.notes_of(variables[0])
+        return [
+            Replica(
+                device,
+                [_shaped(value.values[r], variable) for value, variable in of_bucket],
+                [residual[r] for residual in residuals],
+                variables,
+                [component[r] for component in shared],
+                notes,
+            )
+            for r, device in enumerate(self.network.devices)
+        ]
+
+
+def _stock_sums(ops: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -> list[Any]:
+    """Returns each pair's sum by stock ops."""
+    # They concatenate what they get, and so take one dtype at a time.
+    by_dtype: dict[tf.DType, list[int]] = {}
+    for i, (value, _) in enumerate(pairs):
+        by_dtype.setdefault(value.values[0].dtype, []).append(i)
+    sums: list[Any] = [None] * len(pairs)
+    for indices in by_dtype.values():
+        reduced = ops.batch_reduce_implementation(
+            tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
+        )
+        for i, value in zip(indices, reduced, strict=True):
+            sums[i] = value
+    return sums
+
+
+def _run_in_session(operations: Sequence[Any], sums: Sums) -> None:
+    """Lets the first sum wait for operations, in a graph for a Session.
+
+    Such a graph runs only what its results depend on, and a collective that is left out on one
+    device would be waited for on the others.
+    """
+    if not _compat.builds_function():
+        with tf.control_dependencies(operations), tf.device(sums[0][0].device):
+            sums[0][0] = tf.identity(sums[0][0])
+
+
+def _by_gradient(reduction: Reduction) -> Sums:
+    """Returns the sums of a bucket: for each gradient, one on each local device."""
+    return [list(components) for components in zip(*reduction.sums, strict=True)]
+
+
+def _components(total: Any) -> list[tf.Tensor]:
+    """Returns a sum on each local device; TensorFlow does not wrap that of a single replica."""
+    return list(getattr(total, "values", [total]))
+
+
+def _shaped(gradient: Any, variable: Any) -> Any:
+    """Returns a gradient that knows its shape; that of a loop, say, may not."""
+    if isinstance(gradient, tf.IndexedSlices):
+        gradient.values.set_shape([None, *variable.shape[1:]])
+    else:
+        gradient.set_shape(variable.shape)
+    return gradient

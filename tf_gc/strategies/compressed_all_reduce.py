@@ -1,0 +1,309 @@
+"""CompressedAllReduce: compresses gradients, leaves every other reduction alone."""
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from tf_gc import _compat
+from tf_gc.cluster.devices import check_devices
+from tf_gc.gradients import path_of
+from tf_gc.network.group import LocalNetwork, Network
+from tf_gc.network.traffic import Traffic
+from tf_gc.observe.accounting import Accounting
+from tf_gc.observe.measurement import Measurement
+from tf_gc.observe.report import Report
+from tf_gc.params import Auto, CompressionParams, Gradient, from_params
+from tf_gc.reducers.reducer import Reducers
+from tf_gc.reducers.rows import RowsReducer
+from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.state.stream import current_stream
+from tf_gc.steps.compression_state import CompressionState, StreamState
+from tf_gc.steps.gradient_sums import Batch, GradientSums, Pairs, Sums
+from tf_gc.steps.trial_steps import TrialSteps
+
+
+class CompressedAllReduce(tf.distribute.CrossDeviceOps):
+    """Cross-device ops that sum gradients in compressed form.
+
+    A value is taken for a gradient if it is reduced in a batch with `ReduceOp.SUM` to the
+    devices of a distributed variable: `batch_reduce(SUM, [(gradient, variable), ...])`. That
+    is how `tf_gc.all_reduce_gradients` and, through it, Keras' optimizers call it. All else,
+    that is metrics, losses, BatchNormalization statistics and single reductions, goes to
+    other cross-device ops, as do gradients that `compression_params` says not to compress.
+
+    tf_gc's strategies make one themselves. It also works in a stock strategy of one host, for
+    loops that call `tf_gc.all_reduce_gradients`:
+
+    ```python
+    strategy = tf.distribute.MirroredStrategy(
+        cross_device_ops=tf_gc.CompressedAllReduce({"type": "2bit"})
+    )
+    ```
+
+    Attributes:
+      compression_params: what is compressed, and how.
+      compression_state: the residuals.
+      schedule: what was sent how in the most recently built reduction of gradients; `None` before
+        the first.
+    """
+
+    def __init__(
+        self,
+        compression_params: CompressionParams | Mapping[str, Any] | None = None,
+        cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
+    ) -> None:
+        """Initializes the object.
+
+        Args:
+          compression_params: as in `tf_gc.CompressedMirroredStrategy`.
+          cross_device_ops: reduces everything but compressed gradients; `None` for
+            `tf.distribute.ReductionToOneDevice()`.
+
+        Raises:
+          ValueError: if `compression_params` has an unknown type, key or value.
+          TypeError: if an argument is of another type.
+          ImportError: if the installed TensorFlow lacks what tf_gc needs of its inside.
+        """
+        _compat.require_attributes()
+        if cross_device_ops is None:
+            cross_device_ops = tf.distribute.ReductionToOneDevice()
+        check_cross_device_ops(cross_device_ops)
+        super().__init__()
+        self.compression_params = from_params(compression_params)
+        self.compression_state = CompressionState(in_use=bool(self.compression_params.treatments()))
+        self._stock = cross_device_ops
+        self._reducers: Reducers | None = None
+        self._sums: GradientSums | None = None
+        self._trial: TrialSteps | None = None
+        self._accounting = Accounting(self.compression_params)
+        self._measurement = Measurement(self.compression_params)
+
+    def connect(self, network: Network, logs: bool = True) -> None:
+        """Says which replicas there are; otherwise they are the devices of the first gradients.
+
+        On several hosts this is a collective.
+
+        Args:
+          network: the replicas.
+          logs: whether to log what is true for all workers: the wire and the verdict.
+
+        Raises:
+          ValueError: if the native ops were not built for the devices, or the plan or the wire in
+            `compression_params` is of no use for these replicas.
+        """
+        check_devices(self.compression_params, network)
+        self._measurement.logs_verdicts = logs
+        self._measurement.replicas = network.hosts * len(network.devices)
+        self._reducers = Reducers(network)
+        self._connect(network)
+        choices = []
+        for params in self._ways:
+            for treatment in params.treatments():
+                reducer = self._reducers.of(treatment.way)
+                choices += [reducer.choice] if reducer is not None and reducer.choice else []
+        if logs and self._trial is None:
+            for choice in dict.fromkeys(choices):
+                logging.info("tf_gc: %s: %s", self.compression_params, choice)
+        if logs and self._trial is not None:
+            names = "; ".join(candidate.name for candidate in self._trial.candidates)
+            logging.info("tf_gc: %s: tries %s", self.compression_params, names)
+
+    def _connect(self, network: Network) -> None:
+        assert self._reducers is not None
+        self._sums = GradientSums(
+            network, self._stock, self.compression_state, self._accounting, self._measurement
+        )
+        if isinstance(self.compression_params, Auto):
+            self._trial = TrialSteps(self.compression_params, self._reducers.network, self._sums)
+
+    @property
+    def _ways(self) -> Sequence[CompressionParams]:
+        """All ways in which gradients may be summed: one, or the candidates of a trial."""
+        if self._trial is None:
+            return [self.compression_params]
+        return [candidate.params for candidate in self._trial.candidates]
+
+    def compresses_rows_of(self, variable: tf.Variable) -> bool:
+        """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
+        if self._reducers is None or self._sums is None or self._sums.replicas == 1:
+            return False
+        shape = tuple(variable.shape)
+        gradient = Gradient(path_of(variable), variable.dtype, shape, sparse=True)
+        treatment = self._ways[-1].treatment_of(gradient)
+        if treatment is None:
+            return False
+        return isinstance(self._reducers.of(treatment.way), RowsReducer)
+
+    @property
+    def schedule(self) -> Schedule | None:
+        current = self._measurement.current_candidate()
+        if current is not None:
+            return current.schedule
+        return None if self._sums is None else self._sums.schedule
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What a replica sends per step; `None` until a step with compression was traced."""
+        current = self._measurement.current_candidate()
+        return self._accounting.traffic(None if current is None else current.traffic)
+
+    def report(self) -> Report:
+        """Returns what was measured of this worker's steps, without waiting for a device."""
+        return self._measurement.report(self.traffic)
+
+    def measure_every(self, steps: int) -> None:
+        """Measures density and residuals in one of so many steps from now on; at first of 100."""
+        self._measurement.recorder.measure_every(steps)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
+        # The copy starts with residuals of its own: those here belong to variables of the original.
+        twin = CompressedAllReduce(self.compression_params, copy.deepcopy(self._stock, memo))
+        if self._sums is not None:
+            twin._reducers = self._reducers
+            twin._connect(self._sums.network)
+        return twin
+
+    @property
+    def _num_between_graph_workers(self) -> int:
+        return self._stock._num_between_graph_workers
+
+    def reduce_implementation(
+        self, reduce_op: Any, per_replica_value: Any, destinations: Any, options: Any
+    ) -> Any:
+        return self._stock.reduce_implementation(
+            reduce_op, per_replica_value, destinations, options
+        )
+
+    def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
+        return self._stock.broadcast_implementation(tensor, destinations)
+
+    def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int, options: Any) -> Any:
+        return self._stock._all_reduce(reduce_op, value, replica_id, options)
+
+    def _gather_implementation(
+        self, per_replica_value: Any, destinations: Any, axis: int, options: Any
+    ) -> Any:
+        return self._stock._gather_implementation(per_replica_value, destinations, axis, options)
+
+    def batch_reduce_implementation(
+        self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
+    ) -> list[Any]:
+        pairs = list(value_destination_pairs)
+        if self._sums is None:
+            variables = (v for _, v in pairs if isinstance(v, _compat.DistributedVariable))
+            variable = next(variables, None)
+            if variable is None:
+                return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
+            self.connect(LocalNetwork([component.device for component in variable.values]))
+        assert self._sums is not None
+        results: list[Any] = [None] * len(pairs)
+        to_reduce = []
+        for i, (value, destination) in enumerate(pairs):
+            if len(value.values) == 1 and len(self._sums.network.devices) > 1:
+                # One tensor for all local replicas: it is what they have reduced already, for
+                # instance by `strategy.reduce`, or a constant.
+                results[i] = self._stock.broadcast(value.values[0], destination)
+            else:
+                to_reduce.append(i)
+        if to_reduce:
+            reduced = self._reduce(reduce_op, [pairs[i] for i in to_reduce], options)
+            for i, value in zip(to_reduce, reduced, strict=True):
+                results[i] = value
+        return results
+
+    def _reduce(self, reduce_op: Any, pairs: Pairs, options: Any) -> list[Any]:
+        assert self._reducers is not None
+        assert self._sums is not None
+        if reduce_op != tf.distribute.ReduceOp.SUM or self._sums.replicas == 1:
+            return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
+        gradients = _gradients(pairs)
+        state = self.compression_state.of(current_stream())
+        schedules = [
+            make_schedule(params, gradients, self._reducers, options.bytes_per_pack)
+            for params in self._ways
+        ]
+        schedule = schedules[-1]
+        self._accounting.warn_of_unmatched_patterns(gradients)
+        kept = schedule.with_residuals
+        pairs = [
+            pair if gradient is None or i in kept else _with_restored(state, *pair)
+            for i, (pair, gradient) in enumerate(zip(pairs, gradients, strict=True))
+        ]
+        batch = Batch(pairs, state, options)
+        results: list[Any] = [None] * len(pairs)
+        if schedule.buckets:
+            for i, components in zip(
+                schedule.compressed, self._sums_of(schedules, batch), strict=True
+            ):
+                results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
+        elif self.compression_params.treatments() and any(g is not None for g in gradients):
+            self._sums.note(schedule, pairs, [])
+            self._accounting.warn_that_nothing_is_compressed(gradients)
+        bypassed = [pairs[i] for i in schedule.bypass]
+        for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
+            results[i] = value
+        return results
+
+    def _sums_of(self, schedules: Sequence[Schedule], batch: Batch) -> Sums:
+        """Returns the sums of what the last schedule compresses, in the order of its buckets.
+
+        Args:
+          schedules: that of each of the ways to sum gradients.
+          batch: the gradients.
+        """
+        assert self._sums is not None
+        schedule, sums = schedules[-1], self._sums
+        if self._trial is None:
+            step = functools.partial(sums.compressed, schedule, batch)
+        else:
+            step = functools.partial(self._trial.build, schedules, batch)
+        return sums.with_warm_up(schedule, batch, step) if schedule.warm_up else step()
+
+
+def check_cross_device_ops(cross_device_ops: Any) -> None:
+    """Raises TypeError if a user's `cross_device_ops` are of another type."""
+    if not isinstance(cross_device_ops, tf.distribute.CrossDeviceOps):
+        raise TypeError(
+            "cross_device_ops must be None or a tf.distribute.CrossDeviceOps such as "
+            f"tf.distribute.ReductionToOneDevice(), got {cross_device_ops!r}"
+        )
+
+
+def _with_restored(state: StreamState, value: Any, variable: Any) -> tuple[Any, Any]:
+    """Returns a gradient that gets no residuals, plus what was restored of it, and where to."""
+    total = state.add_restored(value.values, variable)
+    return (value if total is value.values else _compat.PerReplica(total)), variable
+
+
+def _gradients(pairs: Pairs) -> list[Gradient | None]:
+    """Returns what is known of each gradient, `None` for what is summed in full precision.
+
+    That is all that is no gradient, and what goes to a variable that had a gradient before: a
+    stream has one residual for a variable, which only one of its gradients can have in a reduction.
+    """
+    seen: set[int] = set()
+    gradients = []
+    for value, destination in pairs:
+        gradients.append(None if id(destination) in seen else _gradient(value, destination))
+        seen.add(id(destination))
+    return gradients
+
+
+def _gradient(value: Any, destination: Any) -> Gradient | None:
+    """Returns what is known of a gradient; `None` for all other values."""
+    if not isinstance(value, _compat.PerReplica) or not isinstance(
+        destination, _compat.DistributedVariable
+    ):
+        return None
+    if not destination.shape.is_fully_defined():
+        return None
+    return Gradient(
+        path=path_of(destination),
+        dtype=value.values[0].dtype,
+        shape=tuple(destination.shape),
+        sparse=not all(isinstance(component, tf.Tensor) for component in value.values),
+    )

@@ -1,0 +1,135 @@
+"""What the compressed strategies have in common."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tf_gc._compat import require_attributes
+from tf_gc.cluster.workers import Workers
+from tf_gc.integers import as_integer
+from tf_gc.keras.flavour import install
+from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.network.traffic import Traffic
+from tf_gc.observe.report import Report
+from tf_gc.params import CompressionParams
+from tf_gc.schedule import Schedule
+from tf_gc.steps.compression_state import CompressionState
+from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
+from tf_gc.strategies.datasets import OwnsDatasets
+from tf_gc.strategies.layer_state import LayerState
+
+
+def require_libraries(several_workers: bool) -> None:
+    """Checks that TensorFlow and Keras are as a new strategy needs them, and hooks into Keras.
+
+    Args:
+      several_workers: whether the strategy may have several workers.
+
+    Raises:
+      ImportError: if a private part of TensorFlow or Keras has moved; it names the part.
+    """
+    require_attributes()
+    install(several_workers)
+
+
+def refuse_params(name: str, value: object) -> None:
+    """Raises TypeError if `compression_params` are in the place of the argument `name`."""
+    if isinstance(value, CompressionParams | Mapping):
+        raise TypeError(f"{name} got {value!r}: give it by name: compression_params=...")
+
+
+class CompressedStrategy(OwnsDatasets, KerasStrategy):
+    """Mixin of strategies whose `extended` has a `compressed_all_reduce` and `workers`."""
+
+    extended: Any
+
+    @property
+    def compression_params(self) -> CompressionParams:
+        """What is compressed, and how: the value that the argument stands for."""
+        return self._all_reduce.compression_params
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """What is sent how, to be printed; `None` until a step with compression was traced."""
+        return self._all_reduce.schedule
+
+    @property
+    def compression_state(self) -> CompressionState:
+        """The residuals; trackable, so it can go into a `tf.train.Checkpoint`."""
+        return self._all_reduce.compression_state
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What a replica sends per step; `None` until a step with compression was traced."""
+        return self._all_reduce.traffic
+
+    def report(self) -> Report:
+        """Returns what was measured of this worker's steps: times, bytes, density, residuals.
+
+        ```python
+        model.fit(...)
+        print(strategy.report())
+        ```
+
+        Nothing waits for a device, and workers may call it by themselves. Before the first
+        compressed step most of it is `None`.
+        """
+        return self._all_reduce.report()
+
+    def measure_every(self, steps: int) -> None:
+        """Measures density and residuals in one of so many steps from now on; at first of 100.
+
+        Raises:
+          ValueError: if `steps` is not a positive integer.
+        """
+        number = as_integer(steps)
+        if number is None or number < 1:
+            raise ValueError(f"steps must be a positive integer, got {steps!r}")
+        self._all_reduce.measure_every(number)
+
+    @property
+    def workers(self) -> Workers:
+        """The workers of the job, and what they can tell each other."""
+        return self.extended.workers
+
+    def compresses_rows_of(self, variable: Any) -> bool:
+        return self._all_reduce.compresses_rows_of(variable)
+
+    def keep_layer_state(self, weight: Any) -> None:
+        if self.extended.layer_state is not None:
+            self.extended.layer_state.add(weight)
+
+    def note_assignment(self, weight: Any) -> None:
+        if self.extended.layer_state is not None:
+            self.extended.layer_state.note_assignment(weight)
+
+    @property
+    def _all_reduce(self) -> CompressedAllReduce:
+        return self.extended.compressed_all_reduce
+
+
+def check_clip_after_sum(value: Any) -> bool:
+    """Returns the argument `clip_after_sum`.
+
+    Raises:
+      ValueError: if it is neither `True` nor `False`.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"clip_after_sum must be True or False, got {value!r}")
+    return value
+
+
+def layer_state(params: CompressionParams, average: bool | None) -> LayerState | None:
+    """Returns what a strategy averages of its layers' state, `None` for nothing.
+
+    Args:
+      params: what the strategy compresses.
+      average: the argument `average_layer_state`; `None` averages unless nothing is compressed.
+
+    Raises:
+      ValueError: if `average` is none of `None`, `True` and `False`.
+    """
+    if average is not None and not isinstance(average, bool):
+        raise ValueError(f"average_layer_state must be None, True or False, got {average!r}")
+    if average is None:
+        average = bool(params.treatments())
+    return LayerState() if average else None

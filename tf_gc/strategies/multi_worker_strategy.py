@@ -1,0 +1,282 @@
+"""CompressedMultiWorkerMirroredStrategy: several hosts."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from tf_gc import _compat
+from tf_gc.cluster.agreement import check_agreement
+from tf_gc.cluster.cluster import (
+    is_evaluator,
+    joining,
+    limit_registration,
+    send_in_large_chunks,
+)
+from tf_gc.cluster.devices import check_devices
+from tf_gc.cluster.workers import Workers
+from tf_gc.keras.flavour import is_variable
+from tf_gc.keras.multi_worker.private_files import PathT, private_path
+from tf_gc.network.cluster_network import ClusterNetwork
+from tf_gc.network.collectives import new_key_base
+from tf_gc.network.group import LocalNetwork, Network
+from tf_gc.params import CompressionParams, from_params
+from tf_gc.state.store import Zeros
+from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
+from tf_gc.strategies.compressed_strategy import (
+    CompressedStrategy,
+    check_clip_after_sum,
+    layer_state,
+    refuse_params,
+    require_libraries,
+)
+from tf_gc.strategies.layer_state import RunsReplicas
+
+
+class CompressedMultiWorkerMirroredStrategy(
+    CompressedStrategy, tf.distribute.MultiWorkerMirroredStrategy
+):
+    """`tf.distribute.MultiWorkerMirroredStrategy` that sums gradients in compressed form.
+
+    Made by the same program on every worker, with `TF_CONFIG` or a cluster resolver, as the base
+    class. Unlike under the base class, Keras 3's `fit`, `evaluate` and `predict` work. A worker's
+    replicas are its GPUs or, without any, its logical CPU devices (one, unless configured).
+
+    An evaluator, a process whose task type is `"evaluator"`, trains and evaluates by itself,
+    whether or not it is in the cluster. The job's files are not its own: `is_chief` is `False`.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
+        compression_params: CompressionParams | Mapping[str, Any] | None = None,
+        *,
+        average_layer_state: bool | None = None,
+        clip_after_sum: bool = False,
+    ) -> None:
+        """Initializes the strategy, and waits for the other workers.
+
+        Args:
+          cluster_resolver: who the workers are; `None` reads `TF_CONFIG`.
+          communication_options: options of the collectives; `bytes_per_pack` also is the size of
+            a bucket of gradients, and has to be the same on all workers.
+          compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
+            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
+            workers.
+          average_layer_state: as in `CompressedMirroredStrategy`. The same on all workers.
+          clip_after_sum: as in `CompressedMirroredStrategy`. The same on all workers.
+
+        Raises:
+          ValueError: if an argument has an unknown type, key or value, the cluster's description
+            is wrong, the native ops were not built for the devices, or another worker has other
+            arguments or another wire version.
+          OSError: if this worker's port is taken.
+          TimeoutError: if the other workers do not come within `timeout_seconds` of the
+            communication options (an hour, if they do not say).
+          TypeError: if an argument is of another type.
+          ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
+        """
+        _check_types(cluster_resolver, communication_options)
+        params = from_params(compression_params)
+        self.clip_after_sum = check_clip_after_sum(clip_after_sum)
+        require_libraries(several_workers=True)
+        state = layer_state(params, average_layer_state)
+        self._collective_key_base = new_key_base()
+        options = communication_options or tf.distribute.experimental.CommunicationOptions()
+        with joining(cluster_resolver, options.timeout_seconds):
+            extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options)
+        tf.distribute.Strategy.__init__(self, extended)
+        self.extended.layer_state = state
+        self.extended.compress(params, self.clip_after_sum)
+        if cluster_resolver is None and not os.environ.get("TF_CONFIG"):
+            logging.warning("tf_gc: TF_CONFIG is not set: this process trains without any others")
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        """Distributes a dataset, as `tf.distribute.Strategy.experimental_distribute_dataset`.
+
+        With `AutoShardPolicy.OFF` a worker runs through all of the dataset in batches of its
+        share: there are more of them than the dataset's cardinality, which Keras would believe.
+        The result's attribute `unsharded` says so, and an epoch then has all the data.
+        """
+        distributed = super().experimental_distribute_dataset(dataset, options)
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        off = policy == tf.data.experimental.AutoShardPolicy.OFF
+        distributed.unsharded = self.workers.count > 1 and off
+        return distributed
+
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
+        """Reduces `value` over replicas, as `tf.distribute.Strategy.reduce`.
+
+        Keras 3 reduces the scalars that a step returns with `axis=0`, which they do not have;
+        that means to reduce them over the replicas only.
+        """
+        if is_variable(value):
+            # A metric may return its variable, which is reduced over the replicas when it is read.
+            value = tf.convert_to_tensor(value)
+        if axis == 0 and _is_scalar(value):
+            axis = None
+        return super().reduce(reduce_op, value, axis)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the job's files: the chief, or worker 0 without one."""
+        return self.workers.is_chief
+
+    def write_path(self, path: PathT) -> PathT:
+        """Returns where this worker may write what the chief writes to `path`.
+
+        The methods of Keras models and Keras' callbacks see to it themselves. This is for all
+        else, such as checkpoints of TensorFlow or `keras.saving.save_model`: every worker has to
+        write them, since that may take collectives, and reads them from `path` itself.
+
+        ```python
+        checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
+        checkpoint.restore(tf.train.latest_checkpoint("checkpoints"))
+        manager = tf.train.CheckpointManager(checkpoint, strategy.write_path("checkpoints"), 3)
+        ```
+
+        Args:
+          path: the path for the job.
+
+        Returns:
+          On the chief `path`. On other workers a path with the same name in a temporary
+          directory, the same one for the same `path`, that is removed when the process ends.
+        """
+        return path if self.is_chief else private_path(path)
+
+
+class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
+    """The implementation, with CompressedAllReduce in front of its cross-device ops."""
+
+    def __init__(
+        self,
+        strategy: CompressedMultiWorkerMirroredStrategy,
+        cluster_resolver: Any,
+        options: Any,
+    ) -> None:
+        super().__init__(strategy, cluster_resolver, options)
+        self._network = ClusterNetwork(
+            self._num_workers,
+            self.worker_devices,
+            self._worker_device,
+            self._communication_options,
+            self._collective_keys,
+        )
+        self._host_cross_device_ops = self._network.collectives([self._worker_device])
+        self.workers = Workers(
+            self._num_workers,
+            is_chief=_is_chief(self._cluster_resolver, self._num_workers),
+            all_gather=self._network.gather_from_hosts,
+        )
+
+    def compress(self, params: CompressionParams, clip_after_sum: bool) -> None:
+        """Puts CompressedAllReduce in front of the cross-device ops; all workers have to.
+
+        Args:
+          params: what is compressed, and how.
+          clip_after_sum: whether optimizers clip sums, to be the same on all workers.
+
+        Raises:
+          ValueError: if the native ops were not built for the devices, another worker's arguments
+            or wire version differ, or the plan or wire asked for is of no use for this cluster.
+        """
+        network: Network = LocalNetwork(self.worker_devices)
+        if self.workers.count > 1:
+            network = self._network
+            check_devices(params, network)
+            arguments = {
+                "average_layer_state": self.layer_state is not None,
+                "clip_after_sum": clip_after_sum,
+                "bytes_per_pack": self._communication_options.bytes_per_pack,
+            }
+            check_agreement(params, arguments, self.workers)
+        stock = self._network.collectives(self.worker_devices)
+        self.compressed_all_reduce = CompressedAllReduce(params, stock)
+        self.compressed_all_reduce.connect(network, logs=self.workers.is_chief)
+        self._cross_device_ops = self.compressed_all_reduce
+
+    def _initialize_multi_worker(self, cluster_resolver: Any) -> None:
+        if is_evaluator(cluster_resolver):
+            # The base class would need it in the cluster, listen on its port for nobody, and abort
+            # its collectives when the workers have ended.
+            self._initialize_local(cluster_resolver)
+            return
+        # Another worker may have made its next strategy already, and asked this worker to join its
+        # groups of collectives. If this worker joined the cluster again, TensorFlow would forget
+        # those groups, and the other worker would wait for ever.
+        if _compat.is_member(cluster_resolver):
+            self._std_server_started = True
+            self._enable_check_health = False  # the coordination service watches the workers
+        super()._initialize_multi_worker(cluster_resolver)
+
+    def _update_config_proto(self, config_proto: Any) -> Any:
+        config = super()._update_config_proto(config_proto)
+        limit_registration(config, self._communication_options.timeout_seconds)
+        send_in_large_chunks(config)
+        return config
+
+    def _initialize_local_devices(
+        self, cluster_resolver: Any, worker_device: str
+    ) -> tuple[tuple[str, ...], str]:
+        devices, kind = super()._initialize_local_devices(cluster_resolver, worker_device)
+        if kind == "CPU":
+            # The base class takes one device. More exist only if the program configured them.
+            mine = tf.DeviceSpec.from_string(worker_device)
+            everywhere = [
+                tf.DeviceSpec.from_string(device.name)
+                for device in tf.config.list_logical_devices("CPU")
+            ]
+            count = sum((cpu.job, cpu.task) == (mine.job, mine.task) for cpu in everywhere)
+            devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(count))
+        return devices, kind
+
+    def _get_variable_creator_initial_value(
+        self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
+    ) -> Any:
+        # The base class broadcasts what the chief's first replica starts with.
+        if replica_id == 0 and isinstance(kwargs["initial_value"], Zeros):
+            return kwargs["initial_value"]
+        return super()._get_variable_creator_initial_value(
+            replica_id, device, primary_var, **kwargs
+        )
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        # Keras reduces whole batches, tuples among them; the base class takes one value.
+        def reduce_one(component: Any) -> Any:
+            return super(_CompressedMultiWorkerExtended, self)._reduce_to(
+                reduce_op, component, component if destinations is value else destinations, options
+            )
+
+        return tf.nest.map_structure(reduce_one, value)
+
+
+def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver, workers: int) -> bool:
+    """Returns whether this process writes the job's files: the chief, or worker 0 without one."""
+    if workers == 1:
+        return not is_evaluator(resolver)
+    chief = ("chief" if "chief" in resolver.cluster_spec().jobs else "worker", 0)
+    return (resolver.task_type, resolver.task_id) == chief
+
+
+def _is_scalar(value: Any) -> bool:
+    components = value.values if isinstance(value, tf.distribute.DistributedValues) else (value,)
+    return all(isinstance(c, tf.Tensor) and c.shape.rank == 0 for c in components)
+
+
+def _check_types(cluster_resolver: Any, communication_options: Any) -> None:
+    """Raises TypeError if an argument is of another type, such as `compression_params`."""
+    refuse_params("cluster_resolver", cluster_resolver)
+    refuse_params("communication_options", communication_options)
+    if cluster_resolver is not None and not hasattr(cluster_resolver, "cluster_spec"):
+        raise TypeError(
+            "cluster_resolver must be None or a tf.distribute.cluster_resolver.ClusterResolver, "
+            f"got {cluster_resolver!r}"
+        )
+    if communication_options is not None and not hasattr(communication_options, "bytes_per_pack"):
+        raise TypeError(
+            "communication_options must be None or a "
+            f"tf.distribute.experimental.CommunicationOptions, got {communication_options!r}"
+        )
