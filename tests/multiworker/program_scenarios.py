@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from typing import Any
@@ -76,6 +77,19 @@ def eager_statistics(strategy: tf.distribute.Strategy) -> list[Weights]:
     return local_components(layer.weights)
 
 
+def ended_models(strategy: tf.distribute.Strategy) -> list[list[Weights]]:
+    """Averages statistics while one worker holds a model that has ended on the other, and later."""
+    of_chief = [normalized(strategy)]
+    gc.collect()
+    if not strategy.is_chief:
+        of_chief.clear()
+        gc.collect()
+    averaged = [eager_statistics(strategy)]
+    of_chief.clear()
+    gc.collect()
+    return [*averaged, eager_statistics(strategy), eager_statistics(strategy)]
+
+
 def embedding(strategy: tf.distribute.Strategy, steps_per_execution: int) -> Weights:
     """Trains an Embedding on sentences whose lengths differ from batch to batch."""
     keras.utils.set_random_seed(1)
@@ -135,6 +149,7 @@ def programs() -> dict[str, Any]:
     return {
         "batch_normalization": batch_normalization(strategy),
         "eager_statistics": eager_statistics(strategy),
+        "ended_models": ended_models(strategy),
         "reduced_gradient": reduced_gradient(strategy),
         **embeddings(strategy),
     }

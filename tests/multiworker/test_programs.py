@@ -51,6 +51,15 @@ def test_batch_normalization_leaves_one_model_on_all_workers(
     assert second["saved"] is None
 
 
+@pytest.mark.parametrize("run", [0, 1, 2])
+def test_a_model_that_has_ended_on_one_worker_only_is_in_nobodys_way(
+    results: Results, run: int
+) -> None:
+    replicas = [replica for worker in results for replica in worker["ended_models"][run]]
+    for replica in replicas:
+        assert_same(replica, results[0]["eager_statistics"][0])
+
+
 def test_statistics_of_eager_steps_are_averaged_whatever_their_values(
     results: Results, devices: int
 ) -> None:

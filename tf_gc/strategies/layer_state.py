@@ -7,6 +7,8 @@ collective, and `predict`, `get_weights`, `save` and checkpoints see one model o
 workers.
 """
 
+import dataclasses
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,107 +22,121 @@ from tf_gc import _compat
 from tf_gc.keras.flavour import tf_variable
 from tf_gc.strategies.sample_weights import holds_samples
 
-Reduce = Callable[[Any], Any]
+
+@dataclasses.dataclass(eq=False)
+class Weight:
+    """A weight that each replica updates by itself.
+
+    It stays in the list after it has ended in this process, as garbage is collected at other times
+    in other workers, and all of them have to average the same weights.
+
+    Attributes:
+      keras: returns the Keras variable, `None` when it has ended.
+      size: its number of elements.
+      dtype: in what it is averaged.
+      assigned_in_function: whether a function was built that assigns it.
+      holds_samples: whether a warning has said so.
+    """
+
+    keras: Callable[[], Any]
+    size: int
+    dtype: tf.DType
+    assigned_in_function: bool = False
+    holds_samples: bool = False
+
+    def variable(self) -> Any:
+        """Returns the distributed variable, `None` if there is none."""
+        variable = tf_variable(self.keras())
+        return variable if isinstance(variable, _compat.DistributedVariable) else None
 
 
 class LayerState:
     """The non-trainable floating-point weights that layers made under a strategy."""
 
     def __init__(self) -> None:
-        self._weights: list[weakref.ref[Any]] = []
+        self._weights: list[Weight] = []
         self._lock = threading.Lock()
         # The weights that replicas have assigned in the current eager run; `None` outside of one.
-        self._assigned: list[Any] | None = None
+        self._assigned: set[Weight] | None = None
         # A `tf.function` that was run, and the one that contains all replicas.
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def add(self, weight: Any) -> None:
         """Notes a Keras variable; only those with floating-point numbers are averaged."""
-        if tf.as_dtype(weight.dtype).is_floating:
-            weight.tf_gc_assigned_in_function = False
-            weight.tf_gc_holds_samples = False
+        dtype = tf.as_dtype(weight.dtype)
+        if dtype.is_floating:
+            dtype = tf.float64 if dtype == tf.float64 else tf.float32
+            weight.tf_gc_layer_state = Weight(weakref.ref(weight), math.prod(weight.shape), dtype)
             with self._lock:
-                self._weights.append(weakref.ref(weight))
+                self._weights.append(weight.tf_gc_layer_state)
 
     def note_assignment(self, weight: Any) -> None:
         """Notes that a replica assigns a weight, or builds a function that does."""
-        if not hasattr(weight, "tf_gc_assigned_in_function"):
+        noted = getattr(weight, "tf_gc_layer_state", None)
+        if noted is None:
             return
         if not tf.executing_eagerly():
-            weight.tf_gc_assigned_in_function = True
+            noted.assigned_in_function = True
         elif self._assigned is not None:
-            self._assigned.append(weight)
+            self._assigned.add(noted)
 
-    def average_after(self, run: Callable[[], Any], reduce_sum: Reduce) -> Any:
+    def average_after(self, run: Callable[[], Any], replicas: "Replicas") -> Any:
         """Calls a function that runs the replicas, and averages what they wrote.
 
         Args:
           run: called once, without arguments, in the cross-replica context.
-          reduce_sum: sums a `PerReplica` value over all replicas.
+          replicas: those that run.
 
         Returns:
           What `run` returns.
         """
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
-            # A run may call another one in a merge_call; then this is the list of the outer run.
+            # A run may call another one in a merge_call; then this is the set of the outer run.
             around = self._assigned
-            of_replicas: list[Any] = []
-            self._assigned = of_replicas
+            assigned: set[Weight] = set()
+            self._assigned = assigned
             try:
                 result = run()
             finally:
                 self._assigned = around
-            assigned = {id(weight) for weight in of_replicas}
             # The run may have called a `tf.function` that was traced before. It assigns the weights
             # that it assigned when it was traced.
             written = [
-                variable
-                for weight, variable in self._variables()
-                if id(weight) in assigned or weight.tf_gc_assigned_in_function
+                weight
+                for weight in self._all(replicas)
+                if weight.assigned_in_function or weight in assigned
             ]
         else:
             graph = tf.compat.v1.get_default_graph()
             operations = len(graph.get_operations())
             result = run()
-            of_layers = list(self._variables())
             written = []
-            if of_layers:
+            if weights := self._all(replicas):
                 of_run = graph.get_operations()[operations:]
                 handles = _compat.written_handles(graph, of_run)
-                for weight, variable in of_layers:
-                    if any(id(component.handle) in handles for component in variable.values):
-                        written.append(variable)
-                        self._warn_of_samples(weight, graph, of_run)
-        if written:
-            _average(written, reduce_sum)
+                for weight in weights:
+                    variable = weight.variable()
+                    components = () if variable is None else variable.values
+                    if any(id(component.handle) in handles for component in components):
+                        written.append(weight)
+                        _warn_of_samples(weight, graph, of_run)
+        ended = set(_average(written, replicas))
+        with self._lock:
+            self._weights = [weight for weight in self._weights if weight not in ended]
         return result
 
-    def _warn_of_samples(
-        self, weight: Any, graph: tf.Graph, operations: Sequence[tf.Operation]
-    ) -> None:
-        component = tf_variable(weight).values[0]
-        if weight.tf_gc_holds_samples or not holds_samples(graph, operations, component):
-            return
-        weight.tf_gc_holds_samples = True  # and a warning has said so
-        logging.warning(
-            "tf_gc: %s seems to hold samples, since each step replaces some of its elements. It is "
-            "averaged over the replicas, as running statistics are, which makes of different "
-            "samples what no replica had. Let all replicas write the same: gather the samples with "
-            "tf.distribute.get_replica_context().all_gather(samples, axis=0), or pass "
-            'aggregation="only_first_replica" to add_weight.',
-            weight.path,
-        )
-
-    def _variables(self) -> Iterator[tuple[Any, Any]]:
-        """Yields the weights that still exist, and their distributed variables."""
+    def _all(self, replicas: "Replicas") -> list[Weight]:
+        """Returns the weights; in a single process, those that have not ended."""
         with self._lock:
-            self._weights = [weight for weight in self._weights if weight() is not None]
-            weights = [weight() for weight in self._weights]
-        for weight in weights:
-            value = tf_variable(weight)
-            if isinstance(value, _compat.DistributedVariable):
-                yield weight, value
+            # What no function assigns is averaged only after an eager run that assigns it.
+            self._weights = [
+                weight
+                for weight in self._weights
+                if weight.keras() is not None
+                or (weight.assigned_in_function and replicas.of_several_workers)
+            ]
+            return list(self._weights)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LayerState":
         return LayerState()  # the weights stay those of the strategy that made them
@@ -154,46 +170,95 @@ class RunsReplicas:
                 )
                 state.lifted[function] = traced
             return traced(*args, **kwargs)
-        return state.average_after(
-            lambda: run_replicas(function, args, kwargs),
+        replicas = Replicas(
+            self.worker_devices,  # type: ignore[attr-defined]
+            self._num_replicas_in_sync > len(self.worker_devices),  # type: ignore[attr-defined]
             lambda value: self._cross_device_ops.batch_reduce(  # type: ignore[attr-defined]
                 tf.distribute.ReduceOp.SUM, [(value, value)]
             )[0],
         )
+        return state.average_after(lambda: run_replicas(function, args, kwargs), replicas)
 
 
-def _average(variables: Sequence[Any], reduce_sum: Reduce) -> None:
-    """Gives all replicas the mean of each variable over the replicas in which it is finite.
+@dataclasses.dataclass(frozen=True)
+class Replicas:
+    """The replicas of a run.
+
+    Attributes:
+      devices: of the replicas of this process.
+      of_several_workers: whether there are other processes.
+      reduce_sum: sums a `PerReplica` value over all replicas.
+    """
+
+    devices: Sequence[str]
+    of_several_workers: bool
+    reduce_sum: Callable[[Any], Any]
+
+
+def _warn_of_samples(weight: Weight, graph: tf.Graph, operations: Sequence[tf.Operation]) -> None:
+    if weight.holds_samples or not holds_samples(graph, operations, weight.variable().values[0]):
+        return
+    weight.holds_samples = True
+    logging.warning(
+        "tf_gc: %s seems to hold samples, since each step replaces some of its elements. It is "
+        "averaged over the replicas, as running statistics are, which makes of different "
+        "samples what no replica had. Let all replicas write the same: gather the samples with "
+        "tf.distribute.get_replica_context().all_gather(samples, axis=0), or pass "
+        'aggregation="only_first_replica" to add_weight.',
+        weight.keras().path,
+    )
+
+
+def _average(weights: Sequence[Weight], replicas: Replicas) -> Iterator[Weight]:
+    """Gives all replicas the mean of each weight over the replicas in which it is finite.
 
     A replica without a batch, as at the end of a dataset, has no statistics: Keras gets NaN.
+
+    Yields:
+      Weights that have ended on all workers.
     """
-    variables = [variable for variable in variables if variable.shape.num_elements() > 0]
     for dtype in (tf.float32, tf.float64):
-        of_dtype = [v for v in variables if (v.dtype == tf.float64) == (dtype == tf.float64)]
+        of_dtype = [weight for weight in weights if weight.dtype == dtype and weight.size > 0]
         if of_dtype:
-            _average_in(dtype, of_dtype, reduce_sum)
+            yield from _average_in(dtype, of_dtype, replicas)
 
 
-def _average_in(dtype: tf.DType, variables: Sequence[Any], reduce_sum: Reduce) -> None:
-    sizes = [variable.shape.num_elements() for variable in variables]
-    variable_of = np.repeat(np.arange(len(sizes)), sizes)  # for each element
-    replicas = list(zip(*(variable.values for variable in variables), strict=True))
+def _average_in(dtype: tf.DType, weights: Sequence[Weight], replicas: Replicas) -> list[Weight]:
+    sizes = [weight.size for weight in weights]
+    weight_of = np.repeat(np.arange(len(sizes)), sizes)  # for each element
+    variables = [weight.variable() for weight in weights]
+    # Functions hold their weights, so in a graph none has ended.
+    may_end = replicas.of_several_workers and tf.executing_eagerly()
     own, packed = [], []
-    for components in replicas:
-        with tf.device(components[0].device):
-            values = [tf.reshape(tf.cast(c.read_value(), dtype), [-1]) for c in components]
+    for replica, device in enumerate(replicas.devices):
+        with tf.device(device):
+            values = [
+                tf.fill([size], tf.constant(np.nan, dtype))
+                if variable is None
+                else tf.reshape(tf.cast(variable.values[replica].read_value(), dtype), [-1])
+                for variable, size in zip(variables, sizes, strict=True)
+            ]
             own.append(tf.concat(values, axis=0))
             finite = tf.cast(tf.math.is_finite(own[-1]), dtype)
-            counts = tf.math.segment_min(finite, variable_of)
-            summand = tf.where(tf.gather(counts, variable_of) > 0, own[-1], tf.zeros_like(own[-1]))
-            packed.append(tf.concat([summand, counts], axis=0))
-    total = reduce_sum(_compat.PerReplica(packed))
+            counts = tf.math.segment_min(finite, weight_of)
+            summand = tf.where(tf.gather(counts, weight_of) > 0, own[-1], tf.zeros_like(own[-1]))
+            parts = [summand, counts]
+            if may_end:
+                parts.append(tf.constant([float(v is not None) for v in variables], dtype))
+            packed.append(tf.concat(parts, axis=0))
+    total = replicas.reduce_sum(_compat.PerReplica(packed))
     # TensorFlow does not wrap the value of a single local replica.
     totals = getattr(total, "values", (total,))
-    for components, mine, both in zip(replicas, own, totals, strict=True):
-        with tf.device(components[0].device):
-            sums, counts = tf.split(both, [len(variable_of), len(sizes)])
-            counts = tf.gather(counts, variable_of)
+    for replica, (device, mine, sent) in enumerate(zip(replicas.devices, own, totals, strict=True)):
+        with tf.device(device):
+            sums, counts = sent[: len(weight_of)], sent[len(weight_of) :][: len(sizes)]
+            counts = tf.gather(counts, weight_of)
             means = tf.split(tf.where(counts > 0, sums / counts, mine), sizes)
-            for component, mean in zip(components, means, strict=True):
-                component.assign(tf.cast(tf.reshape(mean, component.shape), component.dtype))
+            for variable, mean in zip(variables, means, strict=True):
+                if variable is not None:
+                    component = variable.values[replica]
+                    component.assign(tf.cast(tf.reshape(mean, component.shape), component.dtype))
+    if not may_end:
+        return []
+    held = totals[0][-len(sizes) :].numpy()
+    return [weight for weight, workers in zip(weights, held, strict=True) if workers == 0]
