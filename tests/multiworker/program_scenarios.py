@@ -90,6 +90,34 @@ def ended_models(strategy: tf.distribute.Strategy) -> list[list[Weights]]:
     return [*averaged, eager_statistics(strategy), eager_statistics(strategy)]
 
 
+def checkpoint_beside_garbage(strategy: tf.distribute.Strategy) -> list[str]:
+    """Writes what is kept of a model while one worker has not yet collected an earlier one."""
+
+    def train() -> list[Any]:
+        with strategy.scope():
+            variable = keras.Variable(np.zeros((64, 64)), name="matrix")
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build([variable])
+        step = lambda: optimizer.apply([tf.ones((64, 64))], [variable])  # noqa: E731
+        tf.function(lambda: strategy.run(step))()
+        model: list[Any] = [variable, optimizer]
+        model.append(model)  # only the garbage collector finds that it has ended
+        return model
+
+    models = [train(), train()]
+    gc.collect()
+    gc.disable()
+    del models[0]
+    if strategy.is_chief:
+        gc.collect()
+    state = strategy.compression_state
+    with tempfile.TemporaryDirectory() as folder:
+        path = tf.train.Checkpoint(compression=state).write(os.path.join(folder, "checkpoint"))
+        names = [name for name, _ in tf.train.list_variables(path)]
+    gc.enable()
+    return [name for name in names if "_residuals/" in name]
+
+
 def embedding(strategy: tf.distribute.Strategy, steps_per_execution: int) -> Weights:
     """Trains an Embedding on sentences whose lengths differ from batch to batch."""
     keras.utils.set_random_seed(1)
@@ -150,6 +178,7 @@ def programs() -> dict[str, Any]:
         "batch_normalization": batch_normalization(strategy),
         "eager_statistics": eager_statistics(strategy),
         "ended_models": ended_models(strategy),
+        "checkpoint": checkpoint_beside_garbage(strategy),
         "reduced_gradient": reduced_gradient(strategy),
         **embeddings(strategy),
     }

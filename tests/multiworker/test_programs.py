@@ -60,6 +60,12 @@ def test_a_model_that_has_ended_on_one_worker_only_is_in_nobodys_way(
         assert_same(replica, results[0]["eager_statistics"][0])
 
 
+def test_a_checkpoint_has_no_garbage(results: Results) -> None:
+    first, second = (result["checkpoint"] for result in results)
+    assert first == second
+    assert len(first) == 1
+
+
 def test_statistics_of_eager_steps_are_averaged_whatever_their_values(
     results: Results, devices: int
 ) -> None:

@@ -140,6 +140,7 @@ ATTRIBUTES = (
         {
             "_restore_from_tensors": "to restore residuals for any number of replicas",
             "_serialize_to_tensors": "to save residuals",
+            "_trackable_children": "to save the same values on all workers",
         },
     ),
     Attributes(

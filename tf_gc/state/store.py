@@ -202,6 +202,14 @@ class Store(tf.Module):
             gc.collect()
             self._book.forget_ended()
 
+    def _trackable_children(self, *args: Any, **kwargs: Any) -> Any:
+        # To read a sum is a collective. So all workers have to save the same values, whatever
+        # garbage each of them has collected by itself.
+        gc.collect()
+        with self._book.held():
+            self._book.forget_ended()
+        return super()._trackable_children(*args, **kwargs)
+
     def layout(self) -> str:
         """Returns in JSON whose values a checkpoint holds, and by which keys."""
         with self._book.held():
