@@ -1,11 +1,12 @@
 """Builds and tests tf_gc with other versions of TensorFlow and Keras than those of `.venv`.
 
 For each pair, `build/versions` gets an environment and a copy of the sources, in which the native
-ops are built and the core tests run; both are removed when they pass. Prints a row of a table for
-each pair. A pair takes 8 to 16 minutes on two cores.
+ops are built and the core tests run, or all tests; both are removed when they pass. Prints a row of
+a table for each pair. The core tests of a pair take 8 to 10 minutes on two cores.
 
     python tests/versions.py
     python tests/versions.py --only 2.16/3.10 2.20
+    python tests/versions.py --only 2.16/3.10 --full
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", metavar="TENSORFLOW[/KERAS]", help="pairs such as 2.16/3.10, or 2.16"
     )
+    parser.add_argument("--full", action="store_true", help="run all tests")
     parser.add_argument("--processes", default="2", help="of pytest")
     options = parser.parse_args()
     pairs = [
@@ -67,13 +69,13 @@ def main() -> None:
     print("| TensorFlow | Keras | tests |\n|---|---|---|", flush=True)
     failed = False
     for tensorflow, keras in pairs:
-        versions, outcome, passed = test(tensorflow, keras, options.processes)
+        versions, outcome, passed = test(tensorflow, keras, options.full, options.processes)
         print(f"| {versions[0]} | {versions[1]} | {outcome} |", flush=True)
         failed |= not passed
     sys.exit(failed)
 
 
-def test(tensorflow: str, keras: str, processes: str) -> tuple[list[str], str, bool]:
+def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[str], str, bool]:
     """Tests a pair; returns the versions, what pytest says at last, and whether all passed."""
     folder = FOLDER / f"{tensorflow}-{keras}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -90,14 +92,19 @@ def test(tensorflow: str, keras: str, processes: str) -> tuple[list[str], str, b
             ).returncode
 
         pip = ("-m", "pip", "install", "--quiet")
-        wanted = [f"tensorflow-cpu=={tensorflow}.*", f"keras=={keras}.*", *TOOLS]
-        if run(*pip, *wanted) or run(*pip, "-e", "."):
+        wanted = [f"tensorflow-cpu=={tensorflow}.*", f"keras=={keras}.*"]
+        own = ("-e", ".[test,examples]" if full else ".")
+        # By its dependencies it would bring a second TensorFlow beside tensorflow-cpu.
+        keras2 = ("--no-deps", f"tf_keras=={tensorflow}.*")
+        if run(*pip, *wanted, *([] if full else TOOLS)) or run(*pip, *own) or run(*pip, *keras2):
             return [tensorflow, keras], f"not installed: {log.relative_to(ROOT)}", False
         output.flush()
         names = "import tensorflow as tf, keras; print(tf.__version__, keras.__version__)"
         said = subprocess.run([python, "-c", names], capture_output=True, text=True, check=True)
         versions = said.stdout.split()[-2:]
-        status = run("-m", "pytest", "-q", "-n", processes, "--dist", "worksteal", *TESTS)
+        status = run(
+            "-m", "pytest", "-q", "-n", processes, "--dist", "worksteal", *([] if full else TESTS)
+        )
     outcome = re.findall(r"^=*\s*(.*\b(?:passed|failed|error).*?)\s*=*$", log.read_text(), re.M)
     if status == 0:
         shutil.rmtree(folder)
