@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 import tf_gc
 from tests.keras import stock
+from tests.keras.flavour import tf_variable
 
 # Small models are compressed too: nothing is bypassed for its size.
 AUTO = tf_gc.Quantized(warm_up=False, bypass_size=0)
@@ -24,15 +24,12 @@ def compressed_strategy(
     )
 
 
-def components(variable: keras.Variable | tf.Variable) -> list[stock.Array]:
+def components(variable: Any) -> list[stock.Array]:
     """Returns a mirrored variable's value on each replica."""
-    value = variable.value if isinstance(variable, keras.Variable) else variable
-    return [component.numpy() for component in value.values]
+    return [component.numpy() for component in tf_variable(variable).values]
 
 
-def assert_replicas_agree(
-    strategy: tf.distribute.Strategy, variables: Iterable[keras.Variable]
-) -> None:
+def assert_replicas_agree(strategy: tf.distribute.Strategy, variables: Iterable[Any]) -> None:
     """Each variable has a component on each replica, all of the same bits."""
     variables = list(variables)
     assert variables
@@ -63,10 +60,8 @@ def assert_trains_compressed(
     assert run.losses[0] - run.losses[-1] > 0.5 * stock_progress
 
 
-def total_residual(
-    strategy: tf_gc.CompressedMirroredStrategy, variable: keras.Variable
-) -> stock.Array:
+def total_residual(strategy: tf_gc.CompressedMirroredStrategy, variable: Any) -> stock.Array:
     """Returns the sum of a variable's residuals over the replicas."""
-    residuals = strategy.compression_state.residuals_of(variable.value)
+    residuals = strategy.compression_state.residuals_of(tf_variable(variable))
     assert len(residuals) == strategy.num_replicas_in_sync
     return np.sum([residual.numpy() for residual in residuals], axis=0)

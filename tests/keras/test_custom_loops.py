@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,6 +16,7 @@ from tests.keras.compressed import (
     compressed_strategy,
     total_residual,
 )
+from tests.keras.flavour import keras, tf_variable
 from tests.keras.stock import (
     BATCH,
     CLASSES,
@@ -34,14 +34,14 @@ RATE = 0.1
 
 
 def _by_optimizer(model: keras.Model, gradients: list[Any]) -> None:
-    model.optimizer.apply(gradients, model.trainable_variables)
+    model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
 
 def _by_hand(model: keras.Model, gradients: list[Any]) -> None:
     variables = model.trainable_variables
     sums = tf_gc.all_reduce_gradients(zip(gradients, variables, strict=True))
     for total, variable in zip(sums, variables, strict=True):
-        variable.value.assign_sub(RATE * total)
+        tf_variable(variable).assign_sub(RATE * total)
 
 
 def _train(
@@ -56,7 +56,7 @@ def _train(
     def replica_step(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             value = loss(y, model(x, training=True)) / BATCH
-        gradients = tape.gradient(value, [v.value for v in model.trainable_variables])
+        gradients = tape.gradient(value, [tf_variable(v) for v in model.trainable_variables])
         update(model, gradients)
         return value
 
@@ -70,23 +70,27 @@ def _train(
 
 def _for_updates_by_hand() -> keras.Model:
     """A model whose variables can be assigned to in a replica context."""
-    return keras.Sequential([keras.Input((FEATURES,)), _Linear()])
+    mean = "mean" if keras.__name__ == "keras" else tf.VariableAggregation.MEAN
 
+    class Linear(keras.layers.Layer):
+        def build(self, input_shape: Any) -> None:
+            self.kernel = self.add_weight(
+                shape=(FEATURES, CLASSES), aggregation=mean, name="kernel"
+            )
+            self.bias = self.add_weight(
+                shape=(CLASSES,), initializer="zeros", aggregation=mean, name="bias"
+            )
 
-class _Linear(keras.layers.Layer):
-    def build(self, input_shape: Any) -> None:
-        self.kernel = self.add_weight(shape=(FEATURES, CLASSES), aggregation="mean", name="kernel")
-        self.bias = self.add_weight(
-            shape=(CLASSES,), initializer="zeros", aggregation="mean", name="bias"
-        )
+        def call(self, inputs: Any) -> Any:
+            return tf.matmul(inputs, self.kernel) + self.bias
 
-    def call(self, inputs: Any) -> Any:
-        return keras.ops.matmul(inputs, self.kernel) + self.bias
+    return keras.Sequential([keras.Input((FEATURES,)), Linear()])
 
 
 updates = pytest.mark.parametrize("update", [_by_optimizer, _by_hand])
 
 
+@pytest.mark.flavours
 @updates
 @pytest.mark.parametrize("eager", [False, True])
 def test_loops_without_compression_equal_the_stock_strategy(update: Update, eager: bool) -> None:
@@ -98,6 +102,7 @@ def test_loops_without_compression_equal_the_stock_strategy(update: Update, eage
         assert_same_bits(a, b)
 
 
+@pytest.mark.flavours
 @updates
 @pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fixed"])
 def test_loops_train_with_compression(
@@ -113,6 +118,7 @@ def test_loops_train_with_compression(
     assert_replicas_agree(strategy, model.trainable_variables)
 
 
+@pytest.mark.flavours
 def test_the_optimizer_and_assignment_by_hand_apply_the_same_sums() -> None:
     by_optimizer, by_hand = (
         _train(compressed_strategy(), update)[0].get_weights()

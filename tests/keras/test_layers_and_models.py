@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ from tests.keras.compressed import (
     compressed_strategy,
     total_residual,
 )
+from tests.keras.flavour import keras
 from tests.keras.stock import (
     BATCH,
     CLASSES,
@@ -31,16 +31,16 @@ from tests.keras.stock import (
     stock_strategy,
 )
 
-Layers = keras.layers
+pytestmark = pytest.mark.flavours
 
 
 def _embedding() -> keras.Model:
     return keras.Sequential(
         [
             keras.Input((FEATURES,), dtype="int32"),
-            Layers.Embedding(20, 8, name="embedding"),
-            Layers.Flatten(),
-            Layers.Dense(CLASSES),
+            keras.layers.Embedding(20, 8, name="embedding"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(CLASSES),
         ]
     )
 
@@ -49,9 +49,9 @@ def _lstm() -> keras.Model:
     return keras.Sequential(
         [
             keras.Input((FEATURES,)),
-            Layers.Reshape((4, FEATURES // 4)),
-            Layers.LSTM(8),
-            Layers.Dense(CLASSES),
+            keras.layers.Reshape((4, FEATURES // 4)),
+            keras.layers.LSTM(8),
+            keras.layers.Dense(CLASSES),
         ]
     )
 
@@ -60,9 +60,9 @@ def _dropout() -> keras.Model:
     return keras.Sequential(
         [
             keras.Input((FEATURES,)),
-            Layers.Dense(16, activation="relu"),
-            Layers.Dropout(0.3),
-            Layers.Dense(CLASSES),
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(CLASSES),
         ]
     )
 
@@ -70,23 +70,27 @@ def _dropout() -> keras.Model:
 def _shared() -> keras.Model:
     """One layer in two places."""
     inputs = keras.Input((FEATURES,))
-    shared = Layers.Dense(FEATURES, activation="tanh")
-    return keras.Model(inputs, Layers.Dense(CLASSES)(shared(shared(inputs))))
+    shared = keras.layers.Dense(FEATURES, activation="tanh")
+    return keras.Model(inputs, keras.layers.Dense(CLASSES)(shared(shared(inputs))))
 
 
-class Unused(keras.Model):
+def _unused() -> keras.Model:
     """A variable that no loss depends on: its gradient is None."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = Layers.Dense(CLASSES)
+    class Unused(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(CLASSES)
 
-    def build(self, input_shape: Any) -> None:
-        self.unused = self.add_weight(shape=(5,), initializer="ones", name="unused")
-        self.dense.build(input_shape)
+        def build(self, input_shape: Any) -> None:
+            self.unused = self.add_weight(shape=(5,), initializer="ones", name="unused")
+            self.dense.build(input_shape)
+            self.built = True
 
-    def call(self, inputs: Any) -> Any:
-        return self.dense(inputs)
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs)
+
+    return Unused()
 
 
 BUILDS: dict[str, Build] = {
@@ -94,7 +98,7 @@ BUILDS: dict[str, Build] = {
     "lstm": _lstm,
     "dropout": _dropout,
     "shared": _shared,
-    "unused": Unused,
+    "unused": _unused,
     "batch_normalization": functools.partial(normalized_mlp, synchronized=False),
     "synchronized_batch_normalization": functools.partial(normalized_mlp, synchronized=True),
 }

@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +11,7 @@ import tensorflow as tf
 import tf_gc
 from tests.keras import stock
 from tests.keras.compressed import AUTO, compressed_strategy
+from tests.keras.flavour import keras
 
 Points = dict[str, dict[int, float]]
 
@@ -50,6 +50,7 @@ def monitored(
     return points(folder), strategy, model
 
 
+@pytest.mark.flavours
 def test_it_writes_what_the_report_says(tmp_path: Path) -> None:
     found, strategy, model = monitored(tmp_path, epochs=4)
     report = strategy.report()
@@ -71,6 +72,7 @@ def test_it_writes_what_the_report_says(tmp_path: Path) -> None:
         assert found[name][15] == pytest.approx(ratio, nan_ok=True)
 
 
+@pytest.mark.flavours
 def test_a_warm_up_has_no_points_and_gives_the_level_line(tmp_path: Path) -> None:
     params = tf_gc.Quantized(bypass_size=0)
     found, strategy, _ = monitored(tmp_path, params, epochs=12)
@@ -81,6 +83,7 @@ def test_a_warm_up_has_no_points_and_gives_the_level_line(tmp_path: Path) -> Non
     assert level == pytest.approx(report.full_precision.median)
 
 
+@pytest.mark.flavours
 def test_steps_go_on_where_the_optimizer_is(tmp_path: Path) -> None:
     _, _, model = monitored(tmp_path / "first", epochs=1)
     x, y = stock.data()
@@ -90,12 +93,14 @@ def test_steps_go_on_where_the_optimizer_is(tmp_path: Path) -> None:
     assert not any(name.startswith("residual_ratio/") for name in points(tmp_path / "again"))
 
 
+@pytest.mark.flavours
 def test_with_steps_per_execution(tmp_path: Path) -> None:
     found, _, _ = monitored(tmp_path, epochs=3, steps_per_execution=2)
     assert set(found["density"]) <= {1, 3, 5, 7, 9, 11}
     assert len(found["density"]) >= 3
 
 
+@pytest.mark.flavours
 def test_it_changes_no_weight(tmp_path: Path) -> None:
     _, _, model = monitored(tmp_path)
     stock.assert_same_weights(model, stock.fit(compressed_strategy(params=AUTO)).model)
@@ -111,6 +116,7 @@ def test_other_strategies_have_nothing_to_write(
     assert "the model's strategy is not one of tf_gc" in caplog.text
 
 
+@pytest.mark.flavours
 def test_where_nothing_is_compressed_it_writes_nothing(tmp_path: Path) -> None:
     found, _, _ = monitored(tmp_path, tf_gc.NoCompression())
     assert found == {}

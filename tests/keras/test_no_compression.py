@@ -8,7 +8,7 @@ import tensorflow as tf
 from tests.keras.compressed import compressed_strategy
 from tests.keras.stock import assert_same_run, devices, fit, normalized_mlp, stock_strategy
 
-pytestmark = pytest.mark.optimized_graphs
+pytestmark = [pytest.mark.flavours, pytest.mark.optimized_graphs]
 
 
 # test_other_reductions.py has synchronized normalization over four replicas.

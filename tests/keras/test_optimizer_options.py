@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
@@ -14,16 +13,17 @@ from tests.keras.compressed import (
     components,
     compressed_strategy,
 )
+from tests.keras.flavour import keras
 from tests.keras.stock import Run, assert_same_bits, assert_same_run, fit, stock_strategy
+
+pytestmark = pytest.mark.flavours
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "clipnorm": {"clipnorm": 0.05},
     "global_clipnorm": {"global_clipnorm": 0.1},
     "clipvalue": {"clipvalue": 0.02},
     "weight_decay": {"weight_decay": 0.01},
-    "schedule": {
-        "learning_rate": keras.optimizers.schedules.PiecewiseConstantDecay([4], [0.1, 0.01])
-    },
+    "schedule": {},
 }
 
 
@@ -33,10 +33,11 @@ def plain() -> Run:
     return fit(stock_strategy())
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
-def test_options_work_as_under_the_stock_strategy(plain: Run, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_work_as_under_the_stock_strategy(plain: Run, name: str) -> None:
     def optimizer() -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(**{"learning_rate": 0.1, **options})
+        falling = keras.optimizers.schedules.PiecewiseConstantDecay([4], [0.1, 0.01])
+        return keras.optimizers.SGD(falling if name == "schedule" else 0.1, **OPTIONS[name])
 
     expected = fit(stock_strategy(), optimizer=optimizer)
     assert_same_run(fit(compressed_strategy(params=NONE), optimizer=optimizer), expected)

@@ -1,6 +1,5 @@
 """After compressed training all replicas hold the same bits."""
 
-import keras
 import pytest
 
 import tf_gc
@@ -11,7 +10,10 @@ from tests.keras.compressed import (
     components,
     compressed_strategy,
 )
+from tests.keras.flavour import keras, tf_variable
 from tests.keras.stock import CLASSES, FEATURES, MakeOptimizer, fit
+
+pytestmark = pytest.mark.flavours
 
 OPTIMIZERS: dict[str, MakeOptimizer] = {
     "sgd": lambda: keras.optimizers.SGD(0.1),
@@ -49,7 +51,7 @@ def test_residuals_differ_between_replicas() -> None:
     model = fit(strategy, epochs=1).model
     assert len(strategy.compression_state) == len(model.trainable_variables) == 4
     for variable in model.trainable_variables:
-        first, second = strategy.compression_state.residuals_of(variable.value)
+        first, second = strategy.compression_state.residuals_of(tf_variable(variable))
         assert first.shape == variable.shape
         assert (first.numpy() != second.numpy()).any()
 

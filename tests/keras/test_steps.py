@@ -4,12 +4,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.keras.compressed import AUTO, NONE, assert_replicas_agree, compressed_strategy
+from tests.keras.flavour import keras
 from tests.keras.stock import (
     BATCH,
     Build,
@@ -31,6 +31,7 @@ each_params = pytest.mark.parametrize("params", [NONE, AUTO, MIXED], ids=["none"
 normalized = functools.partial(normalized_mlp, synchronized=True)
 
 
+@pytest.mark.flavours
 # Each with more kinds of collectives than what is left out: without normalization where not all
 # gradients are compressed, and with it where all are.
 @pytest.mark.parametrize(
@@ -49,6 +50,7 @@ def test_several_steps_in_one_execution_are_the_same_steps(
     assert_replicas_agree(strategy, several.model.trainable_variables)
 
 
+@pytest.mark.flavours
 def test_several_steps_in_one_execution_for_any_data_after_another() -> None:
     model = compiled(compressed_strategy(2, NONE), normalized, steps_per_execution=2)
     x, y = data()
