@@ -26,7 +26,7 @@ from local_jobs import local_workers
 from quality_tasks import TASKS, Metric
 
 import tf_gc
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 
 WORKERS, SERVERS = 2, 2
 # Functions in one process wait for each other: with fewer threads for ever.
@@ -59,7 +59,7 @@ VARIANTS: dict[str, dict[str, Any] | None] = {
 
 def start_cluster() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Starts workers and servers in this process, which is their coordinator."""
-    _library.load()
+    _loader.load()
     addresses = local_workers.local_addresses(WORKERS + SERVERS + 1)
     rest = iter(addresses)
     jobs = {"worker": WORKERS, "ps": SERVERS, "chief": 1}

@@ -2,7 +2,7 @@
 
 An op library works with the minor version of TensorFlow that it was built for. So each of them gets
 an environment in build/wheels, in which its library is built, and the wheel has all of the
-libraries; tf_gc/ops/_library.py loads the one that fits. TensorFlow is not among the wheel's
+libraries; tf_gc/ops/_loader.py loads the one that fits. TensorFlow is not among the wheel's
 requirements: whoever has tensorflow-cpu does not want another one. CUDA kernels are in it if there
 is an nvcc; TF_GC_CUDA=1 and 0 are as in build_backend/tf_gc_cuda.py.
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.state.stream import Stream, reducing, stream_of_call
 
-Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
+GradientValue: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
 
 
 def set_path(variable: Any, path: str) -> None:
@@ -23,8 +23,8 @@ def path_of(variable: Any) -> str:
 
 
 def sum_gradients(
-    grads_and_vars: Sequence[tuple[Gradient, Any]], stream: Stream | None = None
-) -> list[Gradient]:
+    grads_and_vars: Sequence[tuple[GradientValue, Any]], stream: Stream | None = None
+) -> list[GradientValue]:
     """Returns the sums of gradients over all replicas; see `tf_gc.all_reduce_gradients`.
 
     Args:

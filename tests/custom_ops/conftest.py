@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.custom_ops import native
-from tf_gc.ops import _library as ops
+from tf_gc.ops import _loader as ops
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_gc
 from examples import local_workers
 from tests import ports
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 
 # With fewer threads, functions that wait for each other in one process wait for ever.
 _THREADS = 16
@@ -34,7 +34,7 @@ def in_this_process(
             "chief": addresses[-1:],
         }
     )
-    _library.load()
+    _loader.load()
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=_THREADS)
     for job in ("worker", "ps"):
         for index in range(cluster.num_tasks(job)):

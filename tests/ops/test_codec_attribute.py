@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.ops import _library, library
+from tf_gc.ops import _loader, library
 
 InvalidArgument = tf.errors.InvalidArgumentError
 CODECS = library.codec_names()
@@ -118,7 +118,7 @@ def test_automatic_scales_have_no_threshold(codec: str, threshold: float) -> Non
     attributes = {"codec": codec, "automatic": True, "threshold": threshold}
     residuals = [residual.handle for residual in zeros()]
     with pytest.raises(InvalidArgument, match=r"threshold must be 0 .*automatic, got"):
-        _library.load().tf_gc_encode(gradients=GRADIENTS, residuals=residuals, **attributes)
+        _loader.load().tf_gc_encode(gradients=GRADIENTS, residuals=residuals, **attributes)
 
 
 @pytest.mark.parametrize(("codec", "threshold"), FORMATS)

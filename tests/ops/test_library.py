@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 
 from tests import programs
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 
-PACKAGE = _library.library_path().parents[1]
+PACKAGE = _loader.library_path().parents[1]
 MISSING_SYMBOL = "tf_gc_symbol_of_another_tensorflow"
 
 
@@ -56,9 +56,9 @@ def doctor_versions(package: Path, *libraries: tuple[str, str]) -> None:
 
 
 def test_load_returns_the_generated_ops() -> None:
-    assert _library.library_path().is_file()
-    assert _library.load() is _library.load()
-    assert callable(_library.load().tf_gc_encode)
+    assert _loader.library_path().is_file()
+    assert _loader.load() is _loader.load()
+    assert callable(_loader.load().tf_gc_encode)
 
 
 def test_an_intact_copy_imports(package: Path) -> None:
@@ -66,7 +66,7 @@ def test_an_intact_copy_imports(package: Path) -> None:
 
 
 def test_a_source_folder_that_hides_what_is_installed(package: Path, tmp_path: Path) -> None:
-    (package / "ops" / _library.library_path().name).unlink()
+    (package / "ops" / _loader.library_path().name).unlink()
     installed = shutil.copytree(PACKAGE, tmp_path / "installed" / "tf_gc")
     program = package.parent / "program.py"
     program.write_text(f"import sys\nsys.path.append({str(installed.parent)!r})\nimport tf_gc\n")
@@ -121,7 +121,7 @@ def test_without_tensorflow(package: Path, tmp_path: Path) -> None:
     ],
 )
 def test_which_versions_fit(built_for: str, found: str, fits: bool) -> None:
-    assert (_library._abi(built_for) == _library._abi(found)) is fits
+    assert (_loader._abi(built_for) == _loader._abi(found)) is fits
 
 
 def test_undefined_symbol(package: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_undefined_symbol(package: Path, tmp_path: Path) -> None:
         f'extern "C" void {MISSING_SYMBOL}();\n'
         f'extern "C" void tf_gc_entry() {{ {MISSING_SYMBOL}(); }}\n'
     )
-    library = package / "ops" / _library.library_path().name
+    library = package / "ops" / _loader.library_path().name
     library.unlink()
     subprocess.run(["g++", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
 
@@ -142,7 +142,7 @@ def test_undefined_symbol(package: Path, tmp_path: Path) -> None:
 
 
 def test_damaged_library(package: Path) -> None:
-    library = package / "ops" / _library.library_path().name
+    library = package / "ops" / _loader.library_path().name
     library.unlink()
     library.write_bytes(b"not a shared library")
     assert " -m pip install " in import_error(package)
@@ -166,7 +166,7 @@ def test_the_command_names_the_directory_of_the_installation(package: Path, tmp_
     (metadata / "direct_url.json").write_text(
         json.dumps({"url": source.as_uri(), "dir_info": {"editable": True}})
     )
-    (package / "ops" / _library.library_path().name).unlink()
+    (package / "ops" / _loader.library_path().name).unlink()
     assert import_error(package).endswith(f" -e '{source}'\n")
 
 
@@ -189,9 +189,9 @@ def test_what_to_rebuild(
     direct_url: dict[str, object] | None, source: list[str], tmp_path: Path
 ) -> None:
     text = None if direct_url is None else json.dumps(direct_url)
-    assert _library._source(text, tmp_path) == source
+    assert _loader._source(text, tmp_path) == source
 
 
 def test_a_checkout_that_was_never_installed_rebuilds_itself(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
-    assert _library._source(None, tmp_path) == ["-e", str(tmp_path)]
+    assert _loader._source(None, tmp_path) == ["-e", str(tmp_path)]

@@ -113,7 +113,7 @@ def test_a_function_outlives_its_recorder() -> None:
     del recorder
     gc.collect()
     assert not bool(run())  # the second step of what is left of it
-    load = ops._library.load()
+    load = ops._loader.load()
     assert not bool(load.tf_gc_note_step(recorder=number, reduction=0, compressed=True))
     load.tf_gc_keep_measurement(tf.zeros(3, tf.float64), recorder=number, reduction=0)
 

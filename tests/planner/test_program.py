@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tf_gc.planner import report
+from tf_gc.planner import forecast
 from tf_gc.planner.__main__ import main, parse
 from tf_gc.planner.prediction import CHOICES, STOCK, Choice, Prediction
 from tf_gc.planner.subject import UsageError, load_function, make_subject
@@ -215,8 +215,8 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert "--plot needs matplotlib: pip install matplotlib" in capsys.readouterr().err
 
 
-def report_of(seconds_of_ours: float, rates: tuple[float, ...] = (1e9,)) -> report.Report:
-    """A report in which the stock step takes 1 s of computing, and 1 s at 1 Gbit/s for sending."""
+def forecast_of(seconds_of_ours: float, rates: tuple[float, ...] = (1e9,)) -> forecast.Forecast:
+    """A forecast: the stock step takes 1 s of computing, and 1 s at 1 Gbit/s for sending."""
 
     def predict(choice: Choice, workers: int, rate: float) -> Prediction:
         del workers
@@ -224,25 +224,25 @@ def report_of(seconds_of_ours: float, rates: tuple[float, ...] = (1e9,)) -> repo
             return Prediction(1 + 1e9 / rate, 1.0, ())
         return Prediction(seconds_of_ours, 1.0, ("all_gather",))
 
-    return report.Report(CHOICES, (2,), rates, predict)
+    return forecast.Forecast(CHOICES, (2,), rates, predict)
 
 
 def test_words_say_where_it_pays() -> None:
     # 1 + 1e9 / rate = 1.1 · 1.5 at 1.54e9, which lies between two of the points that are tried.
-    limit = report_of(1.5).fastest_link_that_pays(CHOICES[2], 2)
+    limit = forecast_of(1.5).fastest_link_that_pays(CHOICES[2], 2)
     assert limit == pytest.approx(1e9 / 0.65, rel=0.08)
-    assert "With 2 workers, 3 bits pay on links of up to about 1.4 Gbit/s" in report.words(
-        report_of(1.5)
+    assert "With 2 workers, 3 bits pay on links of up to about 1.4 Gbit/s" in forecast.words(
+        forecast_of(1.5)
     )
-    assert "pay on every link, however fast" in report.words(report_of(0.5))
-    assert "pay on no link" in report.words(report_of(1e4))
-    assert "At 1 Gbit/s a step takes 1.50 s instead of 2.00 s." in report.words(report_of(1.5))
-    assert "which is no reason to compress" in report.words(report_of(1.95))
+    assert "pay on every link, however fast" in forecast.words(forecast_of(0.5))
+    assert "pay on no link" in forecast.words(forecast_of(1e4))
+    assert "At 1 Gbit/s a step takes 1.50 s instead of 2.00 s." in forecast.words(forecast_of(1.5))
+    assert "which is no reason to compress" in forecast.words(forecast_of(1.95))
 
 
 def test_words_for_what_is_not_compressed() -> None:
-    nothing = report.Report(CHOICES, (1, 2), (1e9,), lambda *_: Prediction(1.0, 1.0, ()))
-    said = report.words(nothing)
+    nothing = forecast.Forecast(CHOICES, (1, 2), (1e9,), lambda *_: Prediction(1.0, 1.0, ()))
+    said = forecast.words(nothing)
     assert "1 worker sends nothing" in said
     assert "With 2 workers, 3 bits compress nothing: no dense gradient is large enough" in said
 
@@ -252,7 +252,7 @@ def test_words_for_what_is_not_compressed() -> None:
     [(1e8, "100 Mbit/s"), (2.5e9, "2.5 Gbit/s"), (1e3, "1 kbit/s"), (1e12, "1 Tbit/s")],
 )
 def test_rates_in_words(rate: float, text: str) -> None:
-    assert report.rate_in_words(rate) == text
+    assert forecast.rate_in_words(rate) == text
 
 
 def test_importing_tf_gc_does_not_import_the_planner() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.network.group import Network
-from tf_gc.ops._library import how_to_build
+from tf_gc.ops._loader import how_to_build
 from tf_gc.ops.library import cuda_versions, device_types
 from tf_gc.params import CompressionParams
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from absl import logging
@@ -16,7 +16,8 @@ from tf_gc.reducers.reducer import Reduction
 from tf_gc.reducers.wire import PACKED
 from tf_gc.schedule import Schedule
 
-Pairs = Sequence[tuple[Any, Any]]
+# Gradients, each with the variable that it is for.
+Pairs: TypeAlias = Sequence[tuple[Any, Any]]
 
 # What a step has sent before the first one has run.
 _NOT_YET = -1

@@ -15,6 +15,7 @@ from absl import logging
 from tf_gc.candidates import Candidate
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe import verdict, verdict_log
+from tf_gc.observe.accounting import Pairs
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.ops import Recorder
 from tf_gc.ops.recorder import NO_CANDIDATE
@@ -22,8 +23,6 @@ from tf_gc.params import CompressionParams
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import Stream
-
-Pairs = Sequence[tuple[Any, Any]]
 
 # How many numbers are measured of a bucket, besides norms.
 _NUMBERS = 3

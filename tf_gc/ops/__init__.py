@@ -6,7 +6,7 @@ CPU. And the ops do not count how much a fixed threshold sends. `pack` and `unpa
 rows and factors, have no kernels for GPUs.
 """
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops.codec import decode, encode
 from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
@@ -18,7 +18,7 @@ from tf_gc.ops.shards import count, decode_shards, reencode
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
 
 # A library that does not fit TensorFlow fails when tf_gc is imported, not in the first step.
-_library.load()
+_loader.load()
 
 __all__ = [
     "Recorder",

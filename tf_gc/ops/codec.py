@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops._arguments import NO_SHARD, as_list, attributes, handles, non_empty
 
 
@@ -60,7 +60,7 @@ def encode(
       tf.errors.InvalidArgumentError: if no codec has that name, a residual does not fit its
         gradient or occurs twice, or the threshold or a number is out of range.
     """
-    return _library.load().tf_gc_encode(
+    return _loader.load().tf_gc_encode(
         gradients=non_empty(gradients, "gradients"),
         residuals=handles(residuals, gradients),
         **attributes(codec, threshold),
@@ -94,6 +94,6 @@ def decode(
       tf.errors.InvalidArgumentError: if no codec has that name, the threshold is out of range, or
         a message has another length, wire version, codec, threshold or number of blocks.
     """
-    return _library.load().tf_gc_decode(
+    return _loader.load().tf_gc_decode(
         messages=as_list(messages), like=non_empty(like, "like"), **attributes(codec, threshold)
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops._arguments import attributes
 from tf_gc.ops.library import block_size, period_limits
 
@@ -62,7 +62,7 @@ def pack(
         the threshold is out of range, there are too many periods or one is out of range, or a
         message has another length, wire version, codec, threshold or number of blocks.
     """
-    return _library.load().tf_gc_pack(
+    return _loader.load().tf_gc_pack(
         messages=messages, periods=list(periods), **attributes(codec, threshold)
     )
 
@@ -91,6 +91,6 @@ def unpack(
         the threshold is out of range, no message has so many words, a row is no compact message of
         that length, or its message has another wire version, codec, threshold or number of blocks.
     """
-    return _library.load().tf_gc_unpack(
+    return _loader.load().tf_gc_unpack(
         compact=compact, words=tf.cast(words, tf.int64), **attributes(codec, threshold)
     )

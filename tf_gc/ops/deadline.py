@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 
 
 def within(
@@ -28,7 +28,7 @@ def within(
     Returns:
       What the collective returns. If it takes longer, it raises `tf.errors.DeadlineExceededError`.
     """
-    ops = _library.load()
+    ops = _loader.load()
     with tf.control_dependencies([tensor]):
         deadline = ops.tf_gc_begin_deadline(tokens=tokens, seconds=seconds)
     with tf.control_dependencies([deadline]):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops._arguments import handles, non_empty
 
 
@@ -32,7 +32,7 @@ def project_factors(
       ValueError: if there is no gradient, or another number of residuals.
       tf.errors.InvalidArgumentError: if something does not fit the matrices.
     """
-    return _library.load().tf_gc_project_factors(
+    return _loader.load().tf_gc_project_factors(
         gradients=non_empty(gradients, "gradients"),
         residuals=handles(residuals, gradients),
         factors=list(factors),
@@ -68,7 +68,7 @@ def encode_factors(
       tf.errors.InvalidArgumentError: if something does not fit the matrices. No residual has
         changed then.
     """
-    message, basis = _library.load().tf_gc_encode_factors(
+    message, basis = _loader.load().tf_gc_encode_factors(
         gradients=non_empty(gradients, "gradients"),
         residuals=handles(residuals, gradients),
         total=total,
@@ -103,7 +103,7 @@ def decode_factors(
     Raises:
       tf.errors.InvalidArgumentError: if something does not fit the matrices.
     """
-    sums, after = _library.load().tf_gc_decode_factors(
+    sums, after = _loader.load().tf_gc_decode_factors(
         total=total,
         basis=basis,
         factors=list(factors),

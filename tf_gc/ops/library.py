@@ -5,14 +5,14 @@ import dataclasses
 import functools
 
 from tf_gc import _compat
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops._arguments import is_automatic
 
 
 @functools.cache
 def _functions() -> ctypes.CDLL:
     """Returns the functions of custom_ops/lib/c_api/c_api.h."""
-    library = ctypes.CDLL(str(_library.library_path()))
+    library = ctypes.CDLL(str(_loader.library_path()))
     library.tf_gc_codec_name.restype = ctypes.c_char_p
     library.tf_gc_codec.argtypes = [ctypes.c_char_p, ctypes.c_int]
     library.tf_gc_block_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
@@ -121,7 +121,7 @@ def is_compactible(codec: str, threshold: float | str) -> bool:
 
 def device_types() -> frozenset[str]:
     """Returns the device types ("CPU", "GPU") that the native ops were built for."""
-    _library.load()
+    _loader.load()
     kernels = _compat.registered_kernels("TfGc>Encode").kernel
     return frozenset(kernel.device_type for kernel in kernels)
 

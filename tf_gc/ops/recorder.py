@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops._arguments import is_automatic
 
 # Instead of the number of a candidate, where there is no choice.
@@ -42,7 +42,7 @@ class Recorder:
           Whether this step is one to be measured: a bool scalar on the host.
         """
         with tf.device("CPU:0"):
-            return _library.load().tf_gc_note_step(
+            return _loader.load().tf_gc_note_step(
                 recorder=self._number,
                 reduction=reduction,
                 compressed=compressed,
@@ -62,7 +62,7 @@ class Recorder:
           the next one where both are of the candidate; the largest int64 if there are none.
         """
         with tf.device("CPU:0"):
-            return _library.load().tf_gc_trial_times(
+            return _loader.load().tf_gc_trial_times(
                 recorder=self._number, reduction=reduction, candidates=candidates, latest=latest
             )
 
@@ -75,7 +75,7 @@ class Recorder:
           chosen: the number of the candidate chosen, an int64 scalar.
         """
         with tf.device("CPU:0"):
-            return _library.load().tf_gc_keep_trial(
+            return _loader.load().tf_gc_keep_trial(
                 times, chosen, recorder=self._number, reduction=reduction
             )
 
@@ -87,7 +87,7 @@ class Recorder:
           values: float64, of any shape.
         """
         with tf.device("CPU:0"):
-            return _library.load().tf_gc_keep_measurement(
+            return _loader.load().tf_gc_keep_measurement(
                 values, recorder=self._number, reduction=reduction
             )
 
@@ -181,7 +181,7 @@ def count_sent(messages: tf.Tensor, codec: str, threshold: float | str) -> tf.Te
       tf.errors.InvalidArgumentError: if no message of the codec has that length.
     """
     with tf.device("CPU:0"):
-        return _library.load().tf_gc_count_sent(
+        return _loader.load().tf_gc_count_sent(
             messages, codec=codec, automatic=is_automatic(threshold)
         )
 
@@ -189,8 +189,8 @@ def count_sent(messages: tf.Tensor, codec: str, threshold: float | str) -> tf.Te
 @functools.cache
 def _functions() -> ctypes.CDLL:
     """Returns the functions of custom_ops/lib/c_api/recorder_api.h."""
-    _library.load()
-    library = ctypes.CDLL(str(_library.library_path()))
+    _loader.load()
+    library = ctypes.CDLL(str(_loader.library_path()))
     number, kind, array = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
     for name, result, arguments in (
         ("make", number, []),

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops._arguments import as_list, non_empty
 
 # Instead of a codec: rows in float32.
@@ -47,7 +47,7 @@ def encode_rows(
         gradient or residual does not fit its table, or there are residuals where nothing is kept.
         No residual has changed then.
     """
-    return _library.load().tf_gc_encode_rows(
+    return _loader.load().tf_gc_encode_rows(
         values=[gradient.values for gradient in non_empty(gradients, "gradients")],
         indices=[tf.cast(gradient.indices, tf.int64) for gradient in gradients],
         residuals=[getattr(residual, "handle", residual) for residual in residuals],
@@ -84,7 +84,7 @@ def decode_rows(
       tf.errors.InvalidArgumentError: if no codec has that name, or a message has another wire
         version, codec, layers or tables, or is cut off.
     """
-    values, indices = _library.load().tf_gc_decode_rows(
+    values, indices = _loader.load().tf_gc_decode_rows(
         messages=as_list(messages),
         K=len(shapes),
         T=dtype,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 from tf_gc.ops._arguments import as_list, attributes, handles, non_empty, number
 
 
@@ -47,7 +47,7 @@ def reencode(
         number `shard`, `layers` is neither 1 nor 2, or a residual does not fit its gradient or
         occurs twice.
     """
-    return _library.load().tf_gc_reencode(
+    return _loader.load().tf_gc_reencode(
         messages=as_list(messages),
         gradients=non_empty(gradients, "gradients"),
         residuals=handles(residuals, gradients),
@@ -86,7 +86,7 @@ def count(
         version, codec or threshold, there are not `replicas` messages, or the threshold or
         `replicas` is out of range.
     """
-    return _library.load().tf_gc_count(
+    return _loader.load().tf_gc_count(
         messages=as_list(messages), codec=codec, threshold=number(threshold), replicas=replicas
     )
 
@@ -125,7 +125,7 @@ def decode_shards(
         version, codec, threshold or number of blocks, there are not `shards` times `layers`
         messages, or the threshold, `replicas` or `layers` is out of range.
     """
-    return _library.load().tf_gc_decode_shards(
+    return _loader.load().tf_gc_decode_shards(
         messages=as_list(messages),
         like=non_empty(like, "like"),
         **attributes(codec, threshold),

@@ -5,14 +5,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.gradients import Gradient
+from tf_gc.gradients import GradientValue
 from tf_gc.parameter_server.strategy import CompressedParameterServerStrategy
 from tf_gc.strategies.all_reduce_gradients import all_reduce_gradients
 
 
 def push_gradients(
-    grads_and_vars: Iterable[tuple[Gradient, Any]], stream: str | None = None
-) -> list[Gradient]:
+    grads_and_vars: Iterable[tuple[GradientValue, Any]], stream: str | None = None
+) -> list[GradientValue]:
     """Pushes gradients to the parameter servers that have their variables.
 
     Keras' optimizers do this by themselves under `tf_gc.CompressedParameterServerStrategy`, so it

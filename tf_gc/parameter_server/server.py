@@ -7,7 +7,7 @@ import os
 
 import tensorflow as tf
 
-from tf_gc.ops import _library
+from tf_gc.ops import _loader
 
 JOBS = ("worker", "ps")
 
@@ -34,7 +34,7 @@ def run_server(
             f"the task {job!r} {resolver.task_id!r} of the cluster {cluster.as_dict()}. The "
             "coordinator (chief) runs the program that trains"
         )
-    _library.load()
+    _loader.load()
     # What a task asks of one that is being restarted fails at once, and the coordinator asks again.
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     server = tf.distribute.Server(

@@ -7,7 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from tf_gc.planner import measure, report
+from tf_gc.planner import forecast, measure
 from tf_gc.planner.prediction import CHOICES, Choice, CodecCost, Prediction, predict
 from tf_gc.planner.subject import UsageError, load_function, make_subject
 from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, SLOWDOWN, Link
@@ -126,13 +126,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         if not Path(options.plot).parent.is_dir():
             parser.error(f"--plot: there is no folder {Path(options.plot).parent}")
         try:
-            report.require_matplotlib()
+            forecast.require_matplotlib()
         except ImportError as error:
             parser.error(str(error))
     return options
 
 
-def plan(options: argparse.Namespace) -> report.Report:
+def plan(options: argparse.Namespace) -> forecast.Forecast:
     """Measures the model on this machine, says what that takes, and returns the predictions.
 
     Raises:
@@ -176,7 +176,7 @@ def plan(options: argparse.Namespace) -> report.Report:
         return predict(choice, gradients, compute, costs, link, options.slowdown)
 
     workers, rates = (tuple(dict.fromkeys(values)) for values in (options.workers, options.rate))
-    return report.Report(CHOICES, workers, rates, predicted)
+    return forecast.Forecast(CHOICES, workers, rates, predicted)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -188,11 +188,11 @@ def main(arguments: list[str] | None = None) -> None:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         sys.exit(f"error: {error}")
-    print(f"\n{report.table(planned)}\n\n{report.words(planned)}")
+    print(f"\n{forecast.table(planned)}\n\n{forecast.words(planned)}")
     if options.plot:
         title = f"{options.model}, batch size {options.batch_size} a worker"
         try:
-            report.draw(planned, title, options.plot)
+            forecast.draw(planned, title, options.plot)
         except (OSError, ValueError) as error:
             sys.exit(f"error: --plot: {error}")
         print(f"\nwritten: {options.plot}")

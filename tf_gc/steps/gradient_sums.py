@@ -10,15 +10,13 @@ from tf_gc import _compat
 from tf_gc.network.collectives import CollectiveOps
 from tf_gc.network.group import Network, Replica, is_cpu
 from tf_gc.network.traffic import Traffic
-from tf_gc.observe.accounting import Accounting
+from tf_gc.observe.accounting import Accounting, Pairs
 from tf_gc.observe.measurement import Measurement
 from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.reducers.reducer import Reducer, Reduction
 from tf_gc.schedule import Bucket, Schedule
 from tf_gc.steps import warm_up
 from tf_gc.steps.compression_state import CompressionState, StreamState
-
-Pairs = Sequence[tuple[Any, Any]]
 
 # For each gradient, its sum on each local device: a tensor, or of rows a `tf.IndexedSlices`.
 Sums: TypeAlias = list[list[Any]]

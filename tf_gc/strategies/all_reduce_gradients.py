@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tf_gc.gradients import Gradient, sum_gradients
+from tf_gc.gradients import GradientValue, sum_gradients
 from tf_gc.keras.flavour import tf_variable
 from tf_gc.state.stream import named_stream
 
 
 def all_reduce_gradients(
-    grads_and_vars: Iterable[tuple[Gradient, Any]], stream: str | None = None
-) -> list[Gradient]:
+    grads_and_vars: Iterable[tuple[GradientValue, Any]], stream: str | None = None
+) -> list[GradientValue]:
     """Sums gradients over all replicas, in compressed form if the strategy compresses.
 
     Call it in a replica context, that is in the function given to `strategy.run`, at the same

@@ -13,7 +13,7 @@ from tf_gc.cluster.devices import check_devices
 from tf_gc.gradients import path_of
 from tf_gc.network.group import LocalNetwork, Network
 from tf_gc.network.traffic import Traffic
-from tf_gc.observe.accounting import Accounting
+from tf_gc.observe.accounting import Accounting, Pairs
 from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
 from tf_gc.params import Auto, CompressionParams, Gradient, from_params
@@ -22,7 +22,7 @@ from tf_gc.reducers.rows import RowsReducer
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState, StreamState
-from tf_gc.steps.gradient_sums import Batch, GradientSums, Pairs, Sums
+from tf_gc.steps.gradient_sums import Batch, GradientSums, Sums
 from tf_gc.steps.trial_steps import TrialSteps
 
 

@@ -118,7 +118,7 @@ def check_clip_after_sum(value: Any) -> bool:
     return value
 
 
-def layer_state(params: CompressionParams, average: bool | None) -> LayerState | None:
+def make_layer_state(params: CompressionParams, average: bool | None) -> LayerState | None:
     """Returns what a strategy averages of its layers' state, `None` for nothing.
 
     Args:

@@ -15,7 +15,7 @@ from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce, check_cr
 from tf_gc.strategies.compressed_strategy import (
     CompressedStrategy,
     check_clip_after_sum,
-    layer_state,
+    make_layer_state,
     refuse_params,
     require_libraries,
 )
@@ -84,7 +84,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         require_libraries(several_workers=False)
         self._collective_key_base = new_key_base()
         extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)
-        extended.layer_state = layer_state(params, average_layer_state)
+        extended.layer_state = make_layer_state(params, average_layer_state)
         tf.distribute.Strategy.__init__(self, extended)
 
 

@@ -28,7 +28,7 @@ from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
 from tf_gc.strategies.compressed_strategy import (
     CompressedStrategy,
     check_clip_after_sum,
-    layer_state,
+    make_layer_state,
     refuse_params,
     require_libraries,
 )
@@ -83,7 +83,7 @@ class CompressedMultiWorkerMirroredStrategy(
         params = from_params(compression_params)
         self.clip_after_sum = check_clip_after_sum(clip_after_sum)
         require_libraries(several_workers=True)
-        state = layer_state(params, average_layer_state)
+        state = make_layer_state(params, average_layer_state)
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
         with joining(cluster_resolver, options.timeout_seconds):

@@ -8,7 +8,7 @@ from tf_gc.keras.keras3 import (
     asynchronous,
     epoch_length,
     first_batch,
-    layer_state,
+    layer_state_hook,
     optimizer_hook,
     private,
 )
@@ -21,7 +21,7 @@ class Keras3:
     def install(self, several_workers: bool) -> None:
         private.check_version()
         optimizer_hook.install()
-        layer_state.install()
+        layer_state_hook.install()
         first_batch.install()
         asynchronous.install()
         if several_workers:

@@ -10,9 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.gradients import GradientValue
 from tf_gc.keras.strategy import strategy_of_replica
-
-Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
 
 def clips_after_sum() -> bool:
@@ -21,7 +20,7 @@ def clips_after_sum() -> bool:
     return strategy is not None and strategy.clip_after_sum
 
 
-def clip_sums(optimizer: Any, sums: list[Gradient]) -> list[Gradient]:
+def clip_sums(optimizer: Any, sums: list[GradientValue]) -> list[GradientValue]:
     """Returns summed gradients, clipped as the optimizer is told to.
 
     All replicas have to call it, with the same sums. Numbers that are not finite give what they
@@ -54,7 +53,7 @@ def clip_sums(optimizer: Any, sums: list[Gradient]) -> list[Gradient]:
 _DENSE_IN_KERAS = "_tf_gc_dense_in_keras"
 
 
-def as_sent(gradient: Gradient, variable: Any) -> Gradient:
+def as_sent(gradient: GradientValue, variable: Any) -> GradientValue:
     """Returns what a replica sends: rows of `clip_rows` only if they are compressed.
 
     Those that are not are dense, as Keras makes them: an optimizer may square what it gets, and the
@@ -70,7 +69,7 @@ def as_sent(gradient: Gradient, variable: Any) -> Gradient:
     return gradient if strategy.compresses_rows_of(variable) else tf.convert_to_tensor(gradient)
 
 
-def has_rows_to_clip(optimizer: Any, gradients: list[Gradient]) -> bool:
+def has_rows_to_clip(optimizer: Any, gradients: list[GradientValue]) -> bool:
     """Returns whether `clip_rows` is to clip a replica's gradients in place of Keras.
 
     Keras would make rows a dense table, of which all is sent.
@@ -87,7 +86,7 @@ def has_rows_to_clip(optimizer: Any, gradients: list[Gradient]) -> bool:
     return any(strategy.compresses_rows_of(variable) for variable in variables)
 
 
-def clip_rows(optimizer: Any, gradients: list[Gradient]) -> list[Gradient]:
+def clip_rows(optimizer: Any, gradients: list[GradientValue]) -> list[GradientValue]:
     """Returns a replica's gradients, clipped by their global norm to the values that Keras gives.
 
     Rows stay rows. Of an index that occurs several times each row counts by itself in the norm, as
@@ -119,18 +118,18 @@ def _agreed(norms: tf.Tensor) -> tf.Tensor:
     return context.all_reduce(tf.distribute.ReduceOp.MEAN, norms)
 
 
-def _squared_norms(sums: list[Gradient]) -> tf.Tensor:
+def _squared_norms(sums: list[GradientValue]) -> tf.Tensor:
     """Returns a float32 or float64 vector; rows of a sparse gradient count each by itself."""
     present = [g.values if isinstance(g, tf.IndexedSlices) else g for g in sums if g is not None]
     dtype = tf.float64 if any(g.dtype == tf.float64 for g in present) else tf.float32
     return tf.stack([tf.reduce_sum(tf.square(tf.cast(g, dtype))) for g in present])
 
 
-def _present(sums: list[Gradient]) -> int:
+def _present(sums: list[GradientValue]) -> int:
     return sum(g is not None for g in sums)
 
 
-def _scaled(gradient: Gradient, factor: tf.Tensor) -> Gradient:
+def _scaled(gradient: Any, factor: tf.Tensor) -> GradientValue:
     if isinstance(gradient, tf.IndexedSlices):
         values = _scaled(gradient.values, factor)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

@@ -19,7 +19,7 @@ _POINTS_IN_A_DECADE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class Forecast:
     """All predictions for a model.
 
     Attributes:
@@ -61,19 +61,19 @@ def rate_in_words(bits_per_second: float) -> str:
     return f"{bits_per_second:.3g} bit/s"
 
 
-def table(report: Report) -> str:
+def table(forecast: Forecast) -> str:
     """Returns a line for each number of workers and rate: ms of a step, and the ratio to stock."""
     header = f"{'workers':>7}  {'link':>10}  {'stock':>11}"
-    header += "".join(f"  {choice.name:>17}" for choice in report.choices) + "  plan, wire"
+    header += "".join(f"  {choice.name:>17}" for choice in forecast.choices) + "  plan, wire"
     lines = [header]
-    for workers in report.workers:
-        for rate in report.rates:
-            stock = report.predict(STOCK, workers, rate)
+    for workers in forecast.workers:
+        for rate in forecast.rates:
+            stock = forecast.predict(STOCK, workers, rate)
             line = f"{workers:7}  {rate_in_words(rate):>10}  {_ms(stock.seconds):>11}"
             plans: dict[str, None] = {}
             wires: dict[str, None] = {}
-            for choice in report.choices:
-                predicted = report.predict(choice, workers, rate)
+            for choice in forecast.choices:
+                predicted = forecast.predict(choice, workers, rate)
                 ratio = f"{stock.seconds / predicted.seconds:.1f}x"
                 line += f"  {_ms(predicted.seconds):>11}{ratio:>6}"
                 plans |= dict.fromkeys(predicted.plans)
@@ -82,22 +82,22 @@ def table(report: Report) -> str:
     return "\n".join(lines)
 
 
-def words(report: Report) -> str:
+def words(forecast: Forecast) -> str:
     """Returns where compression pays, a paragraph for each number of workers."""
-    default = _default(report.choices)
+    default = _default(forecast.choices)
     paragraphs = []
-    for workers in report.workers:
+    for workers in forecast.workers:
         if workers == 1:
             paragraphs.append("1 worker sends nothing, so there is nothing to compress.")
             continue
         who = f"With {workers:,} workers, {default.name}"
-        if not report.predict(default, workers, report.rates[0]).plans:
+        if not forecast.predict(default, workers, forecast.rates[0]).plans:
             paragraphs.append(
                 f"{who} compress nothing: no dense gradient is large enough. Stay with the stock "
                 "strategy."
             )
             continue
-        limit = report.fastest_link_that_pays(default, workers)
+        limit = forecast.fastest_link_that_pays(default, workers)
         if limit is None:
             said = f"{who} pay on no link: computing takes nearly all of the time."
         elif limit == math.inf:
@@ -107,7 +107,7 @@ def words(report: Report) -> str:
             )
         else:
             said = f"{who} pay on links of up to about {rate_in_words(_rounded(limit))}."
-        paragraphs.append(" ".join([said, *_at_rates(report, default, workers)]))
+        paragraphs.append(" ".join([said, *_at_rates(forecast, default, workers)]))
     paragraphs.append(
         f"To pay means that a step is at least {PAYS} times as fast. Fewer bits are rounded more "
         "coarsely: docs/precision.md says what that costs."
@@ -115,15 +115,15 @@ def words(report: Report) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _at_rates(report: Report, default: Choice, workers: int) -> list[str]:
+def _at_rates(forecast: Forecast, default: Choice, workers: int) -> list[str]:
     """Returns a sentence for each rate."""
     said = []
-    for rate in report.rates:
-        stock = report.predict(STOCK, workers, rate).seconds
-        ours = report.predict(default, workers, rate).seconds
+    for rate in forecast.rates:
+        stock = forecast.predict(STOCK, workers, rate).seconds
+        ours = forecast.predict(default, workers, rate).seconds
         sentence = f"At {rate_in_words(rate)} a step takes {_ms(ours)} instead of {_ms(stock)}"
-        best = max(report.choices, key=lambda one: report.speedup(one, workers, rate))
-        seconds = report.predict(best, workers, rate).seconds
+        best = max(forecast.choices, key=lambda one: forecast.speedup(one, workers, rate))
+        seconds = forecast.predict(best, workers, rate).seconds
         if stock < PAYS * min(ours, seconds):
             sentence += ", which is no reason to compress"
         elif ours >= PAYS * seconds:
@@ -161,11 +161,11 @@ def require_matplotlib() -> Any:
     return pyplot
 
 
-def draw(report: Report, title: str, path: str | Path) -> None:
+def draw(forecast: Forecast, title: str, path: str | Path) -> None:
     """Draws the time of a step by the rate of the links, a panel for each number of workers.
 
     Args:
-      report: the predictions; at least one number of workers is 2 or more.
+      forecast: the predictions; at least one number of workers is 2 or more.
       title: what is over the picture.
       path: the file to write; its suffix says the format.
 
@@ -174,7 +174,7 @@ def draw(report: Report, title: str, path: str | Path) -> None:
       ValueError: if matplotlib knows no such format.
     """
     plt = require_matplotlib()
-    panels = [workers for workers in report.workers if workers > 1]
+    panels = [workers for workers in forecast.workers if workers > 1]
     columns = len(panels) if len(panels) <= 4 else 3
     rows = -(-len(panels) // columns)
     figure, grid = plt.subplots(
@@ -185,16 +185,16 @@ def draw(report: Report, title: str, path: str | Path) -> None:
         sharex=True,
         sharey=True,
     )
-    low, high = min(report.rates) / 2, max(report.rates) * 2
+    low, high = min(forecast.rates) / 2, max(forecast.rates) * 2
     rates = [low * (high / low) ** (i / 40) for i in range(41)]
-    lines: Mapping[Choice, str] = {STOCK: "k-", **dict.fromkeys(report.choices, "-")}
+    lines: Mapping[Choice, str] = {STOCK: "k-", **dict.fromkeys(forecast.choices, "-")}
     for axes, workers in zip(grid.flat, panels, strict=False):
         for choice, style in lines.items():
-            seconds = [report.predict(choice, workers, rate).seconds for rate in rates]
+            seconds = [forecast.predict(choice, workers, rate).seconds for rate in rates]
             axes.plot([rate / 1e9 for rate in rates], seconds, style, label=choice.name)
-        alone = report.predict(STOCK, 1, rates[0]).seconds
+        alone = forecast.predict(STOCK, 1, rates[0]).seconds
         axes.axhline(alone, color="0.5", linestyle=":", label="computing alone")
-        for rate in report.rates:
+        for rate in forecast.rates:
             axes.axvline(rate / 1e9, color="0.9", zorder=0)
         axes.set(xscale="log", yscale="log", title=f"{workers:,} workers")
     for axes in list(grid.flat)[len(panels) :]:
