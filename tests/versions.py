@@ -81,6 +81,7 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
     shutil.rmtree(folder, ignore_errors=True)
     sources = folder / "sources"
     copy_sources(sources)
+    subprocess.run(["git", "init", "--quiet"], cwd=sources, check=True)  # for copies of the copy
     venv.create(folder / "venv", with_pip=True)
     python = str(folder / "venv" / "bin" / "python")
     log = FOLDER / f"{folder.name}.log"  # a version has dots
@@ -96,7 +97,8 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
         own = ("-e", ".[test,examples]" if full else ".")
         # By its dependencies it would bring a second TensorFlow beside tensorflow-cpu.
         keras2 = ("--no-deps", f"tf_keras=={tensorflow}.*")
-        if run(*pip, *wanted, *([] if full else TOOLS)) or run(*pip, *own) or run(*pip, *keras2):
+        tools = ["setuptools>=77"] if full else TOOLS  # tests build with what is installed
+        if run(*pip, *wanted, *tools) or run(*pip, *own) or run(*pip, *keras2):
             return [tensorflow, keras], f"not installed: {log.relative_to(ROOT)}", False
         output.flush()
         names = "import tensorflow as tf, keras; print(tf.__version__, keras.__version__)"

@@ -157,7 +157,10 @@ def around(value: float) -> list[float]:
     return [float(sign * x) for x in near for sign in (1, -1)]
 
 
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 1e-45, -1e-45, 1e-40, 3.4e38, -3.4e38]
+SPECIAL = [
+    float(np.float32(value))
+    for value in (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 1e-45, -1e-45, 1e-40, 3.4e38, -3.4e38)
+]
 for boundary in (THRESHOLD, 2.0**120, 2.0**119, 2.0**-126, 65504.0, 2.0**-14, 2.0**-24):
     SPECIAL += around(boundary)
 

@@ -1,5 +1,6 @@
 """CompressedMultiWorkerMirroredStrategy: several hosts."""
 
+import numbers
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -263,7 +264,7 @@ def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver, workers:
 
 def _is_scalar(value: Any) -> bool:
     components = value.values if isinstance(value, tf.distribute.DistributedValues) else (value,)
-    return all(isinstance(c, tf.Tensor) and c.shape.rank == 0 for c in components)
+    return all(isinstance(c, numbers.Number) or getattr(c, "shape", None) == () for c in components)
 
 
 def _check_types(cluster_resolver: Any, communication_options: Any) -> None:
