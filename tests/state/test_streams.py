@@ -57,6 +57,29 @@ def run(
     ]
 
 
+def test_garbage_takes_no_name() -> None:
+    """Or the names in a checkpoint would depend on when a process collects its garbage."""
+    strategy = strategy_of(tf_gc.Quantized(bypass_size=0))
+
+    def train() -> list[Any]:
+        with strategy.scope():
+            variables = [keras.Variable(np.zeros(40), name=name) for name in "ab"]
+            optimizer = keras.optimizers.SGD(1.0, name="SGD")
+            optimizer.build(variables)
+        strategy.run(tf.function(lambda: optimizer.apply([tf.ones([40])] * 2, variables)))
+        model: list[Any] = [variables, optimizer]
+        model.append(model)  # a cycle
+        return model
+
+    gc.collect()
+    gc.disable()
+    train()
+    model = train()
+    gc.enable()
+    assert sorted(strategy.compression_state.residual_owners()) == ["a of SGD", "b of SGD"]
+    del model
+
+
 @pytest.mark.parametrize("eager", [False, True])
 def test_two_calls_for_one_variable_are_two_streams(eager: bool) -> None:
     strategy = strategy_of()

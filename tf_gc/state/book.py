@@ -127,6 +127,11 @@ class Book:
             for pair in [pair for pair in self.notes if ended in pair]:
                 del self.notes[pair]
 
+    @property
+    def knows_variables(self) -> bool:
+        """Whether any variable has a number."""
+        return bool(self._names)
+
     def owner(self, stream: Stream, variable: Any) -> Owner:
         """Returns the owner of what a stream keeps for a variable."""
         if id(variable) not in self._names:

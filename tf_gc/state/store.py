@@ -88,6 +88,7 @@ class Store(tf.Module):
     def has(self, slot: Slot, stream: Stream, variable: Any) -> bool:
         """Returns whether a value exists, or waits for this stream and variable."""
         with self._book.held():
+            self._meet(stream)
             if self._book.find(slot.name, stream, variable) is not None:
                 return True
             return self._book.waiting(slot.name, self._book.owner(stream, variable)) is not None
@@ -197,8 +198,9 @@ class Store(tf.Module):
             )
 
     def _meet(self, stream: Stream) -> None:
-        if self._book.is_new(stream) and self._book.entries:
-            # A model that is compiled again has left its old optimizer, in cycles.
+        if self._book.is_new(stream) and self._book.knows_variables:
+            # A model that has ended, and the old optimizer of one that is compiled again, are in
+            # cycles. Names and numbers in checkpoints must not depend on when they are collected.
             gc.collect()
             self._book.forget_ended()
 
