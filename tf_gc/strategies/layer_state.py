@@ -11,7 +11,7 @@ import dataclasses
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ class LayerState:
                     if any(id(component.handle) in handles for component in components):
                         written.append(weight)
                         _warn_of_samples(weight, graph, of_run)
-        ended = set(_average(written, replicas))
+        ended = _average(written, replicas)
         with self._lock:
             self._weights = [weight for weight in self._weights if weight not in ended]
         return result
@@ -209,18 +209,20 @@ def _warn_of_samples(weight: Weight, graph: tf.Graph, operations: Sequence[tf.Op
     )
 
 
-def _average(weights: Sequence[Weight], replicas: Replicas) -> Iterator[Weight]:
+def _average(weights: Sequence[Weight], replicas: Replicas) -> set[Weight]:
     """Gives all replicas the mean of each weight over the replicas in which it is finite.
 
     A replica without a batch, as at the end of a dataset, has no statistics: Keras gets NaN.
 
-    Yields:
+    Returns:
       Weights that have ended on all workers.
     """
+    ended: set[Weight] = set()
     for dtype in (tf.float32, tf.float64):
         of_dtype = [weight for weight in weights if weight.dtype == dtype and weight.size > 0]
         if of_dtype:
-            yield from _average_in(dtype, of_dtype, replicas)
+            ended.update(_average_in(dtype, of_dtype, replicas))
+    return ended
 
 
 def _average_in(dtype: tf.DType, weights: Sequence[Weight], replicas: Replicas) -> list[Weight]:
