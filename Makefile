@@ -30,13 +30,14 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build wheels test test-stock test-versions lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
+.PHONY: help demo build wheels test test-stock test-versions test-wheels lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
 	@echo "make test     lint, then run all tests"
 	@echo "make test-stock  ask the stock strategies what tests/conformance asks ours"
 	@echo "make test-versions  build and test with other versions of TensorFlow and Keras"
+	@echo "make test-wheels  install the wheel with each Python and TensorFlow, and train"
 	@echo "make lint     check format, style and types"
 	@echo "make format   format the sources"
 	@echo "make bench    measure the codec"
@@ -69,6 +70,10 @@ test-stock: build
 # ONLY=2.18/3.10 takes some.
 test-versions:
 	$(PYTHON) tests/versions.py $(if $(ONLY),--only $(ONLY))
+
+# After `make wheels`, with Pythons 3.10 to 3.13 on the PATH: a minute for each pair.
+test-wheels:
+	$(PYTHON) tests/wheels.py $(if $(ONLY),--only $(ONLY))
 
 # Two to four minutes for each TensorFlow; ONLY="2.20 2.21" takes some.
 wheels:

@@ -1,15 +1,14 @@
 """What the README and the Makefile show works as it stands there."""
 
-import re
 from pathlib import Path
 
+from tests import wheels
 from tests.programs import ROOT, output_of
 
 
 def test_the_first_snippet_runs(tmp_path: Path) -> None:
-    (snippet,) = re.findall(r"```python\n(import keras\n.*?)```", _readme(), re.DOTALL)
     path = tmp_path / "snippet.py"
-    path.write_text(snippet)
+    path.write_text(wheels.snippet())
     assert "loss" in output_of(path)
 
 
@@ -37,7 +36,3 @@ def test_the_demo_takes_a_threshold() -> None:
     output = output_of(ROOT / "examples" / "digits.py", *arguments)
     stock, compressed = (int(line.split()[4].replace(",", "")) for line in output.splitlines()[-2:])
     assert stock > 12 * compressed  # two bits an element of every tensor
-
-
-def _readme() -> str:
-    return (ROOT / "README.md").read_text()
