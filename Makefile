@@ -67,9 +67,10 @@ test-stock: build
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m stock tests/conformance $(PYTEST_ARGS)
 
 # With each TensorFlow from 2.16 on, the oldest and the newest Keras: ten minutes a pair. ONLY=2.18 or
-# ONLY=2.18/3.10 takes some.
+# ONLY=2.18/3.10 takes some; with FULL=1 all tests run.
 test-versions:
-	$(PYTHON) tests/versions.py $(if $(ONLY),--only $(ONLY))
+	$(PYTHON) tests/versions.py --processes $(PYTEST_PROCESSES) $(if $(FULL),--full) \
+	  $(if $(ONLY),--only $(ONLY))
 
 # After `make wheels`, with Pythons 3.10 to 3.13 on the PATH: a minute for each pair.
 test-wheels:

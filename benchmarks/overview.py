@@ -1,8 +1,9 @@
 """The pictures at the top of README.md and docs/precision.md, drawn from recorded results.
 
-Measures nothing. The first picture shows the time of a step by the rate of the links, stock
-strategy against tf_gc's default, with the wire that it chooses between hosts of that rate; it is
-drawn from results/network_*.json, which network.py writes. The second
+Measures nothing. The first picture shows the time of a step by the rate of the links, the stock
+strategy with the `bytes_per_pack` that is best at each rate against tf_gc's default, with the wire
+that it chooses between hosts of that rate; it is drawn from results/links_*.json, which network.py
+writes. The second
 shows perplexity over steps, without and with compression, and the difference between the two; it
 is drawn from results/quality_runs.jsonl, which quality.py writes. Each picture names its sources.
 
@@ -38,10 +39,10 @@ STYLE = {
 
 # The file of each model, by the title of its panel. All have two workers.
 STEP_TIME = {
-    "MLP": "network_mlp_peers",
-    "VGG-like": "network_vgg_peers",
-    "LSTM language model": "network_lstm_peers",
-    "ResNet-20": "network_resnet_wires",
+    "MLP": "links_mlp",
+    "VGG-like": "links_vgg",
+    "LSTM language model": "links_lstm",
+    "ResNet-20": "links_resnet",
 }
 RATES = {"100mbit": (0.1, "100 Mbit/s"), "1gbit": (1, "1 Gbit/s"), "10gbit": (10, "10 Gbit/s")}
 
@@ -88,8 +89,8 @@ def draw_step_time() -> Any:
     sources = ", ".join(STEP_TIME.values())
     _finish(
         figure,
-        f"benchmarks/results: {sources}; medians, one thread a worker. "
-        "×: so many times faster is tf_gc.",
+        f"benchmarks/results: {sources}; medians, one thread a worker.\n"
+        "×: so many times faster is tf_gc than the stock strategy with its best bytes_per_pack.",
     )
     return figure
 
@@ -97,7 +98,10 @@ def draw_step_time() -> Any:
 def _step_time_panel(axes: Any, title: str, result: Any) -> None:
     rates = result["workers"]["2"]["rates"]
     places = [RATES[rate][0] for rate in rates]
-    modes = {mode: dict.fromkeys(rates, mode) for mode in ("stock", "alone")}
+    modes = {
+        "alone": dict.fromkeys(rates, "alone"),
+        "stock": {rate: rates[rate]["best_stock"] for rate in rates},
+    }
     modes["default"] = {rate: default_mode(rate) for rate in rates}
     milliseconds = {
         name: [1e3 * rates[rate]["modes"][mode]["seconds"] for rate, mode in by_rate.items()]
