@@ -81,7 +81,8 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
     shutil.rmtree(folder, ignore_errors=True)
     sources = folder / "sources"
     copy_sources(sources)
-    subprocess.run(["git", "init", "--quiet"], cwd=sources, check=True)  # for copies of the copy
+    # test_wheel.py copies what git lists.
+    subprocess.run(["git", "init", "--quiet"], cwd=sources, check=True)
     venv.create(folder / "venv", with_pip=True)
     python = str(folder / "venv" / "bin" / "python")
     log = FOLDER / f"{folder.name}.log"  # a version has dots
@@ -99,6 +100,7 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
         keras2 = ("--no-deps", f"tf_keras=={tensorflow}.*")
         tools = ["setuptools>=77"] if full else TOOLS  # tests build with what is installed
         if run(*pip, *wanted, *tools) or run(*pip, *own) or run(*pip, *keras2):
+            print(log.read_text()[-2_000:], file=sys.stderr, flush=True)
             return [tensorflow, keras], f"not installed: {log.relative_to(ROOT)}", False
         output.flush()
         names = "import tensorflow as tf, keras; print(tf.__version__, keras.__version__)"
@@ -110,6 +112,8 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
     outcome = re.findall(r"^=*\s*(.*\b(?:passed|failed|error).*?)\s*=*$", log.read_text(), re.M)
     if status == 0:
         shutil.rmtree(folder)
+    else:
+        print(log.read_text()[-20_000:], file=sys.stderr, flush=True)
     # "909 passed, 33 warnings in 948.59s (0:15:48)"
     in_short = re.sub(r",? \d+ warnings?| in \d.*", "", outcome[-1]) if outcome else "no result"
     return versions, in_short, status == 0

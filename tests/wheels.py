@@ -32,11 +32,13 @@ def main() -> None:
     parser.add_argument("--pythons", nargs="+", default=PYTHONS)
     parser.add_argument("--only", nargs="+", choices=MINORS, default=MINORS, metavar="TENSORFLOW")
     options = parser.parse_args()
-    (wheel,) = (ROOT / "dist").glob("*.whl")
+    wheels = [*(ROOT / "dist").glob("*.whl")]
+    if len(wheels) != 1:
+        parser.error(f"dist must have one wheel, made by `make wheels`; found {len(wheels)}")
     print(f"| Python | {' | '.join(options.only)} |\n|---|{'---|' * len(options.only)}", flush=True)
     failed = False
     for python in options.pythons:
-        outcomes = [outcome(wheel, python, minor) for minor in options.only]
+        outcomes = [outcome(wheels[0], python, minor) for minor in options.only]
         print(f"| {python.removeprefix('python')} | {' | '.join(outcomes)} |", flush=True)
         failed |= any(outcome.startswith("failed") for outcome in outcomes)
     sys.exit(failed)
