@@ -61,10 +61,13 @@ def test_a_reset_in_the_middle_of_a_transfer_ends_the_step_everywhere(
             **{"workers": workers, "devices": devices, "configs": links.configs},
         )
         assert links.resets > 0
-    # One that lost nothing itself notices when the process of another has ended.
-    assert_all_fail(reports, ("UnavailableError",), NOTICED)
-    messages = [report.endings[0].message for report in reports]
-    assert any(words in message for words in LOST for message in messages), messages
+    # One that lost nothing itself is told of the end of another's process, or its step takes too
+    # long: TensorFlow 2.16 does not always tell.
+    assert_all_fail(reports, STILL, NOTICED)
+    firsts = [report.endings[0] for report in reports]
+    losers = [first for first in firsts if any(words in first.message for words in LOST)]
+    assert losers, firsts
+    assert {first.error for first in losers} == {"UnavailableError"}, losers
 
 
 @pytest.mark.parametrize("params", [AUTO, {**FIXED, "plan": "scatter_gather"}])
