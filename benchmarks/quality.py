@@ -253,11 +253,15 @@ def variants(options: argparse.Namespace) -> Iterator[tuple[str, CompressionPara
     for text in options.params:
         yield text, from_params(json.loads(text))
     for text in options.simulate:
-        arguments = json.loads(text)
-        lists = {key: tuple(v) for key, v in arguments.items() if isinstance(v, list)}
-        yield text, Simulated(**{**arguments, **lists})
+        yield text, Simulated(**arguments_of(text))
     for text in options.low_rank:
-        yield text, SimulatedLowRank(**json.loads(text))
+        yield text, SimulatedLowRank(**arguments_of(text))
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """Returns arguments that are given as JSON, lists as tuples."""
+    arguments = json.loads(text)
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in arguments.items()}
 
 
 def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) -> list[Any]:

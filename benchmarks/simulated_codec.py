@@ -206,6 +206,13 @@ class _SimulatedCodec(Codec):
             residual.assign(value)
 
 
+def rounded(tensor: tf.Tensor, levels: tuple[float, ...]) -> tf.Tensor:
+    """Returns what codes with these levels stand for, with nothing kept of what they leave."""
+    codec = _SimulatedCodec(Simulated(levels))
+    blocks = codec._rounded(codec._blocks([tensor]), levels, count=False)
+    return codec._tensors(blocks, [tensor])[0]
+
+
 def _message(values: tf.Tensor) -> tf.Tensor:
     """Returns float32 [rows, ...] as int64 [rows, words]."""
     return tf.bitcast(tf.reshape(values, [values.shape[0], -1, 2]), tf.int64)
