@@ -68,7 +68,11 @@ def vgg(batch: int) -> Task:
 
 def resnet(batch: int) -> Task:
     """ResNet-20 (He et al. 2015) on 32 x 32 pixels: 0.27 million parameters."""
-    inputs = keras.Input((32, 32, 3))
+    return Task(resnet_20((32, 32, 3)), reals(batch, 32, 32, 3), labels(10, batch))
+
+
+def resnet_20(shape: tuple[int, int, int]) -> keras.Model:
+    inputs = keras.Input(shape)
     x = _convolution(inputs, 16)
     for filters, stride in ((16, 1), (32, 2), (64, 2)):
         for block in range(3):
@@ -77,8 +81,7 @@ def resnet(batch: int) -> Task:
             if first > 1:
                 x = _convolution(x, filters, first, size=1)
             x = layers.ReLU()(layers.Add()([x, residual]))
-    outputs = layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
-    return Task(keras.Model(inputs, outputs), reals(batch, 32, 32, 3), labels(10, batch))
+    return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
 
 
 def small(batch: int) -> Task:

@@ -4,6 +4,7 @@ They are small, and have matrices that are large enough to be compressed.
 """
 
 import keras
+import models as network_models
 import quality_data as data
 import tensorflow as tf
 import train_mnist
@@ -116,6 +117,15 @@ def make_embeddings() -> keras.Model:
 def make_large_cnn() -> keras.Model:
     """Returns the convolutional network of examples/train_mnist.py, for 28 × 28 pixels."""
     return train_mnist.make_model("cnn", (28, 28, 1))
+
+
+def make_resnet() -> keras.Model:
+    """Returns ResNet-20 for 28 × 28 pixels, whose layers' statistics follow within few steps."""
+    model = network_models.resnet_20((28, 28, 1))
+    for layer in model.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.momentum = 0.9
+    return model
 
 
 def make_large_lstm() -> keras.Model:

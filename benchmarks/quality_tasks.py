@@ -101,10 +101,13 @@ def _of_words(make_model: Callable[[], keras.Model], epochs: int) -> Task:
     )
 
 
-def _of_pictures(load: Callable[[], data.Data]) -> Task:
+def _of_pictures(
+    load: Callable[[], data.Data],
+    make_model: Callable[[], keras.Model] = models.make_large_cnn,
+) -> Task:
     return Task(
         load,
-        models.make_large_cnn,
+        make_model,
         cross_entropy,
         ERROR_RATE,
         epochs=3,
@@ -132,6 +135,7 @@ TASKS = {
     ),
     "MNIST": _of_pictures(data.load_mnist),
     "Fashion-MNIST": _of_pictures(data.load_fashion),
+    "ResNet-20": _of_pictures(data.load_fashion, models.make_resnet),
     "Bible": Task(
         data.load_bible,
         models.make_large_lstm,

@@ -9,14 +9,19 @@ losses, which is checked.
 
 The quality that counts is that of the stock strategy at its end, for the same seed. What is
 compressed goes on for half as many steps more, to reach it later if it is behind. Losses are means
-of three measurements. Writes results/time_to_quality_TASK.json and .png. Needs root, as network.py.
+of three measurements. The picture has the mean of all seeds, and a band from the least to the
+greatest of them. Writes results/time_to_quality_TASK.json and .png after each seed; with `--more`
+the seeds of such a file count as well, and are not run again. Needs root, as network.py.
 
     sudo python benchmarks/time_to_quality.py --rank 2
+    sudo python benchmarks/time_to_quality.py --rank 2 --workers 4 --name time_to_quality_mnist_4
     sudo python benchmarks/time_to_quality.py --task Bible --rate 0.04 --steps 286
+    sudo python benchmarks/time_to_quality.py --task ResNet-20 --steps 286
 """
 
 import argparse
 import itertools
+import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +30,7 @@ from typing import Any
 
 import matplotlib
 import network_links
+import numpy as np
 import report
 from network_jobs import Job
 from quality_tasks import TASKS
@@ -41,9 +47,13 @@ SMOOTHED = 3  # measurements whose mean is a loss
 
 
 def runs_of(rank: int) -> list[tuple[str, dict[str, Any] | None, Sequence[str]]]:
-    """Returns by mode, its parameters and the rates of each of its runs."""
+    """Returns by mode, its parameters and the rates of each of its runs.
+
+    `stock:1` is the stock strategy with its gradients in packs of 1 MB.
+    """
     return [
         ("stock", None, [*SLOW, *FAST]),
+        ("stock:1", None, [*SLOW, *FAST]),
         ("bfloat16", {"type": "bfloat16"}, [*SLOW, *FAST]),
         ("3 bits", {"type": "quantized", "wire": "columns"}, SLOW),
         ("3 bits", {"type": "quantized", "wire": "packed"}, FAST),
@@ -63,7 +73,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains once; returns losses, and by rate the mean seconds of a step in each segment."""
     task = {
-        "mode": "stock" if params is None else mode,
+        "mode": mode,
         "compression_params": params,
         "model": options.task,
         "seed": seed,
@@ -161,6 +171,12 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return table
 
 
+def result_of(runs: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    table = summarize(runs)
+    parameters = runs[0]["parameters"]
+    return {"options": vars(options), "parameters": parameters, "table": table, "runs": runs}
+
+
 def print_table(table: Mapping[str, Any]) -> None:
     print(f"{'':18}{'ms a step':>10}{'last loss':>11}{'s to quality':>14}{'reached':>9}")
     for rate, modes in table.items():
@@ -175,32 +191,27 @@ def print_table(table: Mapping[str, Any]) -> None:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(1, len(STEPS), figsize=(11, 3.4), sharey=True)
-    modes = list(dict.fromkeys(run["mode"] for run in result["runs"]))
     stock = {run["seed"]: run for run in result["runs"] if run["mode"] == "stock"}
     for axis, rate in zip(axes, STEPS, strict=True):
-        for run in result["runs"]:
-            if rate in run["seconds"]:
-                first = run["seed"] == result["runs"][0]["seed"]
-                axis.plot(
-                    clock(run, rate, stock[run["seed"]]),
-                    smoothed(run),
-                    color=f"C{modes.index(run['mode'])}",
-                    label=run["mode"] if first else None,
-                    alpha=0.8,
-                )
-        axis.set(title=rate.replace("bit", "bit/s"), xlabel="seconds of training", yscale="log")
+        ends = []
+        for number, mode in enumerate(result["table"][rate]):
+            runs = [r for r in result["runs"] if r["mode"] == mode and rate in r["seconds"]]
+            seconds = np.mean([clock(run, rate, stock[run["seed"]]) for run in runs], 0)
+            losses = np.array([smoothed(run) for run in runs])
+            color = f"C{number}"
+            axis.plot(seconds, losses.mean(0), color=color, label=mode)
+            axis.fill_between(seconds, losses.min(0), losses.max(0), color=color, alpha=0.15, lw=0)
+            ends.append(seconds[-1])
+        title = rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
+        axis.set(title=title, xlabel="seconds of training", yscale="log")
         # What takes longest may leave the picture.
-        ends = [
-            clock(run, rate, stock[run["seed"]])[-1]
-            for run in result["runs"]
-            if rate in run["seconds"]
-        ]
         axis.set_xlim(0, min(max(ends), 4 * min(ends)))
     axes[0].set_ylabel("test loss")
     axes[-1].legend()
     figure.suptitle(
         f"{result['options']['task']}, {result['parameters'] / 1e6:.1f} M parameters, "
-        f"{result['options']['workers']} workers"
+        f"{result['options']['workers']} workers, "
+        f"{len(stock)} seed{'s'[: len(stock) != 1]}"
     )
     figure.tight_layout()
     figure.savefig(path.with_suffix(".png"), dpi=120)
@@ -216,28 +227,30 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=900, help="seconds between two measurements")
     parser.add_argument("--name", help="of the files written; time_to_quality_TASK by default")
+    parser.add_argument("--more", action="store_true", help="keep the seeds of the file")
     options = parser.parse_args()
-    name = options.name or f"time_to_quality_{options.task.lower()}"
+    name = options.name or f"time_to_quality_{options.task.lower().replace('-', '_')}"
     if obstacle := network_links.why_not_shaped():
         parser.error(f"links cannot be shaped: {obstacle}")
     TASKS[options.task].load()  # while there is a network to download from
     runs: list[dict[str, Any]] = []
+    path = report.RESULTS / f"{name}.json"
+    if options.more:
+        runs = json.loads(path.read_text())["runs"]
+    known = {run["seed"] for run in runs}
     with network_links.Links(options.workers) as links:
         for seed in range(1, options.seeds + 1):
+            if seed in known:
+                continue
             for mode, params, rates in runs_of(options.rank):
                 run = train(mode, params, rates, seed, links, options)
                 for other in runs:
                     if (other["mode"], other["seed"]) == (mode, seed):
                         assert other["losses"] == run["losses"], "the wire changes what is trained"
                 runs.append({"mode": mode, "seed": seed, **run})
-                result = {
-                    "options": vars(options),
-                    "parameters": run["parameters"],
-                    "table": summarize(runs),
-                    "runs": runs,
-                }
-                path = report.write(name, result)
                 print(f"seed {seed}, {mode} at {', '.join(rates)}: {run['losses'][-1]}", flush=True)
+            report.write(name, result_of(runs, options))
+    result = result_of(runs, options)
     print_table(result["table"])
     draw(result, path)
     print(f"written: {path} and {path.with_suffix('.png')}")

@@ -64,7 +64,8 @@ def main() -> None:
         train(*map(tf.constant, next(data)))
 
     def state() -> dict[str, float]:
-        if rank:
+        # Statistics of layers are means over the workers, in which all take part.
+        if rank and not model.non_trainable_variables:
             return {}
         parts = [
             float(test_loss(test_x[i : i + AT_ONCE], test_y[i : i + AT_ONCE]))
