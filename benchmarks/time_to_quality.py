@@ -37,6 +37,7 @@ from quality_tasks import TASKS
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 
 WORKER = Path(__file__).with_name("time_to_quality_worker.py")
 # How many steps between two measurements are made at each rate. The slowest links get few.
@@ -192,14 +193,16 @@ def print_table(table: Mapping[str, Any]) -> None:
 def draw(result: Mapping[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(1, len(STEPS), figsize=(11, 3.4), sharey=True)
     stock = {run["seed"]: run for run in result["runs"] if run["mode"] == "stock"}
+    modes = sorted({run["mode"] for run in result["runs"]})
     for axis, rate in zip(axes, STEPS, strict=True):
         ends = []
-        for number, mode in enumerate(result["table"][rate]):
+        for mode in result["table"][rate]:
             runs = [r for r in result["runs"] if r["mode"] == mode and rate in r["seconds"]]
             seconds = np.mean([clock(run, rate, stock[run["seed"]]) for run in runs], 0)
             losses = np.array([smoothed(run) for run in runs])
-            color = f"C{number}"
-            axis.plot(seconds, losses.mean(0), color=color, label=mode)
+            color = f"C{modes.index(mode)}"
+            label = "stock, packs of 1 MB" if mode == "stock:1" else mode
+            axis.plot(seconds, losses.mean(0), color=color, label=label)
             axis.fill_between(seconds, losses.min(0), losses.max(0), color=color, alpha=0.15, lw=0)
             ends.append(seconds[-1])
         title = rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
@@ -207,6 +210,9 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         # What takes longest may leave the picture.
         axis.set_xlim(0, min(max(ends), 4 * min(ends)))
     axes[0].set_ylabel("test loss")
+    axes[0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 3, 5, 7)))
+    axes[0].yaxis.set_major_formatter("{x:g}")
+    axes[0].yaxis.set_minor_formatter("")
     axes[-1].legend()
     figure.suptitle(
         f"{result['options']['task']}, {result['parameters'] / 1e6:.1f} M parameters, "
