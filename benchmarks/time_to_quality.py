@@ -10,11 +10,13 @@ losses, which is checked.
 The quality that counts is that of the stock strategy at its end, for the same seed. What is
 compressed goes on for half as many steps more, to reach it later if it is behind. Losses are means
 of three measurements. The picture has the mean of all seeds, and a band from the least to the
-greatest of them. Writes results/time_to_quality_TASK.json and .png after each seed; with `--more`
-the seeds of such a file count as well, and are not run again. Needs root, as network.py.
+greatest of them. Writes results/time_to_quality_TASK.json after each seed, and .png at the end.
+With `--more` the seeds of such a file count as well, and are not run again. Needs root, as
+network.py.
 
     sudo python benchmarks/time_to_quality.py --rank 2
-    sudo python benchmarks/time_to_quality.py --rank 2 --workers 4 --name time_to_quality_mnist_4
+    sudo python benchmarks/time_to_quality.py --rank 2 --workers 4 \
+        --name time_to_quality_mnist_4_workers
     sudo python benchmarks/time_to_quality.py --task Bible --rate 0.04 --steps 286
     sudo python benchmarks/time_to_quality.py --task ResNet-20 --steps 286
 """
