@@ -1,5 +1,6 @@
 """Ways to send low rank that tf_gc does not have, under its strategies, to choose its own by."""
 
+import abc
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -37,9 +38,11 @@ class SimulatedLowRank(CompressionParams):
     warm_up: bool = True
 
     def treatments(self) -> tuple[Treatment, ...]:
-        way: Way = InTurns(self.rank) if self.in_turns else Factors(self.rank)
-        if self.levels:
-            way = InCodes(self.rank, self.levels)
+        way: Way = Factors(self.rank)
+        if self.in_turns:
+            way = OnOneHost(InTurns, self.rank)
+        elif self.levels:
+            way = OnOneHost(InCodes, self.rank, self.levels)
         return (Treatment(way, self.warm_up), *self._codes.treatments())
 
     def treatment_of(self, gradient: Gradient) -> Treatment | None:
@@ -55,48 +58,37 @@ class SimulatedLowRank(CompressionParams):
 
 
 @dataclasses.dataclass(frozen=True)
-class _OnOneHost(Way):
+class OnOneHost(Way):
+    """Sums factors by a reducer of this file, which knows the replicas of one host only."""
+
+    reducer: "type[MatrixReducer]"
     rank: int
+    levels: tuple[float, ...] = ()
 
     @property
     def native(self) -> bool:
         return False
 
+    def on(self, network: Network) -> Reducer:
+        assert network.hosts == 1
+        return self.reducer(self.rank, self.levels)
+
     def push(self) -> Push:
-        raise NotImplementedError
+        raise ValueError("low rank is simulated for sums over replicas, not for parameter servers")
 
     def alternatives(self, network: Network) -> list[tuple[str, str]]:
         return []
 
 
-@dataclasses.dataclass(frozen=True)
-class InTurns(_OnOneHost):
-    """Sums P in one step and Q in the next (ACP-SGD)."""
-
-    def on(self, network: Network) -> Reducer:
-        assert network.hosts == 1
-        return _InTurnsReducer(self.rank)
-
-
-@dataclasses.dataclass(frozen=True)
-class InCodes(_OnOneHost):
-    """Sums what codes stand for of P, and then of Q."""
-
-    levels: tuple[float, ...]
-
-    def on(self, network: Network) -> Reducer:
-        assert network.hosts == 1
-        return _InCodesReducer(self.rank, self.levels)
-
-
-class _FactorsReducer(Reducer):
+class MatrixReducer(Reducer):
     """Sums one matrix after the other."""
 
     plan, wire, choice, keeps_residuals = "all_reduce", "float32", "", True
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, levels: tuple[float, ...]) -> None:
         self._rank = rank
-        self.name = f"factors of rank {rank}"
+        self._levels = levels
+        self.name = f"{type(self).__name__} of rank {rank}"
 
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         first = replicas[0]
@@ -108,12 +100,14 @@ class _FactorsReducer(Reducer):
         longer = sum(max(matrix_of(gradient.shape)) for gradient in first.gradients)
         return Reduction([sums] * len(replicas), encoded, self._rank * longer * 4)
 
+    @abc.abstractmethod
     def _sum(self, i: int, replicas: Sequence[Replica]) -> tf.Tensor:
         """Returns the sum of the gradients at a position, and updates residuals and factors."""
-        raise NotImplementedError
 
 
-class _InTurnsReducer(_FactorsReducer):
+class InTurns(MatrixReducer):
+    """Sums P in one step and Q in the next (ACP-SGD)."""
+
     def slot(self, shape: Sequence[int]) -> Slot:
         # Whose turn it is, P and Q.
         return Slot(FACTORS, 1 + self._rank * sum(matrix_of(shape)))
@@ -153,10 +147,8 @@ class _InTurnsReducer(_FactorsReducer):
         return tf.reshape(total, shape)
 
 
-class _InCodesReducer(_FactorsReducer):
-    def __init__(self, rank: int, levels: tuple[float, ...]) -> None:
-        super().__init__(rank)
-        self._levels = levels
+class InCodes(MatrixReducer):
+    """Sums what codes stand for of P, and then of Q."""
 
     def slot(self, shape: Sequence[int]) -> Slot:
         return slot_of(shape, self._rank)
