@@ -129,7 +129,7 @@ class InTurns(MatrixReducer):
         def send(sends_p: bool) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor]:
             basis = q if sends_p else p
             parts = [tf.matmul(basis, each, transpose_b=sends_p) for each in matrices]
-            total = tf.add_n(parts)
+            total = _sum_of(parts)
 
             def times_other(part: tf.Tensor) -> tf.Tensor:
                 return product(part, q) if sends_p else product(p, part)
@@ -160,9 +160,9 @@ class InCodes(MatrixReducer):
         q = tf.where(tf.reduce_all(tf.equal(q, 0)), start, q)
         matrices = _matrices(i, replicas)
         parts = [rounded(tf.matmul(q, each, transpose_b=True), self._levels) for each in matrices]
-        (p,) = orthonormal([tf.add_n(parts)])
+        (p,) = orthonormal([_sum_of(parts)])
         parts = [rounded(tf.matmul(p, each), self._levels) for each in matrices]
-        total = tf.add_n(parts)
+        total = _sum_of(parts)
         (after,) = orthonormal([total])
         for replica, matrix, part in zip(replicas, matrices, parts, strict=True):
             replica.residuals[i].assign(tf.reshape(matrix - product(p, part), shape))
@@ -174,3 +174,8 @@ def _matrices(i: int, replicas: Sequence[Replica]) -> list[tf.Tensor]:
     """Returns for each replica the matrix at a position, gradient plus residual."""
     shape = matrix_of(replicas[0].gradients[i].shape)
     return [tf.reshape(each.gradients[i] + each.residuals[i], shape) for each in replicas]
+
+
+def _sum_of(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Adds in one order: `tf.add_n` begins with an input that nothing else uses any more."""
+    return tf.reduce_sum(tf.stack(parts), axis=0)
