@@ -28,7 +28,7 @@ ONE_BIT = {"type": "1bit", "bypass_size": 0, "warm_up": False}
             id="flat",
         ),
         pytest.param(
-            *(2, 2),
+            *(2, 3),
             [{**AUTO, "plan": "hierarchical"}],
             [{**ONE_BIT, "plan": "hierarchical"}],
             id="hierarchical",

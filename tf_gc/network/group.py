@@ -156,8 +156,18 @@ class LocalChannel(Channel):
         for vector in vectors:
             with tf.device(vector.device):
                 on_cpu = vector.device and is_cpu(vector.device)
-                totals.append(tf.identity(totals[0]) if totals and on_cpu else tf.add_n(vectors))
+                repeats = totals and on_cpu
+                totals.append(tf.identity(totals[0]) if repeats else sum_in_order(vectors))
         return totals
+
+
+def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the sum of tensors of one shape, added in the order in which they are given.
+
+    `tf.add_n` begins with a tensor whose memory it may reuse. Which one that is depends on what
+    other ops are done with, so two runs of a program could get different sums of three tensors.
+    """
+    return tf.add_n(tensors) if len(tensors) < 3 else tf.reduce_sum(tf.stack(tensors), axis=0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Network, Replica
+from tf_gc.network.group import Network, Replica, sum_in_order
 from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.compact_channel import carrier, open_channel
 from tf_gc.reducers.plan import FlatPlan, Plan
@@ -91,7 +91,7 @@ def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
             others = [residual for i, residual in enumerate(of_variable) if i != leader]
             _drain(others, into=of_variable[leader])
         sums = [
-            tf.add_n([tf.cast(tensor, tf.float32) for tensor in tensors])
+            sum_in_order([tf.cast(tensor, tf.float32) for tensor in tensors])
             for tensors in zip(*(replica.gradients for replica in replicas), strict=True)
         ]
     return dataclasses.replace(replicas[leader], gradients=sums)
@@ -99,7 +99,7 @@ def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
 
 def _drain(residuals: Sequence[tf.Variable], into: tf.Variable) -> None:
     if residuals:
-        into.assign_add(tf.add_n([residual.read_value() for residual in residuals]))
+        into.assign_add(sum_in_order([residual.read_value() for residual in residuals]))
     for residual in residuals:
         with tf.device(residual.device):
             residual.assign(tf.zeros(residual.shape))
