@@ -5,7 +5,9 @@ sizes of the tensors.
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -51,6 +53,17 @@ def lstm(batch: int) -> Task:
         model.add(layers.LSTM(256, return_sequences=True))
     model.add(layers.Dense(words))
     return Task(model, labels(words, batch, 20), labels(words, batch, 20))
+
+
+def prose(batch: int) -> Task:
+    """The same model on the words of Python's documentation, of which some are frequent."""
+    sys.path.append(str(Path(__file__).parents[1] / "examples"))
+    import word_language_model as language
+
+    words = language.split_words(language.python_topics())
+    (x, y), _ = language.make_sequences(words, language.make_vocabulary(words, 10_000), 20)
+    chosen = _random.choice(len(x), batch, replace=False)
+    return dataclasses.replace(lstm(batch), x=x[chosen], y=y[chosen])
 
 
 def vgg(batch: int) -> Task:
@@ -111,7 +124,8 @@ def adagrad(batch: int) -> Task:
 
 
 MODELS: dict[str, Callable[[int], Task]] = {
-    builder.__name__: builder for builder in (mlp, lstm, vgg, resnet, small, recommender, adagrad)
+    builder.__name__: builder
+    for builder in (mlp, lstm, prose, vgg, resnet, small, recommender, adagrad)
 }
 
 

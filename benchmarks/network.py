@@ -52,13 +52,14 @@ MODES: dict[str, dict[str, Any] | None] = {
     "rank 1": {"type": "low_rank", "rank": 1},
     "rank 2": {"type": "low_rank", "rank": 2},
     "rank 4": {"type": "low_rank", "rank": 4},
+    "rank 8": {"type": "low_rank", "rank": 8},
     "bfloat16": {"type": "bfloat16"},
     "float16": {"type": "float16"},
     "Auto": {"type": "auto", "params": {"type": "quantized", "warm_up": False}},
 }
 WIRES = ["packed", "compact", "columns"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
-MODELS = ["mlp", "lstm", "vgg", "resnet", "small", "recommender", "adagrad"]
+MODELS = ["mlp", "lstm", "prose", "vgg", "resnet", "small", "recommender", "adagrad"]
 WORKER = Path(__file__).with_name("network_worker.py")
 SENT = ("sent_bytes", "sent_packets", "repeated_segments")  # by a worker in a step
 FIRST_GUESS = 1_000_000_000  # memory of a worker, until one has run
