@@ -20,8 +20,9 @@ from tf_gc.reducers.factors import matrix_of
 Array = native.Array
 Targets = Callable[[], Iterator[native.Library]]
 
-# Below, at and above the lanes of a vector, and what is no matrix by itself.
-SHAPES = [(40, 33), (16, 64), (3, 5), (3, 3, 20, 31), (1, 7), (50, 1), (9,), (130, 200)]
+# Below, at and above the lanes of a vector, what is no matrix by itself, and one so wide that
+# several rows are encoded together.
+SHAPES = [(40, 33), (16, 64), (3, 5), (3, 3, 20, 31), (1, 7), (50, 1), (9,), (130, 200), (10, 4100)]
 
 
 class Bucket:
