@@ -24,7 +24,8 @@ void FuzzFactorsOf(Input* input) {
   FactoredMatrix matrix;
   matrix.rows = 1 + input->Below(input->Coin() ? 8 : 70);
   matrix.columns = 1 + input->Below(input->Coin() ? 20 : 150);
-  matrix.rank = 1 + static_cast<int>(input->Below(input->Coin() ? 3 : 9));
+  // Of the largest, several rows are encoded together.
+  matrix.rank = 1 + static_cast<int>(input->Below(input->Coin() ? 3 : 40));
   const bool in_place = input->Coin();
   const int64_t elements = matrix.rows * matrix.columns;
   const int64_t row = input->Below(matrix.rows + 1);
