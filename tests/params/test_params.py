@@ -183,6 +183,14 @@ def test_an_empty_tensor_is_never_compressed(kind: type) -> None:
     assert not compresses(kind(bypass_size=0), tf.float32, 0)
 
 
+@pytest.mark.parametrize(("rows", "by_default"), [(4095, False), (4096, True)])
+def test_tables_of_a_megabyte_are_compressed_by_default(rows: int, by_default: bool) -> None:
+    table = Gradient("table", tf.float32, (rows, 64), sparse=True)
+    assert (tf_gc.Quantized().treatment_of(table) is not None) == by_default
+    assert tf_gc.Quantized(sparse=True).treatment_of(table) is not None
+    assert tf_gc.Quantized(sparse=False).treatment_of(table) is None
+
+
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
 def test_float_gradients_are_compressed(dtype: tf.DType) -> None:
     assert compresses(tf_gc.OneBit(), dtype, 1 << 20)

@@ -137,7 +137,7 @@ def test_what_is_small_is_sent_in_full_precision() -> None:
 
 
 def test_sparse_gradients_are_gathered_or_sent_as_rows() -> None:
-    table = Gradient("table", tf.float32, (1000, 64), sparse=True)
+    table = Gradient("table", tf.float32, (10_000, 64), sparse=True)
     one = Gradients((table,), sparse_bytes=(1000,))
     link = Link(4, 1e9, launch=1, latency=10, byte=0)
     for choice in (STOCK, Choice("dense", tf_gc.Quantized(sparse=False))):
@@ -205,7 +205,7 @@ def test_bytes_are_those_that_a_strategy_counts(params: tf_gc.Quantized | tf_gc.
 
 
 def test_what_is_measured_of_a_model() -> None:
-    embedding = keras.layers.Embedding(5000, 8)
+    embedding = keras.layers.Embedding(5000, 64)
     layers = [embedding, keras.layers.Flatten(), keras.layers.Dense(64)]
     subject = subject_of(
         *layers, keras.layers.BatchNormalization(), inputs=keras.Input((6,), dtype="int32")
@@ -215,9 +215,10 @@ def test_what_is_measured_of_a_model() -> None:
     assert compute.total > 0
     values = compute_gradients(subject)
     gradients = describe(subject, values)
-    # 4 samples of 6 words: rows of 8 float32, and their numbers, which are int32.
-    assert gradients.sparse_bytes == (24 * (8 * 4 + 4),)
-    assert [known and known.elements for known in gradients.gradients] == [40_000, 3072, 64, 64, 64]
+    # 4 samples of 6 words: rows of 64 float32, and their numbers, which are int32.
+    assert gradients.sparse_bytes == (24 * (64 * 4 + 4),)
+    elements = [known and known.elements for known in gradients.gradients]
+    assert elements == [320_000, 24_576, 64, 64, 64]
     assert gradients.state_bytes == 2 * 64 * 4
     for choice, bits in zip(CHOICES, (1.125, 2.125, 3.125, 4.125), strict=True):
         by_wire = measure_codec(choice, gradients, values, repeats=1)

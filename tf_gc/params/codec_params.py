@@ -21,7 +21,7 @@ SPARSE_RESIDUAL_BYTES = 64 << 20
 # each of their rows occurs many times, and few bytes are saved; but optimizers that square a
 # gradient see the square of the merged row instead of the squares of its occurrences, with which
 # some learn more slowly (docs/experiments.md, "Embeddings").
-_LARGE_TABLE = 16_384
+_LARGE_TABLE = 1 << 18
 
 
 class CodecParams(SelectiveParams):

@@ -52,8 +52,8 @@ class TwoBit(ThresholdParams):
         variable is meant; it has to say the same on all workers.
       sparse: whether gradients that are `tf.IndexedSlices`, as those of embeddings, are compressed
         on CPUs: rows that occur several times are merged, and each has a scale of its own. `None`
-        means those of tables from 16,384 elements on, with `"auto"`; a fixed threshold has no codes
-        for them, as in MXNet.
+        means those of tables from 262,144 elements on, with `"auto"`; a fixed threshold has no
+        codes for them, as in MXNet.
       sparse_residual_bytes: a table whose residual would be larger than this, in bytes a replica,
         has none. Its rows are then sent in two messages, of which the second encodes what the first
         one leaves. The default is 64 MiB.
