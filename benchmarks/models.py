@@ -56,7 +56,7 @@ def lstm(batch: int) -> Task:
 
 
 def prose(batch: int) -> Task:
-    """The same model on the words of Python's documentation, of which some are frequent."""
+    """The LSTM on the words of Python's documentation, of which some are frequent."""
     sys.path.append(str(Path(__file__).parents[1] / "examples"))
     import word_language_model as language
 

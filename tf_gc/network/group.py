@@ -155,14 +155,17 @@ class LocalChannel(Channel):
         totals: list[tf.Tensor] = []
         for vector in vectors:
             with tf.device(vector.device):
-                on_cpu = vector.device and is_cpu(vector.device)
-                repeats = totals and on_cpu
-                totals.append(tf.identity(totals[0]) if repeats else sum_in_order(vectors))
+                if totals and vector.device and is_cpu(vector.device):
+                    totals.append(tf.identity(totals[0]))
+                else:
+                    totals.append(sum_in_order(vectors))
         return totals
 
 
 def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the sum of tensors of one shape, added in the order in which they are given.
+    """Returns the sum of tensors, added in the order in which they are given.
+
+    The tensors, one or more, have one shape and one dtype, a float; so has the sum.
 
     `tf.add_n` begins with a tensor whose memory it may reuse. Which one that is depends on what
     other ops are done with, so two runs of a program could get different sums of three tensors.

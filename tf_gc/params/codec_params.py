@@ -17,10 +17,10 @@ from tf_gc.reducers.wire import PACKED, WIRES
 # A residual of a table of more bytes is not kept, unless the user asks for it.
 SPARSE_RESIDUAL_BYTES = 64 << 20
 
-# Tables with fewer elements are left to the stock ops, unless the user asks for all. In a batch
-# each of their rows occurs many times, and few bytes are saved; but optimizers that square a
-# gradient see the square of the merged row instead of the squares of its occurrences, with which
-# some learn more slowly (docs/experiments.md, "Embeddings").
+# Tables with fewer elements are left to the stock ops, unless the user asks for all. Many of their
+# rows occur several times in a batch, and optimizers that square a gradient see the square of the
+# merged row instead of the squares of its occurrences, with which some learn more slowly
+# (docs/experiments.md, "Embeddings").
 _LARGE_TABLE = 1 << 18
 
 
