@@ -44,14 +44,15 @@ FITTED = ("network_mlp", "network_resnet", "network_small")
 AFTERWARDS = (
     "network_vgg_small_batch",
     "network_lstm_small_batch",
-    "network_mlp_8_workers",
     "network_mlp_workers",
     "network_mlp_wires",
 )
-# In these files, sums of a scatter-gather were in one layer, which was the default then.
-ONE_LAYER = ("network_mlp_plans_auto", "network_mlp_4_workers")
-# In these, links were shaped when the workers chose a wire.
-COMPACT = ("network_mlp_8_workers",)
+# In these files, sums of two-bit codes had two bits as well.
+COARSE_SUMS = ("network_mlp_plans_auto", "network_mlp_4_workers")
+# In this one, sums with automatic scales were sent in a way that there is no longer.
+OTHER_SUMS = ("network_mlp_rank_8",)
+# In these, three workers chose an all-gather.
+ALL_GATHER = ("network_lstm_small_batch", "network_vgg_small_batch")
 THREADS = 1
 PREDICTED = ("fixed", "auto", "default", "4 bits")  # modes of network.py that compress
 COLORS = {"set aside": "#0b62a4", "measured afterwards": "#2a9d4a", "fitted": "#d9560b"}
@@ -109,13 +110,14 @@ class Cell:
     def choice(self) -> Choice:
         if self.mode == "stock":
             return STOCK
-        layers = {"sum_layers": 1} if self.file in ONE_LAYER else {}
-        # A mode that says nothing of the wire has the packed one in the other files: links were not
-        # shaped yet when the workers chose.
-        wire = "compact" if self.file in COMPACT else "packed"
-        # These steps were recorded when sparse gradients were sent in full precision.
-        params = {"wire": wire, **network.compression_params(self.mode), **layers, "sparse": False}
-        return Choice(self.mode, from_params(params))
+        # A mode that says nothing of the wire has the packed one: links were not shaped yet when
+        # the workers chose. And sparse gradients were sent in full precision.
+        params: dict[str, Any] = {"wire": "packed", "sparse": False}
+        if self.file in COARSE_SUMS and self.base == "auto":
+            params["sum_bits"] = 2
+        if self.file in ALL_GATHER:
+            params["plan"] = "all_gather"
+        return Choice(self.mode, from_params(params | network.compression_params(self.mode)))
 
 
 def recorded_cells() -> list[Cell]:
@@ -154,7 +156,8 @@ def recorded_cells() -> list[Cell]:
                         sent_bytes=modes[mode]["predicted_bytes"],
                     )
                     for mode in modes
-                    if mode == "stock" or mode.partition(":")[0] in PREDICTED
+                    if mode == "stock"
+                    or (mode.partition(":")[0] in PREDICTED and name not in OTHER_SUMS)
                 ]
     return cells
 

@@ -46,10 +46,8 @@ def sums(params: CompressionParams) -> list[np.ndarray]:
 @pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
 def test_with_the_levels_of_the_default_it_sends_what_that_sends(plan: str) -> None:
     simulated_codec.entropy().reset()  # makes its variables, outside of any strategy
-    simulated = simulated_codec.Simulated(
-        levels=(5 / 32, 1 / 2, 1.0), sum_layers=2, plan=plan, warm_up=False
-    )
-    expected = sums(tf_gc.Quantized(plan=plan, warm_up=False))
+    simulated = simulated_codec.Simulated(levels=(5 / 32, 1 / 2, 1.0), plan=plan, warm_up=False)
+    expected = sums(tf_gc.Quantized(plan=plan, sum_bits=3, warm_up=False))
     for result, native in zip(sums(simulated), expected, strict=True):
         np.testing.assert_allclose(result, native, rtol=0, atol=1e-5)
     bits = simulated_codec.entropy().mean()

@@ -85,46 +85,38 @@ class CpuDevice {
   }
 
   template <typename T>
-  static absl::Status Reencode(tensorflow::OpKernelContext* context,
-                               const MessageFormat& format,
-                               const Bucket& bucket, int64_t shards,
-                               int64_t shard,
-                               const std::vector<const uint8_t*>& others,
-                               const tensorflow::OpInputList& gradients,
-                               const ResidualLock& residuals, int64_t layers,
-                               uint8_t* messages) {
+  static absl::Status Reencode(
+      tensorflow::OpKernelContext* context, const MessageFormat& format,
+      const MessageFormat& of_sum, const Bucket& bucket, int64_t shards,
+      int64_t shard, const std::vector<const uint8_t*>& others,
+      const tensorflow::OpInputList& gradients, const ResidualLock& residuals,
+      uint8_t* message) {
     const Bucket::Shard own = bucket.ShardOf(shard, shards);
-    const MessageLayout layout =
-        format.Layout(ShardBlocks(bucket.blocks(), shards));
-    TF_RETURN_IF_ERROR(format.CheckHeaders(others, layout));
-    for (int64_t i = 0; i < layers; ++i) {
-      format.WriteFrame(layout, own.blocks(), messages + i * layout.size);
-    }
+    const int64_t shard_blocks = ShardBlocks(bucket.blocks(), shards);
+    const MessageLayout from = format.Layout(shard_blocks);
+    const MessageLayout to = of_sum.Layout(shard_blocks);
+    TF_RETURN_IF_ERROR(format.CheckHeaders(others, from));
+    of_sum.WriteFrame(to, own.blocks(), message);
     Keep(bucket, 0, own.first, residuals);
     Keep(bucket, own.last, bucket.blocks(), residuals);
 
     const int64_t replicas = static_cast<int64_t>(others.size());
-    const int64_t cost = kEncodeBlockCost * layers + kAddBlockCost * replicas;
+    const int64_t cost = kEncodeBlockCost + kAddBlockCost * replicas;
     InThreads(context, own.blocks(), cost, [&](int64_t first, int64_t last) {
       Blocks of_run(replicas);
-      std::vector<uint8_t*> codes(layers);
-      std::vector<uint16_t*> scales(layers);
       bucket.ForEachRun(
           own.first + first, own.first + last, [&](const Bucket::Run& run) {
             const int64_t block = run.first_block - own.first;
-            of_run.Point(layout, others.data(), block);
-            for (int64_t i = 0; i < layers; ++i) {
-              codes[i] = layout.Codes(messages + i * layout.size, block);
-              scales[i] = layout.Scales(messages + i * layout.size, block);
-            }
+            of_run.Point(from, others.data(), block);
             const ResidualLock::Buffers& residual =
                 residuals.buffers(run.tensor);
-            tf_gc::Reencode(format.codec, of_run.codes.data(),
+            tf_gc::Reencode(format.codec, of_sum.codec, of_run.codes.data(),
                             of_run.scales.data(), replicas,
                             Data<T>(gradients[run.tensor]) + run.first_element,
                             residual.before + run.first_element,
                             residual.after + run.first_element, run.size,
-                            layers, codes.data(), scales.data());
+                            to.Codes(message, block),
+                            to.Scales(message, block));
           });
     });
     return absl::OkStatus();
@@ -151,35 +143,32 @@ class CpuDevice {
     return absl::OkStatus();
   }
 
-  // `format` is automatic or that of counts, which have one layer.
+  // `format` is automatic or that of counts.
   template <typename T>
   static absl::Status DecodeShards(tensorflow::OpKernelContext* context,
                                    const MessageFormat& format,
                                    const Bucket& bucket,
                                    const std::vector<const uint8_t*>& rows,
-                                   int64_t layers,
                                    const std::vector<LibType<T>*>& sums) {
-    const int64_t shards = static_cast<int64_t>(rows.size()) / layers;
+    const int64_t shards = static_cast<int64_t>(rows.size());
     const MessageLayout layout =
         format.Layout(ShardBlocks(bucket.blocks(), shards));
     TF_RETURN_IF_ERROR(format.CheckHeaders(rows, layout));
-    InThreads(context, bucket.blocks(), kDecodeBlockCost * layers,
+    const auto decode_run = [&](const Bucket::Run& run, int64_t shard,
+                                int64_t block) {
+      const uint8_t* codes = layout.Codes(rows[shard], block);
+      const uint16_t* scales = layout.Scales(rows[shard], block);
+      LibType<T>* sum = sums[run.tensor] + run.first_element;
+      if (IsAuto(format.codec)) {
+        DecodeSum(format.codec, &codes, &scales, 1, run.size, 0.0f, sum);
+      } else {
+        DecodeCounts(codes, CodeBits(format.codec), run.size, format.threshold,
+                     sum);
+      }
+    };
+    InThreads(context, bucket.blocks(), kDecodeBlockCost,
               [&](int64_t first, int64_t last) {
-                Blocks of_run(layers);
-                bucket.ForEachShardRun(
-                    first, last, shards,
-                    [&](const Bucket::Run& run, int64_t shard, int64_t block) {
-                      of_run.Point(layout, &rows[shard * layers], block);
-                      LibType<T>* sum = sums[run.tensor] + run.first_element;
-                      if (IsAuto(format.codec)) {
-                        DecodeSum(format.codec, of_run.codes.data(),
-                                  of_run.scales.data(), layers, run.size, 0.0f,
-                                  sum);
-                      } else {
-                        DecodeCounts(of_run.codes[0], CodeBits(format.codec),
-                                     run.size, format.threshold, sum);
-                      }
-                    });
+                bucket.ForEachShardRun(first, last, shards, decode_run);
               });
     return absl::OkStatus();
   }

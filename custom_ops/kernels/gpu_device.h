@@ -48,17 +48,18 @@ class GpuDevice {
 
   template <typename T>
   static absl::Status Reencode(tensorflow::OpKernelContext* context,
-                               const MessageFormat& format, const Bucket&,
+                               const MessageFormat& format,
+                               const MessageFormat& of_sum, const Bucket&,
                                int64_t shards, int64_t shard,
                                const std::vector<const uint8_t*>& others,
                                const tensorflow::OpInputList& gradients,
-                               const ResidualLock& residuals, int64_t layers,
-                               uint8_t* messages) {
+                               const ResidualLock& residuals,
+                               uint8_t* message) {
     const std::vector<gpu::Gradient> tensors = Gradients(gradients, residuals);
-    return Launched(gpu::Reencode(format.codec, DTypeOf<LibType<T>>(),
-                                  others.data(), Size(others), tensors.data(),
-                                  Size(tensors), shard, shards, layers,
-                                  messages, StreamOf(context)));
+    return Launched(gpu::Reencode(format.codec, of_sum.codec,
+                                  DTypeOf<LibType<T>>(), others.data(),
+                                  Size(others), tensors.data(), Size(tensors),
+                                  shard, shards, message, StreamOf(context)));
   }
 
   static absl::Status Count(tensorflow::OpKernelContext* context,
@@ -75,13 +76,11 @@ class GpuDevice {
                                    const MessageFormat& format,
                                    const Bucket& bucket,
                                    const std::vector<const uint8_t*>& rows,
-                                   int64_t layers,
                                    const std::vector<LibType<T>*>& sums) {
     const std::vector<gpu::Sum> tensors = Sums(bucket, sums);
-    return Launched(gpu::DecodeShards(format.codec, DTypeOf<LibType<T>>(),
-                                      rows.data(), Size(rows) / layers, layers,
-                                      tensors.data(), Size(tensors),
-                                      format.threshold, StreamOf(context)));
+    return Launched(gpu::DecodeShards(
+        format.codec, DTypeOf<LibType<T>>(), rows.data(), Size(rows),
+        tensors.data(), Size(tensors), format.threshold, StreamOf(context)));
   }
 
  private:

@@ -137,27 +137,12 @@ absl::Status RowsOf(const tensorflow::OpInputList& messages,
 }
 
 absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
-                       const char* name, int64_t expected, int64_t layers) {
+                       const char* name, int64_t expected) {
   const int64_t found = static_cast<int64_t>(rows.size());
-  if (found % layers == 0 && found / layers == expected) {
-    return absl::OkStatus();
-  }
-  const std::string each =
-      layers == 1 ? "" : absl::StrCat(" times ", layers, " layers");
-  return absl::InvalidArgumentError(
-      absl::StrCat("`messages` must hold ", expected, each, " rows, which is `",
-                   name, "`, got ", found));
-}
-
-absl::Status ReadLayers(tensorflow::OpKernelConstruction* context, Codec codec,
-                        int64_t* layers) {
-  TF_RETURN_IF_ERROR(context->GetAttr("layers", layers));
-  if (*layers >= 1 && *layers <= kMaxLayers) {
-    if (*layers == 1 || IsAuto(codec)) return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "layers must be in [1, ", kMaxLayers,
-      "] with automatic scales and 1 with a fixed threshold, got ", *layers));
+  if (found == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("`messages` must hold ",
+                                                 expected, " rows, which is `",
+                                                 name, "`, got ", found));
 }
 
 absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,

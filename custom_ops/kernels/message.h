@@ -45,15 +45,9 @@ absl::Status RowsOf(const tensorflow::OpInputList& messages,
                     const MessageLayout& layout,
                     std::vector<const uint8_t*>* rows);
 
-// InvalidArgument if there are not as many rows as the attribute `name` says,
-// `layers` for each.
+// InvalidArgument if there are not as many rows as the attribute `name` says.
 absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
-                       const char* name, int64_t expected, int64_t layers = 1);
-
-// Reads the attribute `layers`. InvalidArgument if a sum of messages of `codec`
-// does not have so many.
-absl::Status ReadLayers(tensorflow::OpKernelConstruction* context, Codec codec,
-                        int64_t* layers);
+                       const char* name, int64_t expected);
 
 // Reads the attribute `replicas` and gives the format of the counts of as many
 // messages. `fixed` is of a fixed codec. InvalidArgument if the replicas are

@@ -28,8 +28,8 @@ class ReencodeOp : public OpKernel {
                 absl::InvalidArgumentError(
                     absl::StrCat("shard must be the number of one of the ",
                                  shards_, " shards, got ", shard_)));
-    OP_REQUIRES_OK(context, ReadCodec(context, /*automatic=*/true, &codec_));
-    OP_REQUIRES_OK(context, ReadLayers(context, codec_, &layers_));
+    OP_REQUIRES_OK(context,
+                   ReadSumCodecs(context, &format_.codec, &of_sum_.codec));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -38,32 +38,32 @@ class ReencodeOp : public OpKernel {
     OP_REQUIRES_OK(context, context->input_list("messages", &messages));
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
     const Bucket bucket = BucketOf(gradients);
-    const MessageFormat format = {codec_, 0.0f};
-    const MessageLayout layout =
-        format.Layout(ShardBlocks(bucket.blocks(), shards_));
+    const int64_t shard_blocks = ShardBlocks(bucket.blocks(), shards_);
     std::vector<const uint8_t*> rows;
-    OP_REQUIRES_OK(context, RowsOf(messages, layout, &rows));
+    OP_REQUIRES_OK(context,
+                   RowsOf(messages, format_.Layout(shard_blocks), &rows));
     OP_REQUIRES_OK(context, CheckRows(rows, "shards", shards_));
     rows.erase(rows.begin() + shard_);
 
     ResidualLock residuals;
     OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
     Tensor* message = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(
-                       0, TensorShape({layers_, layout.words()}), &message));
+    OP_REQUIRES_OK(
+        context, context->allocate_output(
+                     0, TensorShape({1, of_sum_.Layout(shard_blocks).words()}),
+                     &message));
     OP_REQUIRES_OK(context, Device::template Reencode<T>(
-                                context, format, bucket, shards_, shard_, rows,
-                                gradients, residuals, layers_,
+                                context, format_, of_sum_, bucket, shards_,
+                                shard_, rows, gradients, residuals,
                                 static_cast<uint8_t*>(message->data())));
     residuals.Commit();
   }
 
  private:
-  Codec codec_;
+  MessageFormat format_ = {kNoCodec, 0.0f};
+  MessageFormat of_sum_ = {kNoCodec, 0.0f};
   int64_t shard_;
   int64_t shards_;
-  int64_t layers_;
 };
 
 template <typename Device>
@@ -112,7 +112,6 @@ class DecodeShardsOp : public OpKernel {
   explicit DecodeShardsOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, ReadFormat(context, &format_));
     OP_REQUIRES_OK(context, context->GetAttr("shards", &shards_));
-    OP_REQUIRES_OK(context, ReadLayers(context, format_.codec, &layers_));
     if (IsFixed(format_.codec)) {
       OP_REQUIRES_OK(context, ReadCountsFormat(context, format_, &format_));
     }
@@ -131,15 +130,14 @@ class DecodeShardsOp : public OpKernel {
         context,
         RowsOf(messages, format_.Layout(ShardBlocks(bucket.blocks(), shards_)),
                &rows));
-    OP_REQUIRES_OK(context, CheckRows(rows, "shards", shards_, layers_));
+    OP_REQUIRES_OK(context, CheckRows(rows, "shards", shards_));
     OP_REQUIRES_OK(context, Device::template DecodeShards<T>(
-                                context, format_, bucket, rows, layers_, sums));
+                                context, format_, bucket, rows, sums));
   }
 
  private:
   MessageFormat format_;
   int64_t shards_;
-  int64_t layers_;
 };
 
 // Registers the kernels for gradients of a dtype. A handle of a residual is in

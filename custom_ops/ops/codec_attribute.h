@@ -1,4 +1,4 @@
-// The attribute `codec`, which all ops have.
+// The attribute `codec`, which all ops have, and `sum_codec`.
 
 #ifndef TF_GC_CUSTOM_OPS_OPS_CODEC_ATTRIBUTE_H_
 #define TF_GC_CUSTOM_OPS_OPS_CODEC_ATTRIBUTE_H_
@@ -22,16 +22,17 @@ inline std::string CodecNames(const char* quotes) {
                        });
 }
 
-// The attribute as an op declares it.
-inline std::string CodecAttribute() {
-  return absl::StrCat("codec: {", CodecNames("'"), "}");
+// An attribute as an op declares it.
+inline std::string CodecAttribute(const char* attribute = "codec") {
+  return absl::StrCat(attribute, ": {", CodecNames("'"), "}");
 }
 
-// Reads the attribute. `Context` is InferenceContext or OpKernelConstruction.
+// Reads an attribute. `Context` is InferenceContext or OpKernelConstruction.
 template <typename Context>
-absl::Status ReadCodec(Context* context, bool automatic, Codec* codec) {
+absl::Status ReadCodec(Context* context, bool automatic, Codec* codec,
+                       const char* attribute = "codec") {
   std::string name;
-  TF_RETURN_IF_ERROR(context->GetAttr("codec", &name));
+  TF_RETURN_IF_ERROR(context->GetAttr(attribute, &name));
   if (FindCodec(name, automatic, codec)) return absl::OkStatus();
   if (FindCodec(name, !automatic, codec)) {
     return absl::InvalidArgumentError(
@@ -39,15 +40,29 @@ absl::Status ReadCodec(Context* context, bool automatic, Codec* codec) {
                      "\" has automatic scales only, and no fixed threshold"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "codec must be one of ", CodecNames("\""), ", got \"", name, "\""));
+      attribute, " must be one of ", CodecNames("\""), ", got \"", name, "\""));
 }
 
-// Reads it together with the attribute `automatic`.
+// Reads `codec` together with the attribute `automatic`.
 template <typename Context>
 absl::Status ReadCodec(Context* context, Codec* codec) {
   bool automatic;
   TF_RETURN_IF_ERROR(context->GetAttr("automatic", &automatic));
   return ReadCodec(context, automatic, codec);
+}
+
+// Reads `codec` and `sum_codec`, with automatic scales. InvalidArgument if sums
+// of messages of the one are not sent by the other.
+template <typename Context>
+absl::Status ReadSumCodecs(Context* context, Codec* codec, Codec* sum_codec) {
+  TF_RETURN_IF_ERROR(ReadCodec(context, /*automatic=*/true, codec));
+  TF_RETURN_IF_ERROR(
+      ReadCodec(context, /*automatic=*/true, sum_codec, "sum_codec"));
+  if (SumsIn(*codec, *sum_codec)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("sum_codec must be \"", NameOf(*codec), "\" or \"",
+                   NameOf(FinerSums(*codec)), "\" for messages of ",
+                   NameOf(*codec), ", got \"", NameOf(*sum_codec), "\""));
 }
 
 // InvalidArgument if messages of a codec have no compact form.

@@ -70,9 +70,9 @@ REGISTER_OP("TfGc>Reencode")
     .Attr("K: int >= 1")
     .Attr("T: {float, half, bfloat16}")
     .Attr(CodecAttribute())
+    .Attr(CodecAttribute("sum_codec"))
     .Attr("shard: int >= 0")
     .Attr("shards: int >= 1")
-    .Attr("layers: int >= 1 = 1")
     .SetIsStateful()
     .SetShapeFn(ReencodeShape)
     .Doc(R"doc(
@@ -86,11 +86,12 @@ messages: [rows, words] each; every row is a replica's message of the shard, as
 gradients: The bucket's tensors. Only the shard is read.
 residuals: As they were encoded, with the shard skipped. What is not sent of the
   sum becomes the residuals of the shard; the others stay as they are.
-message: [layers, words]. The first encodes the sum, the second what that leaves.
+message: [1, words], the encoded sum.
 codec: As it was encoded.
+sum_codec: What the sum is encoded by, with automatic scales: `codec`, or a finer
+  one: three_bit for one_bit and two_bit, four_bit for three_bit.
 shard: The number of this shard, and of the replica that owns it.
 shards: The number of shards, and of replicas.
-layers: 1 or 2.
 )doc");
 
 REGISTER_OP("TfGc>Count")
@@ -123,7 +124,6 @@ REGISTER_OP("TfGc>DecodeShards")
     .Attr("automatic: bool")
     .Attr("threshold: float = 0")
     .Attr("shards: int >= 1")
-    .Attr("layers: int >= 1 = 1")
     .Attr("replicas: int >= 1")
     .SetShapeFn(DecodeShape)
     .Doc(R"doc(
@@ -137,7 +137,6 @@ codec: As it was encoded.
 automatic: As it was encoded.
 threshold: As it was encoded.
 shards: The number of shards.
-layers: The number of rows for each shard, as it was reencoded.
 replicas: The number of replicas that were summed.
 )doc");
 

@@ -117,15 +117,15 @@ absl::Status DecodeShape(InferenceContext* c) {
 
 absl::Status ReencodeShape(InferenceContext* c) {
   Codec codec;
+  Codec sum_codec;
   int messages;
-  int64_t layers;
   DimensionHandle words;
   TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
-  TF_RETURN_IF_ERROR(c->GetAttr("layers", &layers));
-  TF_RETURN_IF_ERROR(ReadCodec(c, /*automatic=*/true, &codec));
+  TF_RETURN_IF_ERROR(ReadSumCodecs(c, &codec, &sum_codec));
   TF_RETURN_IF_ERROR(ShardWords(c, messages, codec, &words));
   TF_RETURN_IF_ERROR(MergeMessages(c, &words));
-  c->set_output(0, c->Matrix(layers, words));
+  TF_RETURN_IF_ERROR(ShardWords(c, messages, sum_codec, &words));
+  c->set_output(0, c->Matrix(1, words));
   return absl::OkStatus();
 }
 

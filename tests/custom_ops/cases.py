@@ -185,32 +185,26 @@ def reencode(
     residual: Array,
     in_place: bool = True,
     shift: int = 0,
-    layers: int = 1,
+    sum_codec: AnyCodec | None = None,
 ) -> Message:
-    """Returns the codes and the scales of all layers in one message."""
     blocks = native.num_blocks(gradient.size)
     out = Guarded(gradient.size, np.float32, shift)
     out.array[:] = residual if in_place else np.nan
-    codes = [Guarded(blocks * native.code_bytes(codec), np.uint8, shift) for _ in range(layers)]
-    scales = [Guarded(blocks, np.uint16, shift) for _ in range(layers)]
-    library.reencode(
+    of_sum = sum_codec or codec
+    codes = Guarded(blocks * native.code_bytes(of_sum), np.uint8, shift)
+    scales = Guarded(blocks, np.uint16, shift)
+    assert library.reencode(
         codec,
+        of_sum,
         [message.codes for message in messages],
         [message.scales for message in messages],
         gradient,
         out.array if in_place else residual,
         out.array,
-        [layer.array for layer in codes],
-        [layer.array for layer in scales],
+        codes.array,
+        scales.array,
     )
-    all_codes = np.concatenate([layer.check() for layer in codes])
-    return Message(all_codes, np.concatenate([layer.check() for layer in scales]), out.check())
-
-
-def layers_of(message: Message, layers: int) -> list[Message]:
-    """The message of each layer, with the residual of the last."""
-    codes, scales = np.split(message.codes, layers), np.split(message.scales, layers)
-    return [Message(*layer, message.residual) for layer in zip(codes, scales, strict=True)]
+    return Message(codes.check(), scales.check(), out.check())
 
 
 def oracle_reencode(
@@ -218,24 +212,13 @@ def oracle_reencode(
     messages: list[Message],
     gradient: Array,
     residual: Array,
-    layers: int = 1,
+    sum_codec: AnyCodec | None = None,
 ) -> Message:
-    """Adds messages to a gradient and encodes the sum, and then what each layer leaves."""
-    float32 = np.dtype(np.float32)
+    """Adds messages to a gradient and encodes the sum."""
     total = np.zeros(gradient.size, np.float32)
     if messages:
-        total = oracle_decode_sum(codec, messages, gradient.size, float32)
-    sent = [oracle_encode_auto(codec, gradient, residual, total)]
-    while len(sent) < layers:
-        # What was not finite stays so; adding -0 changes no residual.
-        values = oracle_decode_sum(codec, sent[-1:], gradient.size, float32)
-        rest = np.where(np.isnan(values), np.float32(np.nan), np.float32(-0.0))
-        sent.append(oracle_encode_auto(codec, rest, sent[-1].residual))
-    return Message(
-        np.concatenate([message.codes for message in sent]),
-        np.concatenate([message.scales for message in sent]),
-        sent[-1].residual,
-    )
+        total = oracle_decode_sum(codec, messages, gradient.size, np.dtype(np.float32))
+    return oracle_encode_auto(sum_codec or codec, gradient, residual, total)
 
 
 def count(

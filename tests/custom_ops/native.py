@@ -147,13 +147,13 @@ class Library:
         self._c.tf_gc_reencode.argtypes = [
             integer,
             integer,
+            integer,
             pointer,
             pointer,
             size,
             pointer,
             pointer,
             pointer,
-            size,
             size,
             pointer,
             pointer,
@@ -268,28 +268,31 @@ class Library:
     def reencode(
         self,
         codec: AnyCodec,
+        sum_codec: AnyCodec,
         codes: Sequence[Array],
         scales: Sequence[Array],
         gradient: Array,
         residual_in: Array,
         residual_out: Array,
-        codes_out: Sequence[Array],
-        scales_out: Sequence[Array],
-    ) -> None:
-        """Reencodes into as many layers as there are arrays for them."""
-        assert self._c.tf_gc_reencode(
-            int(codec),
-            DTYPES[gradient.dtype],
-            _addresses(codes),
-            _addresses(scales),
-            len(codes),
-            _address(gradient),
-            _address(residual_in),
-            _address(residual_out),
-            gradient.size,
-            len(codes_out),
-            _addresses(codes_out),
-            _addresses(scales_out),
+        sum_codes: Array,
+        sum_scales: Array,
+    ) -> bool:
+        """False if sums of messages of the codec are not encoded by the other."""
+        return bool(
+            self._c.tf_gc_reencode(
+                int(codec),
+                int(sum_codec),
+                DTYPES[gradient.dtype],
+                _addresses(codes),
+                _addresses(scales),
+                len(codes),
+                _address(gradient),
+                _address(residual_in),
+                _address(residual_out),
+                gradient.size,
+                _address(sum_codes),
+                _address(sum_scales),
+            )
         )
 
     def count(
@@ -379,7 +382,7 @@ class Library:
             "encode": self._c.tf_gc_encode(*encode),
             "decode_sum": self._c.tf_gc_decode_sum(*decode),
             "reencode": self._c.tf_gc_reencode(
-                codec, 0, none, none, 0, none, none, none, 0, 1, nulls, nulls
+                codec, codec, 0, none, none, 0, none, none, none, 0, none, none
             ),
             "count": self._c.tf_gc_count(codec, nulls, nulls, 1, 0, 4, none),
             "block_bytes": self._c.tf_gc_block_bytes(codec, 1),

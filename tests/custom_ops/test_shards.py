@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,10 @@ from tests.custom_ops.cases import (
     assert_same_bits,
     count,
     decode_sum,
-    each_auto,
     each_dtype,
     each_target,
     encode,
     hostile_messages,
-    layers_of,
     oracle_count,
     oracle_encode,
     oracle_reencode,
@@ -47,7 +46,17 @@ REPLICAS = [1, 2, 3, 7, 8, 9, 127, 128, 130, 255]
 each_fixed = pytest.mark.parametrize(
     "codec", [Codec.FIXED, OneBit.FIXED], ids=["two_bit", "one_bit"]
 )
-each_number_of_layers = pytest.mark.parametrize("layers", [1, 2])
+# Each codec with that of its sums: the same, or a finer one.
+AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels]
+SUMS: list[tuple[AnyCodec, AnyCodec]] = [
+    *((codec, codec) for codec in AUTOMATIC),
+    (OneBit.AUTO, Levels.THREE_BIT),
+    (Codec.AUTO, Levels.THREE_BIT),
+    (Levels.THREE_BIT, Levels.FOUR_BIT),
+]
+each_sum = pytest.mark.parametrize(
+    ("codec", "sum_codec"), SUMS, ids=lambda codec: f"{type(codec).__name__}.{codec.name}"
+)
 each_size = pytest.mark.parametrize("size", SIZES)
 searched = settings(max_examples=100)
 
@@ -85,11 +94,10 @@ def random_messages(
 # ---- Automatic scales --------------------------------------------------------------
 
 
-@each_auto
+@each_sum
 @each_dtype
-@each_number_of_layers
 def test_reencoding_equals_the_oracle(
-    on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any], layers: int
+    on_each_target: Targets, codec: AnyCodec, sum_codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     for size in SIZES:
         rng = np.random.default_rng(size)
@@ -100,48 +108,46 @@ def test_reencoding_equals_the_oracle(
         gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
         for messages in (0, 1, 2, 5):
             others = of_all[:messages]
-            expected = oracle_reencode(codec, others, gradient, residual, layers)
+            expected = oracle_reencode(codec, others, gradient, residual, sum_codec)
             for library in on_each_target():
                 for shift in (0, 1):
                     for in_place in (True, False):
-                        options = in_place, shift, layers
+                        options = in_place, shift, sum_codec
                         found = reencode(library, codec, others, gradient, residual, *options)
                         found.assert_equals(expected)
 
 
-@each_auto
-@each_number_of_layers
+@each_sum
 @pytest.mark.parametrize("messages", [1, 4])
 def test_hostile_messages_reencode_as_the_oracle_says(
-    on_each_target: Targets, codec: AnyCodec, messages: int, layers: int
+    on_each_target: Targets, codec: AnyCodec, messages: int, sum_codec: AnyCodec
 ) -> None:
     size = 200 * native.BLOCK_SIZE + 77
     rng = np.random.default_rng(messages)
     others = hostile_messages(rng, codec, messages, size)
     gradient, residual = (random_residual(rng, size) for _ in range(2))
-    expected = oracle_reencode(codec, others, gradient, residual, layers)
+    expected = oracle_reencode(codec, others, gradient, residual, sum_codec)
     for library in on_each_target():
-        found = reencode(library, codec, others, gradient, residual, layers=layers)
+        found = reencode(library, codec, others, gradient, residual, sum_codec=sum_codec)
         found.assert_equals(expected)
 
 
-@each_auto
+@each_sum
 @searched
 @given(
     size=st.integers(1, 300),
     scale=st.sampled_from([1e-40, 1e-3, 1.0, 2.0**118, 2.0**121]),
     bad=st.sampled_from([0.0, np.nan, np.inf, 2.0**120]),
     seed=st.integers(0, 2**32 - 1),
-    layers=st.integers(1, 2),
 )
 def test_what_is_sent_and_kept_is_what_was_given(
     on_each_target: Targets,
     codec: AnyCodec,
+    sum_codec: AnyCodec,
     size: int,
     scale: float,
     bad: float,
     seed: int,
-    layers: int,
 ) -> None:
     """The sum that all decode, plus what the owner keeps, is the sum of what went in."""
     rng = np.random.default_rng(seed)
@@ -152,20 +158,33 @@ def test_what_is_sent_and_kept_is_what_was_given(
     largest = max(scale, float(np.abs(residual).max()))
     dtype = np.dtype(np.float32)
     encoded = [oracle_encode(codec, values, zero) for values in inputs[:2]]
-    expected = oracle_reencode(codec, encoded, inputs[2], residual, layers)
+    expected = oracle_reencode(codec, encoded, inputs[2], residual, sum_codec)
     for library in on_each_target():
         others = [encode(library, codec, values, zero) for values in inputs[:2]]
-        message = reencode(library, codec, others, inputs[2], residual, layers=layers)
+        message = reencode(library, codec, others, inputs[2], residual, sum_codec=sum_codec)
         message.assert_equals(expected)
 
-        parts = layers_of(message, layers)
-        sent = decode_sum(library, codec, parts, size, dtype).astype(np.float64)
+        sent = decode_sum(library, sum_codec, [message], size, dtype).astype(np.float64)
         finite = np.isfinite(sent)
         kept = [*(other.residual for other in others), message.residual]
         given_sum = sum(values.astype(np.float64) for values in [*inputs, residual])
         ledger = sent + sum(values.astype(np.float64) for values in kept)
         np.testing.assert_allclose(ledger[finite], given_sum[finite], atol=1e-5 * largest)
         assert_same_bits(message.residual[~finite], residual[~finite])
+
+
+def test_sums_by_other_codecs_are_refused(library: Library) -> None:
+    everything = [*AUTOMATIC, Codec.FIXED, OneBit.FIXED]
+    gradient = np.zeros(0, np.float32)
+    codes, scales = np.zeros(0, np.uint8), np.zeros(0, np.uint16)
+    taken = [
+        (codec, sum_codec)
+        for codec, sum_codec in itertools.product(everything, everything)
+        if library.reencode(
+            codec, sum_codec, [codes], [scales], gradient, gradient, gradient, codes, scales
+        )
+    ]
+    assert sorted(taken) == sorted(SUMS)
 
 
 # ---- Counts ------------------------------------------------------------------------

@@ -27,8 +27,8 @@ int main(int, char** arguments) {
       tf_gc::Count(unknown, nullptr, nullptr, 1, 1, 4, nullptr);
       return 0;
     case 5:
-      tf_gc::Reencode(unknown, nullptr, nullptr, 0, &number, &number, &number,
-                      1, 1, nullptr, nullptr);
+      tf_gc::Reencode(unknown, unknown, nullptr, nullptr, 0, &number, &number,
+                      &number, 1, nullptr, nullptr);
       return 0;
     case 6:
       return static_cast<int>(tf_gc::CountsCodec(std::atoi(arguments[2]) + 1));

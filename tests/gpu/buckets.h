@@ -174,31 +174,29 @@ void DecodeOnCpu(const Format& format, const std::vector<Bytes>& rows,
   });
 }
 
-// The messages of the shard, given the others'. Replaces the residuals.
+// The message with the sum of the shard, given the others'. Replaces the
+// residuals.
 template <typename T>
-Bytes ReencodeOnCpu(const Format& format, const std::vector<Bytes>& others,
+Bytes ReencodeOnCpu(const Format& format, const Format& of_sum,
+                    const std::vector<Bytes>& others,
                     const Tensors<T>& gradients, int64_t shard, int64_t shards,
-                    int64_t layers, Tensors<float>* residuals) {
+                    Tensors<float>* residuals) {
   const Bucket bucket = BucketOf(gradients);
   const Bucket::Shard own = bucket.ShardOf(shard, shards);
-  const MessageLayout layout =
-      format.Layout(ShardBlocks(bucket.blocks(), shards));
-  Bytes messages = Frames(format, layout.blocks, layers);
+  const int64_t shard_blocks = ShardBlocks(bucket.blocks(), shards);
+  const MessageLayout from = format.Layout(shard_blocks);
+  const MessageLayout to = of_sum.Layout(shard_blocks);
+  Bytes message = Frames(of_sum, shard_blocks, 1);
   bucket.ForEachRun(own.first, own.last, [&](const Bucket::Run& run) {
     const int64_t block = run.first_block - own.first;
-    const BlockPointers at(layout, others, block);
+    const BlockPointers at(from, others, block);
     float* residual = (*residuals)[run.tensor].data() + run.first_element;
-    std::vector<uint8_t*> codes;
-    std::vector<uint16_t*> scales;
-    for (int64_t i = 0; i < layers; ++i) {
-      codes.push_back(layout.Codes(messages.data() + i * layout.size, block));
-      scales.push_back(layout.Scales(messages.data() + i * layout.size, block));
-    }
-    Reencode(format.codec, at.codes.data(), at.scales.data(), others.size(),
-             gradients[run.tensor].data() + run.first_element, residual,
-             residual, run.size, layers, codes.data(), scales.data());
+    Reencode(format.codec, of_sum.codec, at.codes.data(), at.scales.data(),
+             others.size(), gradients[run.tensor].data() + run.first_element,
+             residual, residual, run.size, to.Codes(message.data(), block),
+             to.Scales(message.data(), block));
   });
-  return messages;
+  return message;
 }
 
 inline Format CountsFormat(const Format& fixed, int64_t replicas) {
@@ -217,23 +215,22 @@ inline Bytes CountOnCpu(const Format& format, const std::vector<Bytes>& rows,
   return message;
 }
 
-// `rows` are the messages of the shards of the bucket of `sums`, `layers` of
-// each.
+// `rows` are the messages of the shards of the bucket of `sums`.
 template <typename T>
 void DecodeShardsOnCpu(const Format& format, const std::vector<Bytes>& rows,
-                       int64_t layers, Tensors<T>* sums) {
+                       Tensors<T>* sums) {
   const Bucket bucket = BucketOf(*sums);
-  const int64_t shards = static_cast<int64_t>(rows.size()) / layers;
+  const int64_t shards = static_cast<int64_t>(rows.size());
   const MessageLayout layout =
       format.Layout(ShardBlocks(bucket.blocks(), shards));
   bucket.ForEachShardRun(
       0, bucket.blocks(), shards,
       [&](const Bucket::Run& run, int64_t shard, int64_t block) {
-        const auto first = rows.begin() + shard * layers;
-        const BlockPointers at(layout, first, first + layers, block);
+        const auto first = rows.begin() + shard;
+        const BlockPointers at(layout, first, first + 1, block);
         T* sum = (*sums)[run.tensor].data() + run.first_element;
         if (IsAuto(format.codec)) {
-          DecodeSum(format.codec, at.codes.data(), at.scales.data(), layers,
+          DecodeSum(format.codec, at.codes.data(), at.scales.data(), 1,
                     run.size, 0.0f, sum);
         } else {
           DecodeCounts(at.codes[0], CodeBits(format.codec), run.size,

@@ -43,9 +43,10 @@ void TestWrongHeaders() {
     const Tensors<float> residuals = {RandomResidual(random, size)};
     const Inputs<float> inputs(zeros, residuals, false, 0);
     const Array<uint8_t> message(format.Layout(blocks).size);
-    Check(Reencode(format.codec, DType::kFloat, device.table.data(), 3,
-                   inputs.table.data(), 1, 0, 1, 1, message.data(), nullptr),
-          "Reencode");
+    Check(
+        Reencode(format.codec, format.codec, DType::kFloat, device.table.data(),
+                 3, inputs.table.data(), 1, 0, 1, message.data(), nullptr),
+        "Reencode");
     inputs.Expect(zeros, residuals, residuals, "reencode of a wrong header");
     Tensors<float> decoded = zeros;
     DecodeOnCpu(format, {message.Read()}, &decoded);
@@ -112,11 +113,11 @@ void TestUnknownCodecs() {
                  nullptr);
   };
   const auto reencode = [&](Codec codec) {
-    return Reencode(codec, DType::kFloat, device.table.data(), 1,
-                    inputs.table.data(), 1, 0, 1, 1, message.data(), nullptr);
+    return Reencode(codec, codec, DType::kFloat, device.table.data(), 1,
+                    inputs.table.data(), 1, 0, 1, message.data(), nullptr);
   };
   const auto decode_shards = [&](Codec codec) {
-    return DecodeShards(codec, DType::kFloat, device.table.data(), 1, 1,
+    return DecodeShards(codec, DType::kFloat, device.table.data(), 1,
                         outputs.table.data(), 1, 0.0f, nullptr);
   };
   for (const int number : {0, 3, 10, 99, 255}) {

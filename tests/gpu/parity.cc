@@ -226,37 +226,45 @@ void TestDecodeAllScales() {
 }
 
 template <typename T>
-void TestReencode(bool large) {
+void TestReencode(const Format& format, const Format& of_sum, bool large) {
   Random random(5);
-  for (Codec codec : kAuto) {
-    const Format format = FormatOf(codec);
-    for (const auto& sizes : BucketSizes(format.codec, large)) {
-      const std::string name = Name("reencode", format, DTypeOf<T>(), sizes);
-      for (int64_t others : {0, 1, 2, 5}) {
-        const int64_t shards = others + 1;
-        const int64_t shard = others / 2;
-        const Case<T> values(random, sizes);
-        const std::vector<Bytes> rows =
-            Messages<T>(random, format, sizes, shard, shards, others);
-        Tensors<float> residuals = values.residuals;
-        const int64_t layers = Below(random, 2) + 1;
-        const Bytes expected = ReencodeOnCpu(format, rows, values.gradients,
-                                             shard, shards, layers, &residuals);
-        for (bool in_place : {true, false}) {
-          for (size_t shift : {0, 1}) {
-            const DeviceRows device(rows, shift + 1);
-            const Inputs<T> inputs(values.gradients, values.residuals, in_place,
-                                   shift);
-            const Array<uint8_t> message(expected.size());
-            Check(Reencode(format.codec, DTypeOf<T>(), device.table.data(),
-                           others, inputs.table.data(),
-                           static_cast<int64_t>(inputs.table.size()), shard,
-                           shards, layers, message.data(), nullptr),
-                  "Reencode");
-            ExpectSame(message.Read(), expected, name);
-            inputs.Expect(values.gradients, values.residuals, residuals, name);
-          }
+  for (const auto& sizes : BucketSizes(format.codec, large)) {
+    const std::string name = Name("reencode", format, DTypeOf<T>(), sizes);
+    for (int64_t others : {0, 1, 2, 5}) {
+      const int64_t shards = others + 1;
+      const int64_t shard = others / 2;
+      const Case<T> values(random, sizes);
+      const std::vector<Bytes> rows =
+          Messages<T>(random, format, sizes, shard, shards, others);
+      Tensors<float> residuals = values.residuals;
+      const Bytes expected = ReencodeOnCpu(
+          format, of_sum, rows, values.gradients, shard, shards, &residuals);
+      for (bool in_place : {true, false}) {
+        for (size_t shift : {0, 1}) {
+          const DeviceRows device(rows, shift + 1);
+          const Inputs<T> inputs(values.gradients, values.residuals, in_place,
+                                 shift);
+          const Array<uint8_t> message(expected.size());
+          Check(Reencode(format.codec, of_sum.codec, DTypeOf<T>(),
+                         device.table.data(), others, inputs.table.data(),
+                         static_cast<int64_t>(inputs.table.size()), shard,
+                         shards, message.data(), nullptr),
+                "Reencode");
+          ExpectSame(message.Read(), expected, name);
+          inputs.Expect(values.gradients, values.residuals, residuals, name);
         }
+      }
+    }
+  }
+}
+
+// Each codec with each that sums are sent by.
+template <typename T>
+void TestReencode(bool large) {
+  for (Codec codec : kAuto) {
+    for (Codec sum_codec : kAuto) {
+      if (SumsIn(codec, sum_codec)) {
+        TestReencode<T>(FormatOf(codec), FormatOf(sum_codec), large);
       }
     }
   }
@@ -277,17 +285,16 @@ void TestDecodeShards(bool large) {
       for (int64_t shards : {1, 2, 5}) {
         Tensors<T> expected = Empty<T>(sizes);
         const int64_t blocks = ShardBlocks(BucketOf(expected).blocks(), shards);
-        const int64_t layers = IsAuto(format.codec) ? Below(random, 2) + 1 : 1;
         std::vector<Bytes> rows;
-        for (int64_t i = 0; i < shards * layers; ++i) {
+        for (int64_t i = 0; i < shards; ++i) {
           rows.push_back(HostileMessage(random, format, blocks));
         }
-        DecodeShardsOnCpu(format, rows, layers, &expected);
+        DecodeShardsOnCpu(format, rows, &expected);
         for (size_t shift : {0, 1}) {
           const DeviceRows device(rows, shift + 1);
           const Outputs<T> outputs(expected, shift);
           Check(DecodeShards(format.codec, DTypeOf<T>(), device.table.data(),
-                             shards, layers, outputs.table.data(),
+                             shards, outputs.table.data(),
                              static_cast<int64_t>(outputs.table.size()),
                              format.threshold, nullptr),
                 "DecodeShards");

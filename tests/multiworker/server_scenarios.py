@@ -356,7 +356,7 @@ def refusals() -> dict[str, str]:
 
     ask("auto", lambda: make(compression_params={"type": "auto"}))
     ask("plan", lambda: make(compression_params=tf_gc.Quantized(plan="all_gather")))
-    ask("layers", lambda: make(compression_params=tf_gc.Quantized(sum_layers=1)))
+    ask("sums", lambda: make(compression_params=tf_gc.Quantized(sum_bits=3)))
     rules = {"x": tf_gc.Quantized(2, plan="all_gather")}
     ask("rules", lambda: make(compression_params=tf_gc.ByVariable(rules)))
     ask("pull", lambda: make(pull="half"))

@@ -179,7 +179,7 @@ def test_what_is_of_no_use_is_refused() -> None:
     wanted = {
         "auto": "ValueError: compression_params must not be tf_gc.Auto",
         "plan": "ValueError: plan='all_gather' says how replicas sum",
-        "layers": "ValueError: sum_layers=1 is for sums",
+        "sums": "ValueError: sum_bits=3 is for sums",
         "rules": "ValueError: plan='all_gather' says how replicas sum",
         "pull": "ValueError: pull must be one of ['full', 'bfloat16', 'delta'], got 'half'",
         "place": "TypeError: variable_partitioner got {'type': '2bit'}",

@@ -42,7 +42,7 @@ def test_all_workers_get_the_sums_of_mxnet(
     [
         (
             *(3, 1, ["auto", "hierarchical", "scatter_gather"]),
-            [*["all_gather"] * 2, *["hierarchical"] * 2, *["scatter_gather"] * 2],
+            ["scatter_gather", "all_gather", *["hierarchical"] * 2, *["scatter_gather"] * 2],
         ),
         (2, 2, ["auto", "scatter_gather"], [*["hierarchical"] * 2, *["scatter_gather"] * 2]),
         (3, 2, ["auto"], ["hierarchical"] * 2),

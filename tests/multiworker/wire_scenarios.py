@@ -128,7 +128,7 @@ def sent_by_another_device(plans: Sequence[str]) -> list[list[list[np.ndarray]]]
 
 def by_each_wire(network: Apart, plan: str) -> list[list[np.ndarray]]:
     (device,) = network.devices
-    codec = NativeCodec("three_bit", "auto", 2)
+    codec = NativeCodec("three_bit", "auto", "four_bit")
     found = []
     for wire in WIRES:
         reducer = Reducers(network).of(Codes(codec, plan, wire))

@@ -27,9 +27,9 @@ def test_nothing_sent_is_no_gain() -> None:
         (tf_gc.TwoBit(), 3 * (16 + 100 * 34 + 8)),
         # Shards of 25 blocks; sums over 4 replicas have 4 bits an element.
         (tf_gc.TwoBit(0.5, plan="scatter_gather"), 3 * (16 + 25 * 32 + 16 + 25 * 64)),
-        # With automatic scales they are as long as two messages, or one.
-        (tf_gc.TwoBit(plan="scatter_gather"), 3 * 3 * (16 + 25 * 34 + 14)),
-        (tf_gc.TwoBit(plan="scatter_gather", sum_layers=1), 3 * 2 * (16 + 25 * 34 + 14)),
+        # With automatic scales they have one more bit an element, or as many.
+        (tf_gc.TwoBit(plan="scatter_gather"), 3 * (16 + 25 * 34 + 14 + 16 + 25 * 50 + 14)),
+        (tf_gc.TwoBit(plan="scatter_gather", sum_bits=2), 3 * 2 * (16 + 25 * 34 + 14)),
     ],
     ids=str,
 )

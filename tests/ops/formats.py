@@ -62,6 +62,11 @@ class Format:
     def scale_bytes(self) -> int:
         return 2 if native.has_scales(self.native) else 0
 
+    @property
+    def finer(self) -> Format:
+        """The codec of sums that are rounded less; of four bits, the same."""
+        return Format("three_bit" if self.codec in ("one_bit", "two_bit") else "four_bit", "auto")
+
     def words(self, blocks: int) -> int:
         """The int64 numbers of a message, which is padded to a multiple of 16 bytes."""
         return 2 * (1 + -(-blocks * (self.code_bytes + self.scale_bytes) // 16))
@@ -123,9 +128,12 @@ def oracle_encode(form: Format, gradients: list[Any], residuals: list[Any]) -> M
     )
 
 
-def exchange(form: Format, replicas: list[Replica], layers: int = 1) -> list[tf.Tensor]:
+def exchange(
+    form: Format, replicas: list[Replica], sum_form: Format | None = None
+) -> list[tf.Tensor]:
     """Runs both stages and returns the sums."""
     shards = len(replicas)
+    of_sums = sum_form or form
     rows = [
         encode(*replica, form.codec, form.threshold, shards, rank if form.automatic else None)
         for rank, replica in enumerate(replicas)
@@ -133,16 +141,11 @@ def exchange(form: Format, replicas: list[Replica], layers: int = 1) -> list[tf.
     totals = []
     for rank, column in enumerate(tf.unstack(tf.stack(rows, axis=1))):
         if form.automatic:
-            total = reencode(column, *replicas[rank], rank, shards, layers, form.codec)
+            total = reencode(column, *replicas[rank], rank, shards, form.codec, of_sums.codec)
         else:
             total = count(column, shards, form.codec, form.threshold)
         totals.append(total)
+    like = replicas[0][0]
     return decode_shards(
-        totals,
-        replicas[0][0],
-        form.codec,
-        form.threshold,
-        shards=shards,
-        replicas=shards,
-        layers=layers,
+        totals, like, of_sums.codec, form.threshold, shards=shards, replicas=shards
     )

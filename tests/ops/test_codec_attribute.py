@@ -26,7 +26,10 @@ CALLS: dict[str, Callable[[str, tf.Tensor, list[tf.Variable]], object]] = {
     "encode": lambda codec, _, residuals: ops.encode(GRADIENTS, residuals, codec),
     "decode": lambda codec, message, _: ops.decode(message, GRADIENTS, codec),
     "reencode": lambda codec, message, residuals: ops.reencode(
-        message, GRADIENTS, residuals, 0, 1, codec=codec
+        message, GRADIENTS, residuals, 0, 1, codec, "two_bit"
+    ),
+    "reencode, sum": lambda codec, message, residuals: ops.reencode(
+        message, GRADIENTS, residuals, 0, 1, sum_codec=codec
     ),
     "count": lambda codec, message, _: ops.count(message, 1, codec, 0.5),
     "decode_shards": lambda codec, message, _: ops.decode_shards(
@@ -44,9 +47,7 @@ def zeros() -> list[tf.Variable]:
 def test_an_unknown_codec_is_refused_by_name(op: str, codec: str) -> None:
     residuals = zeros()
     message = ops.encode(GRADIENTS, zeros())
-    with pytest.raises(
-        InvalidArgument, match=rf"'codec' of \"{codec}\" .*\"two_bit\", \"one_bit\""
-    ):
+    with pytest.raises(InvalidArgument, match=rf"codec' of \"{codec}\" .*\"two_bit\", \"one_bit\""):
         CALLS[op](codec, message, residuals)
     np.testing.assert_array_equal(residuals[0], tf.zeros(300))
 

@@ -118,7 +118,7 @@ def test_a_threshold_that_is_a_string_is_refused(codec: str) -> None:
             count(fixed, 2, codec, threshold)
 
 
-# ---- Shards, rows and layers -------------------------------------------------------
+# ---- Shards, rows and codecs of sums -----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,6 @@ def test_as_many_rows_as_shards_or_replicas_are_needed(rows: int) -> None:
         decode_shards(some(auto), replica[0], shards=2, replicas=2)
     with pytest.raises(InvalidArgument, match=rf"2 rows.*`shards`, got {rows}"):
         decode_shards(some(counts), replica[0], "two_bit", 0.5, shards=2, replicas=2)
-    with pytest.raises(InvalidArgument, match=rf"2 times 2 layers rows.*`shards`, got {rows}"):
-        decode_shards(some(auto), replica[0], shards=2, replicas=2, layers=2)
 
 
 def test_more_rows_than_replicas_are_refused() -> None:
@@ -191,20 +189,13 @@ def test_a_message_without_rows_is_refused() -> None:
         two_bit_decode(message[:0], [tf.zeros(4)])
 
 
-@pytest.mark.parametrize("layers", [0, 3, 1 << 40])
-def test_a_sum_has_one_or_two_layers(layers: int) -> None:
+@pytest.mark.parametrize("sum_codec", ["one_bit", "four_bit", "no_bit"])
+def test_sums_by_another_codec_are_refused(sum_codec: str) -> None:
     rows, replica = small()
-    with pytest.raises((InvalidArgument, ValueError), match=rf"layers.*{layers}"):
-        reencode(rows, *replica, 0, 2, layers)
-    with pytest.raises((InvalidArgument, ValueError), match=rf"layers.*{layers}"):
-        decode_shards(rows, replica[0], shards=2, replicas=2, layers=layers)
-
-
-def test_counts_have_one_layer() -> None:
-    fixed, replica = small(HALF)
-    counts = tf.repeat(count(fixed, 2, "two_bit", 0.5), 4, axis=0)
-    with pytest.raises(InvalidArgument, match=r"layers must be.* 1 with a fixed threshold, got 2"):
-        decode_shards(counts, replica[0], "two_bit", 0.5, shards=2, replicas=2, layers=2)
+    for accepted in ("two_bit", "three_bit"):
+        reencode(rows, *replica, 0, 2, sum_codec=accepted)
+    with pytest.raises((InvalidArgument, ValueError), match=rf"sum_codec.*{sum_codec}"):
+        reencode(rows, *replica, 0, 2, sum_codec=sum_codec)
 
 
 @pytest.mark.parametrize("replicas", [0, -1, 32768])

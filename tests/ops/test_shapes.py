@@ -102,6 +102,8 @@ def test_shape_functions_know_the_shards_and_their_sums(form: Format) -> None:
         assert rows.shape == [2, form.words(2)]
         total = reencode(rows, [g, h], residuals, 0, 2, codec=form.codec)
         assert total.shape == [1, form.words(2)]
+        finer = reencode(rows, [g, h], residuals, 0, 2, form.codec, form.finer.codec)
+        assert finer.shape == [1, form.finer.words(2)]
         sums = decode_shards([total] * 2, [g, h], form.codec, shards=2, replicas=2)
         assert [s.shape for s in sums] == [g.shape, h.shape]
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_a_cast_to_other_numbers_is_refused(dtype: Any) -> None:
         tf_gc.Cast(dtype)
 
 
-@pytest.mark.parametrize("key", ["dtype", "warm_up", "wire", "sum_layers", "bits"])
+@pytest.mark.parametrize("key", ["dtype", "warm_up", "wire", "sum_bits", "bits"])
 def test_a_cast_has_no_other_keys(key: str) -> None:
     with pytest.raises(ValueError, match=rf"unknown keys \['{key}'\].*'bfloat16' allows"):
         from_params({"type": "bfloat16", key: "float16"})
@@ -60,8 +61,8 @@ def test_bits_out_of_range_are_refused(bits: object) -> None:
 
 
 def test_integers_may_be_those_of_numpy() -> None:
-    params = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_layers=np.int32(1))
-    assert repr(params) == repr(tf_gc.Quantized(2, bypass_size=3, sum_layers=1))
+    params = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_bits=np.int32(2))
+    assert repr(params) == repr(tf_gc.Quantized(2, bypass_size=3, sum_bits=2))
 
 
 def test_one_and_two_bits_are_the_codecs_of_these_names() -> None:
@@ -211,19 +212,26 @@ def test_they_are_frozen_values() -> None:
         tf_gc.TwoBit().threshold = 1.0  # type: ignore[misc]
 
 
-@each_class
-@pytest.mark.parametrize("layers", [0, 3, True, 1.0, "2"])
-def test_a_sum_has_one_or_two_layers(kind: type, layers: object) -> None:
-    with pytest.raises(ValueError, match=f"sum_layers must be None, 1 or 2, got {layers!r}"):
-        kind(sum_layers=layers)
+def test_codes_of_a_sum_have_as_many_bits_or_are_finer() -> None:
+    for kind, bits, finer in ((tf_gc.OneBit, 1, 3), (tf_gc.TwoBit, 2, 3), (tf_gc.Quantized, 3, 4)):
+        assert kind() == kind(sum_bits=finer)
+        assert kind(sum_bits=np.int64(bits)).sum_bits == bits
+    assert tf_gc.Quantized(4).sum_bits == 4
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 5, True, 3.0, "3"])
+def test_codes_of_a_sum_with_other_bits_are_refused(wrong: object) -> None:
+    for kind, possible in ((tf_gc.TwoBit, "[2, 3]"), (tf_gc.Quantized, "[3, 4]")):
+        words = re.escape(f"sum_bits must be None or one of {possible} where an element takes")
+        with pytest.raises(ValueError, match=f"{words}.*got {re.escape(repr(wrong))}"):
+            kind(sum_bits=wrong)
 
 
 @each_kind
-def test_a_fixed_threshold_needs_one_layer(kind: type) -> None:
-    assert kind().sum_layers == 2
-    assert kind(0.5).sum_layers == kind(0.5, sum_layers=1).sum_layers == 1
-    with pytest.raises(ValueError, match=r"sum_layers=2.*threshold=0\.5"):
-        kind(0.5, sum_layers=2)
+def test_sums_with_a_fixed_threshold_have_no_bits(kind: type) -> None:
+    assert kind(0.5).sum_bits is None
+    with pytest.raises(ValueError, match=r"sum_bits=2.*threshold=0\.5"):
+        kind(0.5, sum_bits=2)
 
 
 def bits(params: CompressionParams, *replicas: int) -> list[float]:
@@ -232,14 +240,14 @@ def bits(params: CompressionParams, *replicas: int) -> list[float]:
 
 
 def test_bits_of_a_message() -> None:
-    assert bits(tf_gc.OneBit(), 1, 2, 100) == [1.125, 2.25, 2.25]
-    assert bits(tf_gc.OneBit(sum_layers=1), 1, 2, 100) == [1.125] * 3
+    assert bits(tf_gc.OneBit(), 1, 2, 100) == [1.125, 3.125, 3.125]
+    assert bits(tf_gc.OneBit(sum_bits=1), 1, 2, 100) == [1.125] * 3
     assert bits(tf_gc.OneBit(0), 1, 2, 8, 128) == [1.125, 4, 8, 16]
-    assert bits(tf_gc.TwoBit(), 1, 100) == [2.125, 4.25]
-    assert bits(tf_gc.TwoBit(sum_layers=1), 1, 100) == [2.125] * 2
-    assert bits(tf_gc.Quantized(), 1, 2, 100) == [3.125, 6.25, 6.25]
-    assert bits(tf_gc.Quantized(4), 1, 2) == [4.125, 8.25]
-    assert bits(tf_gc.Quantized(3, sum_layers=1), 1, 2) == [3.125] * 2
+    assert bits(tf_gc.TwoBit(), 1, 100) == [2.125, 3.125]
+    assert bits(tf_gc.TwoBit(sum_bits=2), 1, 100) == [2.125] * 2
+    assert bits(tf_gc.Quantized(), 1, 2, 100) == [3.125, 4.125, 4.125]
+    assert bits(tf_gc.Quantized(4), 1, 2) == [4.125, 4.125]
+    assert bits(tf_gc.Quantized(3, sum_bits=3), 1, 2) == [3.125] * 2
 
 
 @each_class

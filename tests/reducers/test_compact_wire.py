@@ -32,7 +32,7 @@ KINDS = [
     tf_gc.Quantized(**EVERY_TENSOR),
     tf_gc.Quantized(4, **EVERY_TENSOR),
 ]
-AUTO = NativeCodec("three_bit", "auto", 2)
+AUTO = NativeCodec("three_bit", "auto", "four_bit")
 
 
 def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
@@ -104,7 +104,7 @@ def test_sums_and_residuals_have_the_same_bits(
 
 
 def test_several_buckets_and_eager_steps() -> None:
-    params = tf_gc.Quantized(plan="scatter_gather", sum_layers=1, **EVERY_TENSOR)
+    params = tf_gc.Quantized(plan="scatter_gather", sum_bits=3, **EVERY_TENSOR)
     _, compact = both_wires(params, 2, bucket_bytes=100_000)
     assert len(compact.schedule.buckets) > 1
     both_wires(params, 2, eager=True)
@@ -154,7 +154,7 @@ def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
 
 
 def test_an_all_to_all_sends_as_much_as_in_the_step_before_or_what_is_needed() -> None:
-    codec = NativeCodec("two_bit", "auto", 1)
+    codec = NativeCodec("two_bit", "auto", "two_bit")
     notes: dict[Any, Any] = {}
     size = 30_000
 
@@ -183,7 +183,7 @@ def test_an_all_to_all_sends_as_much_as_in_the_step_before_or_what_is_needed() -
 
 def test_only_what_was_packed_is_sent() -> None:
     random = np.random.default_rng(0)
-    codec = NativeCodec("two_bit", "auto", 1)
+    codec = NativeCodec("two_bit", "auto", "two_bit")
     messages = [
         codec.encode(
             [tf.constant(random.normal(size=n).astype("f") ** 3 * (np.arange(n) < used))],
@@ -207,7 +207,7 @@ def test_only_what_was_packed_is_sent() -> None:
 
 
 def test_small_messages_are_sent_as_they_are() -> None:
-    codec = NativeCodec("two_bit", 0.5, 1)
+    codec = NativeCodec("two_bit", 0.5, "two_bit")
     small = tf.zeros([3, 500], tf.int64)  # not even a message
     channel = CompactChannel(LocalChannel(3), codec, range(3))
     for received in channel.all_gather([small] * 3):
@@ -218,7 +218,7 @@ def test_small_messages_are_sent_as_they_are() -> None:
 
 
 def test_sums_of_a_fixed_threshold_stay_packed() -> None:
-    codec = NativeCodec("two_bit", 0.5, 1)
+    codec = NativeCodec("two_bit", 0.5, "two_bit")
     counts = tf.zeros([1, 66], tf.int64)  # not even a message
     channel = CompactChannel(LocalChannel(2), codec, range(2))
     assert channel.all_gather_sums([counts, counts]) == [[counts, counts]] * 2
@@ -339,7 +339,7 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
         (Hosts(1, hosts=1), AUTO, None),
         (Hosts(1, device="GPU:0"), AUTO, None),
         (Hosts(1, device="GPU:0"), AUTO, "GPUs send"),
-        (Hosts(1), NativeCodec("one_bit", "auto", 2), None),
+        (Hosts(1), NativeCodec("one_bit", "auto", "one_bit"), None),
     ):
         assert choose_wire(None, codec, network, why_not_packed).name == "packed"
         assert not network.measured
@@ -369,4 +369,4 @@ def test_where_the_compact_wire_is_refused() -> None:
         with pytest.raises(ValueError, match=rf"{wire}.*one host.*'GPU:0'.*'packed' or None"):
             Codes(AUTO, wire=wire).on(gpus)
         with pytest.raises(ValueError, match=rf"{wire}.*one_bit.*get smaller.*'packed' or None"):
-            choose_wire(wire, NativeCodec("one_bit", "auto", 2), LocalNetwork(["CPU:0"]))
+            choose_wire(wire, NativeCodec("one_bit", "auto", "one_bit"), LocalNetwork(["CPU:0"]))

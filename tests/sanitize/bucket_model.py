@@ -63,8 +63,12 @@ class Bucket:
         shard_blocks: int,
         after: list[Array],
         added: list[tuple[Array, Array]] | None = None,
+        of_added: Family | None = None,
     ) -> Array:
-        """Returns the message of a shard, with messages added to it, and sets its residuals."""
+        """Returns the message of a shard and sets its residuals.
+
+        If there are messages of another family to be added, it is that of the sum.
+        """
         message = family.format()
         row = np.zeros(message.words(shard_blocks), np.int64)
         row.view(np.uint8)[: HEADER.size] = list(HEADER.pack(*message.header(shard_blocks)))
@@ -75,10 +79,12 @@ class Bucket:
             of_codes = slice(blocks.start * 16 * message.bits, blocks.stop * 16 * message.bits)
             addends = []
             if added is not None:
-                size = elements.stop - elements.start
-                parts = [(c[of_codes], s[blocks]) for c, s in added]
-                total = family.sum(parts, size, np.float32) if parts else np.zeros(size, np.float32)
-                addends.append(total)
+                assert of_added is not None
+                size, width = elements.stop - elements.start, 16 * of_added.format().bits
+                mine = slice(blocks.start * width, blocks.stop * width)
+                parts = [(c[mine], s[blocks]) for c, s in added]
+                nothing = np.zeros(size, np.float32)
+                addends.append(of_added.sum(parts, size, np.float32) if parts else nothing)
             code, scale, after[i][elements] = family.encode(
                 self.gradients[i][elements], self.before[i][elements], *addends
             )
@@ -86,24 +92,6 @@ class Bucket:
             if message.scales:
                 scales[blocks] = scale
         return row
-
-    def encode_rest(
-        self, family: Family, shard: int, shard_blocks: int, after: list[Array], first: Any
-    ) -> Array:
-        """Returns the message with what `first` left of a shard, and sets its residuals."""
-        first = np.asarray(first)
-        codes, scales = family.format().parts(first, shard_blocks)
-        rest = [np.full(size, -0.0, np.float32) for size in self.sizes]
-        start = min(self.blocks(), shard * shard_blocks)
-        code_bytes = 16 * family.format().bits
-        for i, elements, blocks in runs_of(
-            self.sizes, start, min(self.blocks(), start + shard_blocks)
-        ):
-            part = (codes[blocks.start * code_bytes : blocks.stop * code_bytes], scales[blocks])
-            sent = family.sum([part], elements.stop - elements.start, np.float32)
-            rest[i][elements][np.isnan(sent)] = np.nan
-        left = Bucket(self.sizes, rest, [residual.copy() for residual in after], [])
-        return left.encode(family, shard, shard_blocks, after)
 
     def check(self, after: list[Array]) -> None:
         for residual, expected in zip(self.residuals, after, strict=True):

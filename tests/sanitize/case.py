@@ -37,11 +37,11 @@ def hostile(attributes: dict[str, Any], rng: Rng) -> tuple[dict[str, Any], list[
     name = names[rng.integers(len(names))]
     bad: list[Any] = {
         "codec": ["", "five_bit", "TWO_BIT", "two_bit\0"],
+        "sum_codec": ["", "five_bit", "one_bi"],
         "threshold": BAD_THRESHOLDS,
         "shards": [0, -1, -(2**63)],
         "replicas": [0, -1, -(2**63)],
         "shard": [-1, attributes.get("shards", 0), 2**62],
-        "layers": [0, -1, 3, 2**62],
         "periods": [[0], [3, -1], [4097], [2**62], [1, 2, 3, 4, 5]],
         "skip": [-2, attributes.get("shards", 0), 2**62],
     }[name]

@@ -154,26 +154,19 @@ void FuzzEncode(Input* input, bool again) {
                        input);
   const int64_t shift = ShiftOf(input);
   const bool in_place = input->Coin();
-  const int64_t layers = input->Coin() ? 2 : 1;
+  const Codec sum_codec = again && input->Coin() ? FinerSums(codec) : codec;
   SameForAllTargets([&] {
     Array<float> before(size, shift);
     Array<float> after(size, shift);
     Array<float>& updated = in_place ? before : after;
     before.CopyFrom(residual);
-    const Array<uint8_t> codes(blocks * CodeBytes(codec), shift);
+    const Array<uint8_t> codes(blocks * CodeBytes(sum_codec), shift);
     const Array<uint16_t> scales(HasScales(codec) ? blocks : 0, shift);
     if (again) {
-      const Array<uint8_t> second_codes(blocks * CodeBytes(codec), shift);
-      const Array<uint16_t> second_scales(blocks, shift);
-      uint8_t* const codes_out[] = {codes.data(), second_codes.data()};
-      uint16_t* const scales_out[] = {scales.data(), second_scales.data()};
-      Reencode(codec, added.code_pointers.data(), added.scale_pointers.data(),
-               added.codes.size(), gradient.data(), before.data(),
-               updated.data(), size, layers, codes_out, scales_out);
-      if (layers == 2) {
-        return Join({updated.Bytes(), codes.Bytes(), scales.Bytes(),
-                     second_codes.Bytes(), second_scales.Bytes()});
-      }
+      Reencode(codec, sum_codec, added.code_pointers.data(),
+               added.scale_pointers.data(), added.codes.size(), gradient.data(),
+               before.data(), updated.data(), size, codes.data(),
+               scales.data());
     } else {
       Encode(codec, gradient.data(), before.data(), updated.data(), size,
              threshold, codes.data(), scales.data());

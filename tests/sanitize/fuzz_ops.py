@@ -127,10 +127,9 @@ def decode_shards_case(family: Family, rng: Rng) -> Case:
     fixed = family.threshold is not None
     message = family.counts(replicas) if fixed else family.format()
     shard_blocks = -(-blocks // shards)
-    layers = 1 if fixed else int(rng.integers(1, 3))
-    rows = [message.row(shard_blocks, rng) for _ in range(shards * layers)]
+    rows = [message.row(shard_blocks, rng) for _ in range(shards)]
     tensors = change_messages(split(rows, rng), rng)
-    numbers = {"shards": shards, "replicas": replicas, "layers": layers}
+    numbers = {"shards": shards, "replicas": replicas}
     attributes, wrong = hostile({**family.attributes(), **numbers}, rng)
     if rng.integers(8) == 0:  # more shards than there are rows
         attributes["shards"] = HUGE[rng.integers(len(HUGE))]
@@ -138,13 +137,10 @@ def decode_shards_case(family: Family, rng: Rng) -> Case:
 
     def check(sums: Any) -> None:
         all_parts = [message.parts(row, shard_blocks) for tensor in tensors for row in tensor]
-        by_layer = [
-            tuple(np.concatenate(part) for part in zip(*all_parts[layer::layers], strict=True))
-            for layer in range(layers)
-        ]
+        parts = tuple(np.concatenate(part) for part in zip(*all_parts, strict=True))
         if not fixed:
-            return check_sums(family, by_layer, sizes, dtype, sums)
-        codes = by_layer[0][0]
+            return check_sums(family, [parts], sizes, dtype, sums)
+        codes = parts[0]
         first = 0
         for size, total in zip(sizes, sums, strict=True):
             mine = codes[first * 16 * message.bits :]
@@ -153,7 +149,7 @@ def decode_shards_case(family: Family, rng: Rng) -> Case:
             first += oracle.num_blocks(size)
 
     inputs = {"messages": tensors, "like": [np.zeros(size, dtype) for size in sizes]}
-    problems = problems_of(tensors, message, shard_blocks, shards * layers)
+    problems = problems_of(tensors, message, shard_blocks, shards)
     return Case("decode_shards", {**inputs, **attributes}, wrong + problems, check)
 
 
@@ -220,9 +216,12 @@ def reencode_case(family: Family, rng: Rng) -> Case:
     message = family.format()
     rows = [message.row(shard_blocks, rng) for _ in range(shards)]
     tensors = change_messages(split(rows, rng), rng)
-    layers = int(rng.integers(1, 3))
-    numbers = {"shard": shard, "shards": shards, "layers": layers}
-    attributes, wrong = hostile({"codec": family.name, **numbers}, rng)
+    sum_family = family
+    if rng.integers(2):
+        few = family.name in ("one_bit", "two_bit")
+        sum_family = Family("three_bit" if few else "four_bit", None)
+    codecs = {"codec": family.name, "sum_codec": sum_family.name}
+    attributes, wrong = hostile({**codecs, "shard": shard, "shards": shards}, rng)
     if rng.integers(8) == 0:
         attributes["shards"] = HUGE[rng.integers(len(HUGE))]
         wrong += [SHAPE, ROWS, "a message has"]
@@ -236,9 +235,8 @@ def reencode_case(family: Family, rng: Rng) -> Case:
         received = [row for tensor in tensors for row in tensor]
         del received[shard]
         parts = [message.parts(other, shard_blocks) for other in received]
-        same_bits(row[0], bucket.encode(family, shard, shard_blocks, after, parts))
-        if layers == 2:
-            same_bits(row[1], bucket.encode_rest(family, shard, shard_blocks, after, row[0]))
+        expected = bucket.encode(sum_family, shard, shard_blocks, after, parts, family)
+        same_bits(row[0], expected)
         bucket.check(after)
 
     problems = problems_of(tensors, message, shard_blocks, shards, unread=shard)

@@ -158,9 +158,9 @@ class Step {
             } else {
               float* residual = Residual(0, run);
               uint16_t* scales = layout.Scales(row.data(), block);
-              Reencode(codec_, parts.codes.data(), parts.scales.data(),
+              Reencode(codec_, codec_, parts.codes.data(), parts.scales.data(),
                        kReplicas, Gradient(0, run), residual, residual,
-                       run.size, 1, &codes, &scales);
+                       run.size, codes, scales);
             }
           });
     });

@@ -41,9 +41,9 @@ class Codec(abc.ABC):
         return False
 
     @property
-    def compacts_sums(self) -> bool:
-        """Whether messages of `sum_shard` get smaller by `pack`."""
-        return False
+    def packs_sums(self) -> "Codec | None":
+        """The codec whose `pack` makes messages of `sum_shard` smaller; `None` if none does."""
+        return None
 
     def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
         """Packs messages into fewer words, without loss.
@@ -116,7 +116,7 @@ class Codec(abc.ABC):
     ) -> tf.Tensor:
         """Returns the encoded sum of this replica's own shard, and updates its residuals.
 
-        The sum is one message, or several whose values add up: int64 [rows, words].
+        It is a message, int64 [1, words], which may be of another kind than those of `encode`.
 
         Args:
           messages: int64 tensors of shape [rows, words]: the messages of all replicas for this

@@ -18,26 +18,28 @@ class NativeCodec(Codec):
       kind: the name of the codec in `tf_gc.ops`.
       threshold: `"auto"` for a scale for each block of elements, or the number that the codes are
         made with.
-      sum_layers: in how many messages, 1 or 2, `sum_shard` encodes a sum with automatic scales;
-        1 with a fixed threshold, with which sums are encoded without loss.
+      sum_kind: the name of the codec with which `sum_shard` encodes a sum; with a fixed threshold
+        `kind`, since sums are encoded without loss.
     """
 
     kind: str
     threshold: float | str
-    sum_layers: int
+    sum_kind: str
 
     def bits(self, replicas: int) -> float:
-        messages = self.sum_layers if replicas > 1 else 1
-        return messages * ops.message_bits(replicas, self.kind, self.threshold)
+        kind = self.sum_kind if replicas > 1 else self.kind
+        return ops.message_bits(replicas, kind, self.threshold)
 
     @property
     def compacts(self) -> bool:
         return ops.is_compactible(self.kind, self.threshold)
 
     @property
-    def compacts_sums(self) -> bool:
-        # Sums with a fixed threshold are counts, which have no compact form.
-        return self.compacts and self.threshold == "auto"
+    def packs_sums(self) -> Codec | None:
+        if self.threshold != "auto":
+            return None  # counts, which have no compact form
+        of_sums = NativeCodec(self.sum_kind, "auto", self.sum_kind)
+        return of_sums if of_sums.compacts else None
 
     def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
         periods = ops.periods(tensor.shape for tensor in like)
@@ -76,7 +78,7 @@ class NativeCodec(Codec):
     ) -> tf.Tensor:
         if self.threshold == "auto":
             return ops.reencode(
-                messages, gradients, residuals, own, shards, self.sum_layers, self.kind
+                messages, gradients, residuals, own, shards, self.kind, self.sum_kind
             )
         return ops.count(messages, shards, self.kind, self.threshold)
 
@@ -84,22 +86,19 @@ class NativeCodec(Codec):
         self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
     ) -> list[tf.Tensor]:
         return ops.decode_shards(
-            messages,
-            like,
-            self.kind,
-            self.threshold,
-            shards=replicas,
-            replicas=replicas,
-            layers=self.sum_layers,
+            messages, like, self.sum_kind, self.threshold, shards=replicas, replicas=replicas
         )
 
     def count_sent(
         self, messages: tf.Tensor, own: int | None = None, own_sum: tf.Tensor | None = None
     ) -> tf.Tensor:
-        if own is not None and own_sum is not None and self.threshold == "auto":
-            # What `encode_shards` left out is in the first layer of the sum.
-            messages = tf.concat([messages[:own], own_sum[:1], messages[own + 1 :]], axis=0)
-        return ops.count_sent(messages, self.kind, self.threshold)
+        if own is None or own_sum is None or self.threshold != "auto":
+            return ops.count_sent(messages, self.kind, self.threshold)
+        # What `encode_shards` left out is in the sum.
+        others = tf.concat([messages[:own], messages[own + 1 :]], axis=0)
+        of_sum = ops.count_sent(own_sum, self.sum_kind, self.threshold)
+        with tf.device("CPU:0"):
+            return ops.count_sent(others, self.kind, self.threshold) + of_sum
 
     def __str__(self) -> str:
         automatic = self.threshold == "auto"

@@ -14,8 +14,8 @@ def reencode(
     residuals: Sequence[tf.Variable],
     shard: int,
     shards: int,
-    layers: int = 1,
     codec: str = "two_bit",
+    sum_codec: str | None = None,
 ) -> tf.Tensor:
     """Sums a shard over all replicas, encodes the sum and updates the owner's residuals.
 
@@ -33,28 +33,28 @@ def reencode(
         they are.
       shard: the number of the shard, and of the row of the replica that owns it.
       shards: the number of shards, and of replicas.
-      layers: 1, or 2 for a second message that encodes what the first one leaves of the sum
-        (residual quantization, Juang and Gray 1982). Both messages mark what is not finite.
       codec: the codec that the messages were encoded with.
+      sum_codec: the codec that the sum is encoded with: the same one (`None`), or a finer one,
+        which is `"three_bit"` for one bit and two bits, `"four_bit"` for three.
 
     Returns:
-      The messages: int64, shape [layers, words].
+      The message: int64, shape [1, words].
 
     Raises:
       ValueError: if the lists are empty, or gradients and residuals differ in length.
       tf.errors.InvalidArgumentError: if no codec has that name, a message has another length, wire
         version, codec or number of blocks, there are not `shards` messages, no shard has the
-        number `shard`, `layers` is neither 1 nor 2, or a residual does not fit its gradient or
-        occurs twice.
+        number `shard`, `sum_codec` is another codec, or a residual does not fit its gradient
+        or occurs twice.
     """
     return _loader.load().tf_gc_reencode(
         messages=as_list(messages),
         gradients=non_empty(gradients, "gradients"),
         residuals=handles(residuals, gradients),
         codec=codec,
+        sum_codec=codec if sum_codec is None else sum_codec,
         shard=shard,
         shards=shards,
-        layers=layers,
     )
 
 
@@ -99,20 +99,18 @@ def decode_shards(
     *,
     shards: int,
     replicas: int,
-    layers: int = 1,
 ) -> list[tf.Tensor]:
     """Decodes the sums of a bucket's shards.
 
     Args:
-      messages: int64, shape [rows, words] (or a list of such tensors): `layers` rows for each
-        shard, in order, made by `reencode` for `"auto"`, by `count` for a number.
+      messages: int64, shape [rows, words] (or a list of such tensors): a row for each shard, in
+        order, made by `reencode` for `"auto"`, by `count` for a number.
       like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
         not read, and where nothing else needs them their buffers become the results'.
-      codec: the codec that the gradients were encoded with.
+      codec: the codec that the sums were encoded with; with a fixed threshold, the gradients.
       threshold: the threshold that the gradients were encoded with.
       shards: the number of shards.
       replicas: the number of replicas that were summed.
-      layers: how many rows each shard has, whose values are added up; 1 with a fixed threshold.
 
     Returns:
       The sums, with the dtype and the shapes of `like`. With a fixed threshold they equal, bit for
@@ -122,8 +120,8 @@ def decode_shards(
     Raises:
       ValueError: if a list is empty, or the threshold is a string other than `"auto"`.
       tf.errors.InvalidArgumentError: if no codec has that name, a message has another length, wire
-        version, codec, threshold or number of blocks, there are not `shards` times `layers`
-        messages, or the threshold, `replicas` or `layers` is out of range.
+        version, codec, threshold or number of blocks, there are not `shards` messages, or the
+        threshold or `replicas` is out of range.
     """
     return _loader.load().tf_gc_decode_shards(
         messages=as_list(messages),
@@ -131,5 +129,4 @@ def decode_shards(
         **attributes(codec, threshold),
         shards=shards,
         replicas=replicas,
-        layers=layers,
     )

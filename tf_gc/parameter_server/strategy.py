@@ -241,11 +241,11 @@ def _check_params(params: CompressionParams) -> CompressionParams:
         )
     for each in [params, *(rule for _, rule in getattr(params, "rules", ()))]:
         if isinstance(each, CodecParams):
-            default = dataclasses.replace(each, sum_layers=None)  # type: ignore[type-var]
+            default = dataclasses.replace(each, sum_bits=None)  # type: ignore[type-var]
             if each != default:
                 raise ValueError(
-                    f"sum_layers={each.sum_layers} is for sums that replicas send each other, and "
-                    f"parameter servers send none: leave sum_layers out; got {each!r}"
+                    f"sum_bits={each.sum_bits} is for sums that replicas send each other, and "
+                    f"parameter servers send none: leave sum_bits out; got {each!r}"
                 )
     return params
 

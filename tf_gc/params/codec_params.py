@@ -14,6 +14,12 @@ from tf_gc.reducers.reducer import Way
 from tf_gc.reducers.rows import Rows
 from tf_gc.reducers.wire import PACKED, WIRES
 
+# By the bits of a code: the codec.
+KINDS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
+
+# The bits of a code of a sum, by those of a code (FinerSums in custom_ops/lib/wire/wire.h).
+_FINER_SUMS = {1: 3, 2: 3, 3: 4, 4: 4}
+
 # A residual of a table of more bytes is not kept, unless the user asks for it.
 SPARSE_RESIDUAL_BYTES = 64 << 20
 
@@ -28,7 +34,7 @@ class CodecParams(SelectiveParams):
     """Compresses gradients with one codec of the native library.
 
     Attributes:
-      sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
+      sum_bits: the bits of a code of a sum that has to be rounded again; `None` if none has.
       warm_up: whether the first steps are in full precision.
       wire: how codes travel.
       sparse: whether gradients that are `tf.IndexedSlices`, as those of embeddings, are compressed
@@ -36,7 +42,7 @@ class CodecParams(SelectiveParams):
       sparse_residual_bytes: the largest residual, in bytes a replica, that is kept for a table.
     """
 
-    sum_layers: int | None
+    sum_bits: int | None
     warm_up: bool | None
     wire: str | None
     sparse: bool | None
@@ -46,18 +52,28 @@ class CodecParams(SelectiveParams):
     def _codec(self) -> NativeCodec:
         """Returns the codec."""
 
-    def _settle(self, bypass_size: int, sum_layers: int, warm_up: bool) -> None:
+    def _settle(self, bypass_size: int, bits: int | None, warm_up: bool) -> None:
         """Checks the attributes, and sets those that are `None`.
+
+        Args:
+          bypass_size: the default.
+          bits: the bits of a code; `None` if its threshold is fixed.
+          warm_up: the default.
 
         Raises:
           ValueError: if an attribute has another value than its class says.
           TypeError: if `exclude` has something that is no pattern.
         """
         self._settle_selection(bypass_size)
-        layers = sum_layers if self.sum_layers is None else as_integer(self.sum_layers)
-        if layers not in (1, 2):
-            raise ValueError(f"sum_layers must be None, 1 or 2, got {self.sum_layers!r}")
-        object.__setattr__(self, "sum_layers", layers)
+        if bits is not None:
+            possible = sorted({bits, _FINER_SUMS[bits]})
+            chosen = possible[-1] if self.sum_bits is None else as_integer(self.sum_bits)
+            if chosen not in possible:
+                raise ValueError(
+                    f"sum_bits must be None or one of {possible} where an element takes {bits} "
+                    f"bits, got {self.sum_bits!r}"
+                )
+            object.__setattr__(self, "sum_bits", chosen)
         if self.warm_up is None:
             object.__setattr__(self, "warm_up", warm_up)
         elif not isinstance(self.warm_up, bool):

@@ -1,7 +1,7 @@
 """One bit an element, with error feedback."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class OneBit(ThresholdParams):
       plan: who sends what to whom, as in `TwoBit`. With automatic scales the sums of a
         "scatter_gather" are rounded again, and the residuals keep what that leaves; with a fixed
         threshold the result is that of "all_gather", bit for bit.
-      sum_layers: as in `TwoBit`.
+      sum_bits: as in `TwoBit`, but 1 or 3.
       warm_up: as in `TwoBit`.
       wire: `None` or "packed": codes of one bit do not get smaller.
       exclude: as in `TwoBit`.
@@ -38,7 +38,7 @@ class OneBit(ThresholdParams):
       TypeError: if `exclude` has something that is no pattern.
     """
 
-    _kind: ClassVar[Literal["two_bit", "one_bit"]] = "one_bit"
+    _bits: ClassVar[int] = 1
 
     @staticmethod
     def _takes(threshold: np.float32) -> bool:

@@ -5,12 +5,9 @@ from collections.abc import Iterable
 
 from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
-from tf_gc.params.codec_params import SPARSE_RESIDUAL_BYTES, CodecParams
+from tf_gc.params.codec_params import KINDS, SPARSE_RESIDUAL_BYTES, CodecParams
 from tf_gc.params.compression import Pattern
 from tf_gc.params.selective import BYPASS_SIZE
-
-# By the bits of an element: the codec.
-_KINDS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +26,8 @@ class Quantized(CodecParams):
         `OneBit()`. docs/precision.md says what each costs and gains.
       bypass_size: tensors with fewer elements are reduced in full precision. `None` chooses 2,048.
       plan: who sends what to whom, as in `TwoBit`.
-      sum_layers: how many messages, 1 or 2, a sum takes in a "scatter_gather", as in `TwoBit`.
-        `None` means 2.
+      sum_bits: how many bits an element of a sum takes in a "scatter_gather", as in `TwoBit`:
+        with 3 bits 3 or 4. `None` means the finer one.
       warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
       wire: how codes travel, as in `TwoBit`. "compact" and "columns" need 2 bits or more, since
         codes of one bit do not get smaller.
@@ -47,7 +44,7 @@ class Quantized(CodecParams):
     bits: int = 3
     bypass_size: int | None = None
     plan: str = "auto"
-    sum_layers: int | None = None
+    sum_bits: int | None = None
     warm_up: bool | None = None
     wire: str | None = None
     exclude: Pattern | Iterable[Pattern] = ()
@@ -56,11 +53,10 @@ class Quantized(CodecParams):
 
     def __post_init__(self) -> None:
         bits = as_integer(self.bits)
-        if bits not in _KINDS:
-            raise ValueError(f"bits must be one of {list(_KINDS)}, got {self.bits!r}")
+        if bits not in KINDS:
+            raise ValueError(f"bits must be one of {list(KINDS)}, got {self.bits!r}")
         object.__setattr__(self, "bits", bits)
-        self._settle(BYPASS_SIZE, sum_layers=2, warm_up=True)
+        self._settle(BYPASS_SIZE, bits, warm_up=True)
 
     def _codec(self) -> NativeCodec:
-        assert self.sum_layers is not None
-        return NativeCodec(_KINDS[self.bits], "auto", self.sum_layers)
+        return NativeCodec(KINDS[self.bits], "auto", KINDS[self.sum_bits or self.bits])

@@ -5,12 +5,12 @@ import contextlib
 import dataclasses
 import numbers
 from collections.abc import Iterable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from tf_gc.codecs import NativeCodec
-from tf_gc.params.codec_params import SPARSE_RESIDUAL_BYTES, CodecParams
+from tf_gc.params.codec_params import KINDS, SPARSE_RESIDUAL_BYTES, CodecParams
 from tf_gc.params.compression import Pattern
 from tf_gc.params.selective import BYPASS_SIZE
 
@@ -27,7 +27,7 @@ class ThresholdParams(CodecParams):
       threshold: `"auto"` or a number.
       bypass_size: tensors with fewer elements are reduced in full precision.
       plan: who sends what to whom.
-      sum_layers: in how many messages, 1 or 2, a sum is sent that has to be rounded again.
+      sum_bits: the bits of a code of a sum that has to be rounded again; `None` with a number.
       warm_up: whether the first steps are in full precision; the default is yes with `"auto"`.
       wire: how codes travel.
       exclude: which variables' gradients are reduced in full precision.
@@ -42,21 +42,21 @@ class ThresholdParams(CodecParams):
     threshold: float | str = "auto"
     bypass_size: int | None = None
     plan: str = "auto"
-    sum_layers: int | None = None
+    sum_bits: int | None = None
     warm_up: bool | None = None
     wire: str | None = None
     exclude: Pattern | Iterable[Pattern] = ()
     sparse: bool | None = None
     sparse_residual_bytes: int = SPARSE_RESIDUAL_BYTES
 
-    _kind: ClassVar[Literal["two_bit", "one_bit"]]
+    _bits: ClassVar[int]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", self._checked_threshold())
         automatic = self.threshold == "auto"
         self._settle(
             bypass_size=BYPASS_SIZE if automatic else 0,
-            sum_layers=2 if automatic else 1,
+            bits=self._bits if automatic else None,
             warm_up=automatic,
         )
         if automatic:
@@ -66,15 +66,14 @@ class ThresholdParams(CodecParams):
                 "warm_up=True is for threshold='auto': what a fixed threshold sends is MXNet's, "
                 f"from the first step on; got threshold={self.threshold!r}"
             )
-        if self.sum_layers != 1:
+        if self.sum_bits is not None:
             raise ValueError(
-                "sum_layers=2 is for threshold='auto': sums with a fixed threshold are sent "
-                f"without loss; got threshold={self.threshold!r}"
+                f"sum_bits={self.sum_bits!r} is for threshold='auto': sums with a fixed threshold "
+                f"are sent without loss; got threshold={self.threshold!r}"
             )
 
     def _codec(self) -> NativeCodec:
-        assert self.sum_layers is not None
-        return NativeCodec(self._kind, self.threshold, self.sum_layers)
+        return NativeCodec(KINDS[self._bits], self.threshold, KINDS[self.sum_bits or self._bits])
 
     @staticmethod
     @abc.abstractmethod

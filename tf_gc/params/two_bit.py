@@ -1,7 +1,7 @@
 """Two bits an element, with error feedback."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,14 +26,13 @@ class TwoBit(ThresholdParams):
       plan: who sends what to whom. "all_gather": every replica sends its message to all others.
         "scatter_gather": every replica adds up one shard, and sends the sum to all others; what
         a replica sends does not grow with the number of replicas. With automatic scales the sums
-        are rounded again (`sum_layers`), and the residuals keep what that leaves; with a fixed
+        are rounded again (`sum_bits`), and the residuals keep what that leaves; with a fixed
         threshold the result is that of "all_gather", bit for bit. "hierarchical": the replicas of
         a host are summed in full precision, and only what crosses hosts is compressed. "auto"
         (the default): the plan that sends least.
-      sum_layers: how many messages, 1 or 2, a sum takes in a "scatter_gather" with automatic
-        scales. The second message encodes what the first one leaves: together they have 9
-        levels instead of 3. `None` means 2, which trains as "all_gather" does; 1 sends two thirds
-        of the bytes. A fixed threshold needs one message.
+      sum_bits: how many bits, 2 or 3, an element of a sum takes in a "scatter_gather" with
+        automatic scales. `None` means 3, with more levels, which trains as "all_gather" does; 2
+        sends a fifth less. With a fixed threshold sums are sent without loss.
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
         norm of the gradients has stopped growing (`tf_gc.steps.warm_up`). In these steps Adam
         learns how large gradients are. `None` means yes with `"auto"`; a fixed threshold has no
@@ -63,7 +62,7 @@ class TwoBit(ThresholdParams):
       TypeError: if `exclude` has something that is no pattern.
     """
 
-    _kind: ClassVar[Literal["two_bit", "one_bit"]] = "two_bit"
+    _bits: ClassVar[int] = 2
 
     @staticmethod
     def _takes(threshold: np.float32) -> bool:

@@ -253,9 +253,9 @@ def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: 
     seconds = link.seconds(size, plan.rounds(workers), plan.collectives)
     decode = cost.sum_of(workers)
     if plan.by_shards:
-        # A worker adds up its shard, encodes the sum, in one message or two, and decodes all sums.
-        messages = codes.codec.bits(workers) / codes.codec.bits(1)
-        of_shard = (workers - 1) * cost.unpack + workers * cost.add + messages * cost.encode
-        of_others = (workers - 1) * messages * cost.unpack
-        decode = (of_shard + of_others) / workers + messages * cost.add + cost.decode
+        # A worker adds up its shard, encodes the sum, maybe in more bits, and decodes all sums.
+        longer = codes.codec.bits(workers) / codes.codec.bits(1)
+        of_shard = (workers - 1) * cost.unpack + workers * cost.add + longer * cost.encode
+        of_others = (workers - 1) * longer * cost.unpack
+        decode = (of_shard + of_others) / workers + cost.add + cost.decode
     return Transfer(elements * cost.encode, seconds, elements * decode, early)

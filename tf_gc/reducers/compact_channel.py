@@ -97,39 +97,42 @@ class CompactChannel(Channel):
         return self._counted + self._unequal.told_bytes
 
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
-        n = messages[0].shape[0]
-        self.count(messages[0], n * (self.size - 1))
-        if _is_small(messages[0]):
-            return self._channel.all_gather(messages)
-        # All members get the same. If this host has several, they are CPUs, which share memory.
-        (others,) = self._sent(messages, n, lambda sent: self._channel.all_gather(sent)[:1])
-        return [self._unpacked(others, messages[0], self._ranks[0])] * len(messages)
+        return self._all_gather(self._codec, messages)
 
     def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
-        if self._codec.compacts_sums:
-            return self.all_gather(sums)
-        self.count(sums[0], sums[0].shape[0] * (self.size - 1))
-        return self._channel.all_gather_sums(sums)
+        return self._all_gather(self._codec.packs_sums, sums)
 
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
         self.count(rows[0], self.size - 1)
         if _is_small(rows[0]):
             return self._channel.all_to_all(rows)
         received = []
-        others = self._sent(rows, 1, self._channel.all_to_all)
+        others = self._sent(self._codec, rows, 1, self._channel.all_to_all)
         for rank, mine, sent in zip(self._ranks, others, rows, strict=True):
             with tf.device(sent.device):
-                received.append(self._unpacked(mine, sent[rank : rank + 1], rank))
+                received.append(self._unpacked(self._codec, mine, sent[rank : rank + 1], rank))
         return received
 
     def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         self.count_all_reduce(vectors[0])
         return self._channel.all_reduce(vectors)
 
-    def _sent(self, messages: Sequence[tf.Tensor], n: int, send: Send) -> list[list[tf.Tensor]]:
+    def _all_gather(self, codec: Codec | None, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
+        n = messages[0].shape[0]
+        self.count(messages[0], n * (self.size - 1))
+        if codec is None or _is_small(messages[0]):
+            return self._channel.all_gather(messages)
+        # All members get the same. If this host has several, they are CPUs, which share memory.
+        (others,) = self._sent(codec, messages, n, lambda sent: self._channel.all_gather(sent)[:1])
+        return [self._unpacked(codec, others, messages[0], self._ranks[0])] * len(messages)
+
+    def _sent(
+        self, codec: Codec, messages: Sequence[tf.Tensor], n: int, send: Send
+    ) -> list[list[tf.Tensor]]:
         """Sends messages in compact form.
 
         Args:
+          codec: the codec of the messages.
           messages: int64 [rows, words], for each member of this host.
           n: how many rows a member receives of each member.
           send: as in `UnequalLengths.sent`.
@@ -140,16 +143,19 @@ class CompactChannel(Channel):
         packed = []
         for message in messages:
             with tf.device(cpu_of(message.device)):
-                packed.append(self._codec.pack(message, self._like))
+                packed.append(codec.pack(message, self._like))
         shape = messages[0].shape
         kind = tuple(shape) if shape.is_fully_defined() else None
         with tf.device(cpu_of(messages[0].device)):
             return self._unequal.sent(packed, n, send, kind)
 
-    def _unpacked(self, others: Sequence[tf.Tensor], own: tf.Tensor, rank: int) -> Received:
+    def _unpacked(
+        self, codec: Codec, others: Sequence[tf.Tensor], own: tf.Tensor, rank: int
+    ) -> Received:
         """Returns the messages that a member received.
 
         Args:
+          codec: the codec of the messages.
           others: what `_sent` returns for the member.
           own: its own message, [n, words], as it was before it was packed.
           rank: the member's rank.
@@ -159,7 +165,7 @@ class CompactChannel(Channel):
             if words is None:
                 words = tf.shape(own, tf.int64)[1]
         with tf.device(cpu_of(own.device)):
-            messages = [self._codec.unpack(compact, words) for compact in others]
+            messages = [codec.unpack(compact, words) for compact in others]
         messages.insert(min(rank, 1), own)
         return messages
 

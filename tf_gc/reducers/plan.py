@@ -46,7 +46,7 @@ class Plan(abc.ABC):
 
     @classmethod
     def is_one_of_the_others(cls, network: Network) -> bool:
-        """Returns whether the plan does on a network what another plan does."""
+        """Returns whether another plan does on a network what this one does, for no more bits."""
         del network
         return False
 

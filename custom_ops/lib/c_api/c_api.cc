@@ -85,17 +85,21 @@ int tf_gc_decode_sum(int codec, int dtype, const uint8_t* const* codes,
   });
 }
 
-int tf_gc_reencode(int codec, int dtype, const uint8_t* const* codes,
-                   const uint16_t* const* scales, int64_t messages,
-                   const void* gradient, const float* residual_in,
-                   float* residual_out, int64_t size, int64_t layers,
-                   uint8_t* const* codes_out, uint16_t* const* scales_out) {
-  if (!Takes(tf_gc::IsAuto, codec)) return 0;
+int tf_gc_reencode(int codec, int sum_codec, int dtype,
+                   const uint8_t* const* codes, const uint16_t* const* scales,
+                   int64_t messages, const void* gradient,
+                   const float* residual_in, float* residual_out, int64_t size,
+                   uint8_t* sum_codes, uint16_t* sum_scales) {
   const auto kind = static_cast<tf_gc::Codec>(codec);
+  const auto of_sum = static_cast<tf_gc::Codec>(sum_codec);
+  if (!Takes(tf_gc::IsAuto, codec) || !Takes(tf_gc::IsAuto, sum_codec) ||
+      !tf_gc::SumsIn(kind, of_sum)) {
+    return 0;
+  }
   return ForType(dtype, [=](auto* type) {
-    tf_gc::Reencode(kind, codes, scales, messages, Typed(gradient, type),
-                    residual_in, residual_out, size, layers, codes_out,
-                    scales_out);
+    tf_gc::Reencode(kind, of_sum, codes, scales, messages,
+                    Typed(gradient, type), residual_in, residual_out, size,
+                    sum_codes, sum_scales);
     return 1;
   });
 }

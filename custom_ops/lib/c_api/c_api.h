@@ -33,13 +33,12 @@ TF_GC_EXPORT int tf_gc_decode_sum(int codec, int dtype,
                                   int64_t replicas, int64_t size,
                                   float threshold, void* sum);
 
-TF_GC_EXPORT int tf_gc_reencode(int codec, int dtype,
+TF_GC_EXPORT int tf_gc_reencode(int codec, int sum_codec, int dtype,
                                 const uint8_t* const* codes,
                                 const uint16_t* const* scales, int64_t messages,
                                 const void* gradient, const float* residual_in,
                                 float* residual_out, int64_t size,
-                                int64_t layers, uint8_t* const* codes_out,
-                                uint16_t* const* scales_out);
+                                uint8_t* sum_codes, uint16_t* sum_scales);
 
 TF_GC_EXPORT int tf_gc_count(int codec, const uint8_t* const* codes,
                              const uint16_t* const* scales, int64_t replicas,

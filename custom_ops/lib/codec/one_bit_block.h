@@ -148,11 +148,6 @@ struct OneBitAuto {
         code, kept);
   }
 
-  // Whether a block's scale says that its elements are finite.
-  TF_GC_HOST_DEVICE static bool SaysFinite(uint8_t, uint16_t scale) {
-    return !IsNaNScale(scale);
-  }
-
   TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
                                          const uint16_t* const* scales,
                                          int64_t replicas, int64_t block, float,

@@ -212,11 +212,6 @@ struct TwoBitAuto {
     return scale.bits;
   }
 
-  // Whether a code says that its element is finite.
-  TF_GC_HOST_DEVICE static bool SaysFinite(uint8_t code, uint16_t) {
-    return code != kCodeNotFinite;
-  }
-
   TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
                                          const uint16_t* const* scales,
                                          int64_t replicas, int64_t block, float,

@@ -98,21 +98,16 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
 }
 
 template <typename T>
-void Reencode(Codec codec, const uint8_t* const* codes,
+void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
               const uint16_t* const* scales, int64_t messages,
               const T* gradient, const float* residual_in, float* residual_out,
-              int64_t size, int64_t layers, uint8_t* const* codes_out,
-              uint16_t* const* scales_out) {
+              int64_t size, uint8_t* sum_codes, uint16_t* sum_scales) {
   // Sums in parts that stay in the first cache until they are encoded.
   constexpr int64_t kPartBlocks = 16;
-  if (!IsAuto(codec)) Trap();
+  if (!SumsIn(codec, sum_codec)) Trap();
   float sum[kPartBlocks * kBlockSize] = {};
-  // The gradient of later layers: NaN where not finite, else -0, which changes
-  // no residual.
-  float rest[kPartBlocks * kBlockSize];
   const ScopedExactFloatMode mode;
-  const auto encode = ActiveFunctions<T>().Of(codec).encode;
-  const auto encode_rest = ActiveFunctions<float>().Of(codec).encode;
+  const auto encode = ActiveFunctions<T>().Of(sum_codec).encode;
   const auto decode_sum = ActiveFunctions<float>().Of(codec).decode_sum;
   std::vector<const uint8_t*> part_codes(codes, codes + messages);
   std::vector<const uint16_t*> part_scales(scales, scales + messages);
@@ -123,25 +118,9 @@ void Reencode(Codec codec, const uint8_t* const* codes,
       decode_sum(part_codes.data(), part_scales.data(), messages, count, 0.0f,
                  sum);
     }
-    for (int64_t layer = 0; layer < layers; ++layer) {
-      uint8_t* const to_codes = codes_out[layer] + block * CodeBytes(codec);
-      uint16_t* const to_scales = scales_out[layer] + block;
-      float* const kept = residual_out + first;
-      if (layer == 0) {
-        encode(gradient + first, residual_in + first, sum, kept, count, 0.0f,
-               to_codes, to_scales);
-      } else {
-        encode_rest(rest, kept, nullptr, kept, count, 0.0f, to_codes,
-                    to_scales);
-      }
-      if (layer + 1 == layers) break;
-      const uint8_t* sent_codes = to_codes;
-      const uint16_t* sent_scales = to_scales;
-      decode_sum(&sent_codes, &sent_scales, 1, count, 0.0f, rest);
-      for (int64_t i = 0; i < count; ++i) {
-        rest[i] = rest[i] == rest[i] ? -0.0f : rest[i];
-      }
-    }
+    encode(gradient + first, residual_in + first, sum, residual_out + first,
+           count, 0.0f, sum_codes + block * CodeBytes(sum_codec),
+           sum_scales + block);
     for (const uint8_t*& part : part_codes) {
       part += kPartBlocks * CodeBytes(codec);
     }
@@ -170,10 +149,9 @@ void DecodeCounts(const uint8_t* counts, int bits, int64_t size, float unit,
   template void DecodeSum<T>(Codec, const uint8_t* const*,                    \
                              const uint16_t* const*, int64_t, int64_t, float, \
                              T*);                                             \
-  template void Reencode<T>(Codec, const uint8_t* const*,                     \
-                            const uint16_t* const*, int64_t, const T*,        \
-                            const float*, float*, int64_t, int64_t,           \
-                            uint8_t* const*, uint16_t* const*);               \
+  template void Reencode<T>(                                                  \
+      Codec, Codec, const uint8_t* const*, const uint16_t* const*, int64_t,   \
+      const T*, const float*, float*, int64_t, uint8_t*, uint16_t*);          \
   template void DecodeCounts<T>(const uint8_t*, int, int64_t, float, T*)
 
 TF_GC_INSTANTIATE(float);

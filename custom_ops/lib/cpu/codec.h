@@ -60,20 +60,15 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
                const uint16_t* const* scales, int64_t replicas, int64_t size,
                float threshold, T* sum);
 
-// Encodes as Encode does, with p = (gradient + residual) + sum, where `sum` is
-// that of DecodeSum over `messages` >= 0 messages, in float32. An element that
-// is not finite in a message is not finite here. `codec` is automatic.
-//
-// There are `layers` >= 1 layers. The first one, codes_out[0] and
-// scales_out[0], encodes p; each of the others encodes what the layer before it
-// left. What is sent is the sum of the layers. An element that is not finite in
-// one layer is not finite in the next.
+// Encodes by `sum_codec` as Encode does, with p = (gradient + residual) + sum,
+// where `sum` is that of DecodeSum over `messages` >= 0 messages of `codec`, in
+// float32. An element that is not finite in a message is not finite here.
+// SumsIn(codec, sum_codec).
 template <typename T>
-void Reencode(Codec codec, const uint8_t* const* codes,
+void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
               const uint16_t* const* scales, int64_t messages,
               const T* gradient, const float* residual_in, float* residual_out,
-              int64_t size, int64_t layers, uint8_t* const* codes_out,
-              uint16_t* const* scales_out);
+              int64_t size, uint8_t* sum_codes, uint16_t* sum_scales);
 
 // Writes `blocks` blocks of counts of `bits` bits, which is 4, 8 or 16: the
 // number of plus codes less that of minus codes over `replicas` messages,

@@ -70,14 +70,13 @@ int DecodeSum(Codec codec, DType dtype, const uint8_t* const* rows,
               float threshold, CUstream_st* stream);
 
 // Encodes the sum of the rows, gradients and residuals of the shard number
-// `shard` into a message for each of `layers` layers, which follow each other,
-// as tf_gc::Reencode() does. The rows are the messages of the shard from the
-// `others` >= 0 other replicas. The residuals of other shards are copied to
-// `residual_out`. `codec` is automatic.
-int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
-             int64_t others, const Gradient* tensors, int64_t count,
-             int64_t shard, int64_t shards, int64_t layers, uint8_t* messages,
-             CUstream_st* stream);
+// `shard` into a message, as tf_gc::Reencode() does. The rows are the messages
+// of the shard from the `others` >= 0 other replicas. The residuals of other
+// shards are copied to `residual_out`. SumsIn(codec, sum_codec).
+int Reencode(Codec codec, Codec sum_codec, DType dtype,
+             const uint8_t* const* rows, int64_t others,
+             const Gradient* tensors, int64_t count, int64_t shard,
+             int64_t shards, uint8_t* message, CUstream_st* stream);
 
 // Sums the rows, `replicas` messages of `blocks` blocks of `codec`, into one
 // message of CountsCodec(BitsOfCount(replicas)). `codec` is fixed.
@@ -85,13 +84,12 @@ int Count(Codec codec, float threshold, const uint8_t* const* rows,
           int64_t replicas, int64_t blocks, uint8_t* message,
           CUstream_st* stream);
 
-// Decodes a bucket of `shards` shards. Each shard has `layers` rows, which
-// follow each other and are added up. `codec` is automatic, and `unit` is 0; or
-// `codec` is one of counts, there is one layer, and a count of 1 stands for
-// `unit`.
+// Decodes a bucket of `shards` shards, each of which has a row. `codec` is
+// automatic, and `unit` is 0; or `codec` is one of counts, and a count of 1
+// stands for `unit`.
 int DecodeShards(Codec codec, DType dtype, const uint8_t* const* rows,
-                 int64_t shards, int64_t layers, const Sum* tensors,
-                 int64_t count, float unit, CUstream_st* stream);
+                 int64_t shards, const Sum* tensors, int64_t count, float unit,
+                 CUstream_st* stream);
 
 }  // namespace gpu
 }  // namespace tf_gc

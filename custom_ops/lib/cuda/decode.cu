@@ -28,8 +28,8 @@ struct DecodeParams {
   TensorTable<Sum> tensors;
   RowTable rows;
   float unit;
-  // The rows of each shard; 0 if every row has all blocks.
-  int layers;
+  // Whether each row has the blocks of one shard, instead of all blocks.
+  bool by_shards;
   // The blocks of this launch.
   int first;
   int end;
@@ -49,16 +49,14 @@ __global__ void __launch_bounds__(kThreads, kAtOnce)
                        cursor.Size(block)};
     float sums[Team::kElements];
     for (float& sum : sums) sum = start_of_sum;
-    if (params.layers > 0) {
+    if (params.by_shards) {
       const int shard = ShardOf(block, rows.layout.blocks);
       const int in_shard = block - shard * static_cast<int>(rows.layout.blocks);
-      for (int i = 0; i < params.layers; ++i) {
-        const uint8_t* row = rows.Row(shard * params.layers + i);
-        const auto loaded = Decoder::Load(
-            team.lane, row + CodesOffset<Decoder::kCodec>(in_shard),
-            rows.layout.Scales(row, in_shard));
-        AddLoaded<Decoder>(loaded, team.lane, params.unit, sums);
-      }
+      const uint8_t* row = rows.Row(shard);
+      const auto loaded =
+          Decoder::Load(team.lane, row + CodesOffset<Decoder::kCodec>(in_shard),
+                        rows.layout.Scales(row, in_shard));
+      AddLoaded<Decoder>(loaded, team.lane, params.unit, sums);
     } else {
       AddRows<Decoder>(rows, block, team.lane, params.unit, sums);
     }
@@ -85,13 +83,13 @@ int LaunchDecode(const Sum* tensors, int64_t count, DecodeParams* params,
 // Decodes rows of `blocks` blocks.
 int Decode(Codec codec, DType dtype, const uint8_t* const* rows, int64_t count,
            int64_t blocks, const Sum* tensors, int64_t tensor_count, float unit,
-           int64_t layers, cudaStream_t stream) {
+           bool by_shards, cudaStream_t stream) {
   if (blocks >= kEndOfBlocks) return cudaErrorInvalidValue;
   DecodeParams params;
   const int error = FillRows(codec, blocks, unit, rows, count, &params.rows);
   if (error != cudaSuccess) return error;
   params.unit = unit;
-  params.layers = static_cast<int>(layers);
+  params.by_shards = by_shards;
   return ForType(dtype, cudaErrorInvalidValue, [&](auto* type) -> int {
     using T = std::remove_pointer_t<decltype(type)>;
     const auto launch = [&](auto decoder) {
@@ -128,21 +126,19 @@ int DecodeSum(Codec codec, DType dtype, const uint8_t* const* rows,
               float threshold, CUstream_st* stream) {
   if (!EncodesGradients(codec) || replicas < 1) return cudaErrorInvalidValue;
   return Decode(codec, dtype, rows, replicas, BlocksOf(tensors, count), tensors,
-                count, threshold, 0, stream);
+                count, threshold, /*by_shards=*/false, stream);
 }
 
 int DecodeShards(Codec codec, DType dtype, const uint8_t* const* rows,
-                 int64_t shards, int64_t layers, const Sum* tensors,
-                 int64_t count, float unit, CUstream_st* stream) {
-  if (!(IsAuto(codec) || IsCounts(codec)) || shards < 1 || layers < 1 ||
-      layers > kMaxLayers) {
+                 int64_t shards, const Sum* tensors, int64_t count, float unit,
+                 CUstream_st* stream) {
+  if (!(IsAuto(codec) || IsCounts(codec)) || shards < 1) {
     return cudaErrorInvalidValue;
   }
   const int64_t blocks = BlocksOf(tensors, count);
   if (blocks >= kEndOfBlocks) return cudaErrorInvalidValue;
-  return Decode(codec, dtype, rows, shards * layers,
-                ShardBlocks(blocks, shards), tensors, count, unit, layers,
-                stream);
+  return Decode(codec, dtype, rows, shards, ShardBlocks(blocks, shards),
+                tensors, count, unit, /*by_shards=*/true, stream);
 }
 
 const char* ErrorString(int error) {

@@ -27,12 +27,11 @@ struct EncodeParams {
   MessageLayout layout;
   MessageHeader header;
   float threshold;
-  // The messages of `shards` shards from `first_shard` on, or the messages of
-  // one shard's layers. The message of the shard `skip` has zeros.
+  // The messages of `shards` shards from `first_shard` on. That of the shard
+  // `skip` has zeros.
   uint8_t* messages;
   int first_shard;
   int shards;
-  int layers;
   int skip;
   // The blocks of this launch, and whether it writes the frames.
   int first;
@@ -49,19 +48,9 @@ template <typename Params>
 constexpr int kPerMultiprocessor =
     std::is_same_v<Params, ReencodeParams> ? 2 : 4;
 
-// The decoders of automatic codecs.
-template <typename Definition>
-struct DecoderOf;
-template <>
-struct DecoderOf<TwoBitAuto> : TwoBitDecoder<true> {};
-template <>
-struct DecoderOf<OneBitAuto> : OneBitDecoder {};
-template <>
-struct DecoderOf<ThreeBit> : ThreeBitDecoder {};
-template <>
-struct DecoderOf<FourBit> : FourBitDecoder {};
-
-template <typename Definition, typename T, typename Params>
+// `Definition` is the codec's, and in Reencode the sum codec's; then `Decoder`
+// is that of the codec of the rows.
+template <typename Definition, typename Decoder, typename T, typename Params>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     EncodeKernel(const __grid_constant__ Params params) {
   constexpr bool kReencode = std::is_same_v<Params, ReencodeParams>;
@@ -70,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
   const int thread = blockIdx.x * kThreads + threadIdx.x;
   const int threads = gridDim.x * kThreads;
   if (params.frames) {
-    for (int i = thread; i < params.shards * params.layers; i += threads) {
+    for (int i = thread; i < params.shards; i += threads) {
       WriteFrame(layout, params.header, params.messages + i * layout.size);
     }
   }
@@ -119,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
       float sums[Team::kElements];
       for (float& sum : sums) sum = start_of_sum;
       if (sends) {
-        AddRows<DecoderOf<Definition>>(params.rows, in_shard, lane, 0.0f, sums);
+        AddRows<Decoder>(params.rows, in_shard, lane, 0.0f, sums);
       }
       for (int i = 0; i < Team::kElements; ++i) {
         if (team.Inside(i)) p[i] += sums[i];
@@ -127,26 +116,14 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     }
     uint8_t* message = params.messages + shard * layout.size;
     float kept[Team::kElements];
-    for (int layer = 0; layer < (kReencode ? params.layers : 1); ++layer) {
-      uint8_t code[Team::kElements];
-      uint16_t scale = 0;
-      Definition::Encode(team, p, residual, params.threshold, code, kept,
-                         &scale);
-      if (!sends) scale = 0;
-      StoreCodes<kCodeBits>(lane, code,
-                            writes ? layout.Codes(message, in_shard) : nullptr);
-      if (HasScales(Definition::kCodec) && writes && lane == 0) {
-        *layout.Scales(message, in_shard) = scale;
-      }
-      if constexpr (kReencode) {
-        // The next layer encodes what this one leaves.
-        for (int i = 0; i < Team::kElements; ++i) {
-          const bool finite = Definition::SaysFinite(code[i], scale);
-          residual[i] = kept[i];
-          if (team.Inside(i)) p[i] = StartOfSum(!finite) + kept[i];
-        }
-        message += layout.size;
-      }
+    uint8_t code[Team::kElements];
+    uint16_t scale = 0;
+    Definition::Encode(team, p, residual, params.threshold, code, kept, &scale);
+    if (!sends) scale = 0;
+    StoreCodes<kCodeBits>(lane, code,
+                          writes ? layout.Codes(message, in_shard) : nullptr);
+    if (HasScales(Definition::kCodec) && writes && lane == 0) {
+      *layout.Scales(message, in_shard) = scale;
     }
     StoreElements(team, cursor.aligned, kept, residual_out);
   }
@@ -154,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
 
 // Launches the kernel over the blocks [first, end), some of which may be after
 // the end of the bucket.
-template <typename Definition, typename T, typename Params>
+template <typename Definition, typename Decoder, typename T, typename Params>
 int LaunchEncode(const Gradient* tensors, int64_t count, int first, int end,
                  Params* params, cudaStream_t stream) {
   params->frames = true;
@@ -165,25 +142,26 @@ int LaunchEncode(const Gradient* tensors, int64_t count, int first, int end,
                      const int blocks = params->end - params->first;
                      if (blocks <= 0 && !params->frames) return cudaSuccess;
                      const int error = Launch<Params>(
-                         EncodeKernel<Definition, T, Params>, *params, blocks,
-                         kTeams, kPerMultiprocessor<Params>, stream);
+                         EncodeKernel<Definition, Decoder, T, Params>, *params,
+                         blocks, kTeams, kPerMultiprocessor<Params>, stream);
                      params->frames = false;
                      return error;
                    });
 }
 
-// Calls `launch` with the definition of a codec with automatic scales.
+// Calls `launch` with the definition of a codec with automatic scales, and with
+// its decoder.
 template <typename Launch>
 int ForAutomatic(Codec codec, const Launch& launch) {
   switch (codec) {
     case Codec::kTwoBitAuto:
-      return launch(TwoBitAuto());
+      return launch(TwoBitAuto(), TwoBitDecoder<true>());
     case Codec::kOneBitAuto:
-      return launch(OneBitAuto());
+      return launch(OneBitAuto(), OneBitDecoder());
     case Codec::kThreeBit:
-      return launch(ThreeBit());
+      return launch(ThreeBit(), ThreeBitDecoder());
     case Codec::kFourBit:
-      return launch(FourBit());
+      return launch(FourBit(), FourBitDecoder());
     default:
       return cudaErrorInvalidValue;
   }
@@ -207,50 +185,46 @@ int Encode(Codec codec, DType dtype, const Gradient* tensors, int64_t count,
   params.messages = messages;
   params.first_shard = 0;
   params.shards = static_cast<int>(shards);
-  params.layers = 1;
   params.skip = static_cast<int>(skip);
   const int end = static_cast<int>(shard_blocks * shards);
   return ForType(dtype, cudaErrorInvalidValue, [&](auto* type) -> int {
     using T = std::remove_pointer_t<decltype(type)>;
-    const auto launch = [&](auto definition) {
-      return LaunchEncode<decltype(definition), T>(tensors, count, 0, end,
-                                                   &params, stream);
+    const auto launch = [&](auto definition, auto) {
+      return LaunchEncode<decltype(definition), void, T>(tensors, count, 0, end,
+                                                         &params, stream);
     };
     switch (codec) {
       case Codec::kTwoBitFixed:
-        return launch(TwoBitFixed());
+        return launch(TwoBitFixed(), nullptr);
       case Codec::kOneBitFixed:
-        return launch(OneBitFixed());
+        return launch(OneBitFixed(), nullptr);
       default:
         return ForAutomatic(codec, launch);
     }
   });
 }
 
-int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
-             int64_t others, const Gradient* tensors, int64_t count,
-             int64_t shard, int64_t shards, int64_t layers, uint8_t* messages,
-             CUstream_st* stream) {
-  if (!IsAuto(codec) || layers < 1 || layers > kMaxLayers) {
-    return cudaErrorInvalidValue;
-  }
+int Reencode(Codec codec, Codec sum_codec, DType dtype,
+             const uint8_t* const* rows, int64_t others,
+             const Gradient* tensors, int64_t count, int64_t shard,
+             int64_t shards, uint8_t* message, CUstream_st* stream) {
+  if (!SumsIn(codec, sum_codec)) return cudaErrorInvalidValue;
   const int64_t blocks = BlocksOf(tensors, count);
   const int64_t shard_blocks = ShardBlocks(blocks, shards);
   if (shard_blocks * shards >= kEndOfBlocks || shards >= kEndOfBlocks) {
     return cudaErrorInvalidValue;
   }
-  if (!IsAligned(messages)) return cudaErrorMisalignedAddress;
+  if (!IsAligned(message)) return cudaErrorMisalignedAddress;
   ReencodeParams params;
   const int error =
       FillRows(codec, shard_blocks, 0.0f, rows, others, &params.rows);
   if (error != cudaSuccess) return error;
-  params.layout = params.rows.layout;
-  params.header = params.rows.header;
+  params.layout = LayoutOf(sum_codec, shard_blocks);
+  params.header = HeaderOf(sum_codec, shard_blocks, 0.0f);
   params.threshold = 0.0f;
-  params.messages = messages;
+  params.messages = message;
   params.first_shard = static_cast<int>(shard);
   params.shards = 1;
-  params.layers = static_cast<int>(layers);
   params.skip = -1;
   int first = static_cast<int>(shard * shard_blocks);
   int end = static_cast<int>(first + shard_blocks);
@@ -264,11 +238,19 @@ int Reencode(Codec codec, DType dtype, const uint8_t* const* rows,
   }
   return ForType(dtype, cudaErrorInvalidValue, [&](auto* type) -> int {
     using T = std::remove_pointer_t<decltype(type)>;
-    const auto launch = [&](auto definition) {
-      return LaunchEncode<decltype(definition), T>(tensors, count, first, end,
-                                                   &params, stream);
-    };
-    return ForAutomatic(codec, launch);
+    return ForAutomatic(codec, [&](auto of_rows, auto decoder) {
+      using OfRows = decltype(of_rows);
+      using Decoder = decltype(decoder);
+      return ForAutomatic(sum_codec, [&](auto definition, auto) -> int {
+        using Definition = decltype(definition);
+        if constexpr (SumsIn(OfRows::kCodec, Definition::kCodec)) {
+          return LaunchEncode<Definition, Decoder, T>(tensors, count, first,
+                                                      end, &params, stream);
+        } else {
+          return cudaErrorInvalidValue;
+        }
+      });
+    });
   });
 }
 

@@ -45,6 +45,9 @@ struct RowsSection {
 };
 static_assert(sizeof(RowsSection) == 16, "a section has 16 bytes before it");
 
+// The most layers of a row.
+constexpr int64_t kMaxLayers = 2;
+
 // How rows are sent. A row is the sum of its layers, of which each encodes what
 // those before it left.
 struct RowsFormat {

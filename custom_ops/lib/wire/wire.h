@@ -130,10 +130,6 @@ TF_GC_HOST_DEVICE constexpr bool HasScales(Codec codec) {
   return IsAuto(codec) || codec == Codec::kOneBitFixed;
 }
 
-// With automatic scales a sum is sent in up to this many layers. A layer is a
-// message. It encodes what the layers before it left of the sum.
-constexpr int64_t kMaxLayers = 2;
-
 // The most replicas whose sum is sent as counts.
 constexpr int64_t kMaxReplicas = 32767;
 
@@ -193,6 +189,18 @@ TF_GC_HOST_DEVICE constexpr int CodeBits(Codec codec) {
       return 4;
   }
   Trap();
+}
+
+// The codec of sums of messages of an automatic codec that are to be rounded
+// less than the messages were. Two bits would round a sum of one-bit messages
+// hardly less than one bit does.
+TF_GC_HOST_DEVICE constexpr Codec FinerSums(Codec codec) {
+  return CodeBits(codec) <= 2 ? Codec::kThreeBit : Codec::kFourBit;
+}
+
+// Whether sums of messages of `codec` may be sent by `sum_codec`.
+TF_GC_HOST_DEVICE constexpr bool SumsIn(Codec codec, Codec sum_codec) {
+  return IsAuto(codec) && (sum_codec == codec || sum_codec == FinerSums(codec));
 }
 
 // Whether codes of so many bits are in bit planes.
