@@ -65,9 +65,9 @@ class Bucket:
         added: list[tuple[Array, Array]] | None = None,
         of_added: Family | None = None,
     ) -> Array:
-        """Returns the message of a shard and sets its residuals.
+        """Returns the message of a shard, which `family` encodes, and sets its residuals.
 
-        If there are messages of another family to be added, it is that of the sum.
+        The messages `added`, which `of_added` has encoded, are added first.
         """
         message = family.format()
         row = np.zeros(message.words(shard_blocks), np.int64)
