@@ -151,7 +151,7 @@ class _Lane:
             key = (options.timeout_seconds, options.implementation)
             if key not in self._functions:
                 # Compact messages have another length in each step.
-                self._functions[key] = tf.function(launch, reduce_retracing=True)
+                self._functions[key] = tf.function(launch, reduce_retracing=True, autograph=False)
             launch = self._functions[key]
         with self._lock:
             return [[received] for received in launch(collective, list(values))]

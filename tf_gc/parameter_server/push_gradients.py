@@ -10,6 +10,7 @@ from tf_gc.parameter_server.strategy import CompressedParameterServerStrategy
 from tf_gc.strategies.all_reduce_gradients import all_reduce_gradients
 
 
+@tf.autograph.experimental.do_not_convert  # AutoGraph would convert what this calls
 def push_gradients(
     grads_and_vars: Iterable[tuple[GradientValue, Any]], stream: str | None = None
 ) -> list[GradientValue]:

@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
+import tensorflow as tf
+
 from tf_gc.gradients import GradientValue, sum_gradients
 from tf_gc.keras.flavour import tf_variable
 from tf_gc.state.stream import named_stream
 
 
+@tf.autograph.experimental.do_not_convert  # AutoGraph would convert what this calls
 def all_reduce_gradients(
     grads_and_vars: Iterable[tuple[GradientValue, Any]], stream: str | None = None
 ) -> list[GradientValue]:
