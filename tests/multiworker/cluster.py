@@ -18,7 +18,10 @@ from typing import Any
 
 from examples import local_workers
 from tests import ports
-from tests.multiworker.nursery import NURSERY, Task
+from tests.multiworker.nursery import Nursery, Task
+
+# With what workers import.
+_NURSERY = Nursery(["tensorflow", "keras", "pytest", "tests.tuning", "tf_gc"])
 
 
 @dataclasses.dataclass
@@ -99,7 +102,7 @@ def run(
             environment = {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "1"}
             log = str(Path(folder, f"log{i}"))
             tasks.append(Task(f"{__name__}:work", [folder, str(i)], environment, log, i < new))
-        returncodes, late = NURSERY.run(tasks, limit)
+        returncodes, late = _NURSERY.run(tasks, limit)
         outcomes = [
             Outcome(returncode, _read_log(folder, i), _read_value(folder, i))
             for i, returncode in enumerate(returncodes)

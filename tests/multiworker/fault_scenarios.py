@@ -45,7 +45,7 @@ def _summing(params: Any, timeout_seconds: float | None) -> Callable[[int], np.n
     with strategy.scope():
         variable = tf.Variable(tf.zeros(ELEMENTS))
 
-    @tf.function
+    @tf.function(autograph=False)
     def reduce(step: tf.Tensor) -> Any:
         def replica_step() -> tf.Tensor:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group

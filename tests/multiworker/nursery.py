@@ -3,9 +3,9 @@
 To import TensorFlow takes longer than most of what tests do with it. The process that forks has
 one thread, has started nothing of TensorFlow's runtime and keeps nothing of what its forks do, so
 that each of them begins like a new process: with its own environment, devices, random numbers and
-log, and it ends like one. Not even tf_gc is imported, which takes little time, so that a test can
-say what happens without it. They share the addresses of what was imported and the seed of
-`hash()`; what may depend on them asks for `new` processes.
+log, and it ends like one. `NURSERY` has not imported tf_gc, so that a test can say what happens
+without it. Forks share the addresses of what was imported and the seed of `hash()`; what may depend
+on them asks for `new` processes.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def steps_and_report(params: Any) -> dict[str, Any]:
         variables = [tf.Variable(tf.zeros(shape)) for shape in ((50, 100), (3000,))]
     random = np.random.default_rng(strategy.cluster_resolver.task_id)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         def replica_step() -> list[tf.Tensor]:
             mine = [gradient * 1.0 for gradient in gradients]

@@ -33,7 +33,7 @@ def _rows_ledger(params: Any, steps: int) -> dict[str, Any]:
     with strategy.scope():
         tables = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def step(of_tables: list[Any]) -> Any:
         def replica_step() -> list[Any]:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group

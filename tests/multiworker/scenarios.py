@@ -30,7 +30,7 @@ def gradient_sums(params: Any, steps: np.ndarray) -> list[np.ndarray]:
     with strategy.scope():
         variable = tf.Variable(tf.zeros(steps.shape[2:]))
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(gradients: tf.Tensor) -> Any:
         def replica_step() -> tf.Tensor:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -56,7 +56,7 @@ def ledger(params: Any) -> dict[str, Any]:
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(gradients: list[tf.Tensor]) -> Any:
         def replica_step() -> list[tf.Tensor]:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -129,7 +129,8 @@ def strategies_apart(late: list[int], params: Any) -> list[str]:
         run = tf.function(
             lambda strategy=strategy, variable=variable: strategy.run(
                 lambda: tf_gc.all_reduce_gradients([(tf.ones(1000), variable)])
-            )
+            ),
+            autograph=False,
         )
         sums.append(f"{float(run()[0][0]):g}")
     return sums
@@ -167,7 +168,7 @@ def options_are_honoured(addresses: list[str], folder: str) -> dict[str, Any]:
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(1000)) for _ in range(6)]
 
-    @tf.function
+    @tf.function(autograph=False)
     def step() -> Any:
         pairs = [(tf.ones(1000), variable) for variable in variables]
         return strategy.run(lambda: tf_gc.all_reduce_gradients(pairs))
@@ -260,7 +261,7 @@ def two_streams(folder: str) -> dict[str, Any]:
             for stream, value in zip(("actor", "critic"), values, strict=True):
                 tf_gc.all_reduce_gradients([(tf.fill([5], value), trunk)], stream)
 
-        strategy.run(tf.function(replica_step))
+        strategy.run(tf.function(replica_step, autograph=False))
         if name == "saved":
             checkpoint.write(str(path))
         entries = strategy.compression_state.entries()

@@ -45,7 +45,7 @@ class Job:
             self._done = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._values: list[Any] = []
 
-        @tf.function
+        @tf.function(autograph=False)
         def step() -> tf.Tensor:
             def replica() -> tf.Tensor:
                 with tf.GradientTape() as tape:

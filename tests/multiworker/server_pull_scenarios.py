@@ -26,7 +26,7 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
     with strategy.scope():
         variable = tf.Variable(random.normal(size=(50, 60)).astype(np.float32))
 
-    @tf.function
+    @tf.function(autograph=False)
     def read() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         def replica() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
@@ -84,7 +84,7 @@ def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
         optimizer = keras.optimizers.SGD(0.5)
         optimizer.build([matrix])
 
-    @tf.function
+    @tf.function(autograph=False)
     def step() -> tuple[tf.Tensor, tf.Tensor]:
         def replica() -> tuple[tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
@@ -140,7 +140,7 @@ def _recurrent(resolver: Any, pull: str) -> dict[str, Any]:
             loss = tf.reduce_sum(model(x) ** 2)
         return tape.gradient(loss, model.trainable_variables)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step() -> list[tf.Tensor]:
         return strategy.run(gradients)
 
@@ -195,7 +195,7 @@ def two_traces() -> set[str]:
 
         return strategy.run(replica)
 
-    @tf.function
+    @tf.function(autograph=False)
     def writing() -> None:
         def replica() -> None:
             begun.wait(60)

@@ -39,7 +39,7 @@ def _ledger(resolver: Any, params: Any, workers: int, steps: int, pull: str) -> 
     biases = random.normal(size=(steps, workers, 7)).astype(np.float32)
     barrier = servers.Barrier(strategy, workers)
 
-    @tf.function
+    @tf.function(autograph=False)
     def push(step: tf.Tensor) -> tf.Tensor:
         barrier.meet()
         worker = servers.worker_index()
@@ -101,7 +101,7 @@ def mxnet(cases: list[tuple[Array, float]]) -> list[Array]:
 def _pusher(strategy: Any, gradients: Array, variable: Any, workers: int) -> Any:
     barrier = servers.Barrier(strategy, workers)
 
-    @tf.function
+    @tf.function(autograph=False)
     def push(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         barrier.meet()
         worker = servers.worker_index()
@@ -128,7 +128,7 @@ def sgd(gradients: Array, threshold: float, rate: float) -> Array:
         optimizer = keras.optimizers.SGD(rate)
         optimizer.build([variable])
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(gradient: tf.Tensor) -> None:
         strategy.run(lambda: optimizer.apply_gradients([(gradient, variable)]))
 
@@ -171,7 +171,7 @@ def _train(strategy: Any, steps: int, **arguments: Any) -> tuple[Any, list[bytes
         optimizer.build(model.trainable_variables)
     loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(words: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         def replica(words: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             with tf.GradientTape() as tape:
@@ -226,7 +226,7 @@ def warm_up(steps: int) -> list[float]:
         variable = tf.Variable(tf.zeros([40, 60]))
     gradient = np.random.default_rng(4).normal(size=(40, 60)).astype(np.float32)
 
-    @tf.function
+    @tf.function(autograph=False)
     def push() -> tf.Tensor:
         def replica() -> tf.Tensor:
             (pushed,) = tf_gc.push_gradients([(tf.constant(gradient), variable)])
@@ -250,7 +250,7 @@ def shards(steps: int) -> dict[str, Any]:
     with strategy.scope():
         matrix = tf.Variable(tf.zeros(target.shape), name="matrix")
 
-    @tf.function
+    @tf.function(autograph=False)
     def step() -> tf.Tensor:
         def replica() -> tf.Tensor:
             with tf.GradientTape() as tape:
@@ -277,7 +277,7 @@ def not_scheduled() -> str:
     """Runs a step on the coordinator; returns the error."""
     strategy, variable = _half_pushed(1, [])
 
-    @tf.function
+    @tf.function(autograph=False)
     def push() -> None:
         strategy.run(lambda: tf_gc.push_gradients([(tf.ones(variable.shape), variable)]))
 

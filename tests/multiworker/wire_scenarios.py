@@ -95,7 +95,7 @@ def traced_anew(wire: str) -> list[np.ndarray]:
         variable = tf.Variable(tf.zeros([60_000]))
     second = strategy.cluster_resolver.task_id == 1
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(batch: tf.Tensor) -> tf.Tensor:
         def replica() -> tf.Tensor:
             gradient = tf.random.stateless_normal([60_000], [1, 2]) * tf.reduce_sum(batch)
@@ -135,7 +135,7 @@ def by_each_wire(network: Apart, plan: str) -> list[list[np.ndarray]]:
         with tf.device(device):
             residual = tf.Variable(tf.zeros([100, 700]))
 
-        @tf.function
+        @tf.function(autograph=False)
         def steps(reducer: Any = reducer, residual: tf.Variable = residual) -> list[tf.Tensor]:
             sums, notes = [], {}
             for step in range(3):
@@ -161,7 +161,8 @@ def chosen_wires(all_params: list[dict[str, Any]]) -> list[Any]:
         step = tf.function(
             lambda strategy=strategy, variable=variable: strategy.run(
                 lambda: tf_gc.all_reduce_gradients([(tf.ones([9000]), variable)])
-            )
+            ),
+            autograph=False,
         )
         step()
         results.append(
