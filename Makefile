@@ -67,7 +67,7 @@ test-stock: build
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m stock tests/conformance $(PYTEST_ARGS)
 
 # With each TensorFlow from 2.16 on, the oldest and the newest Keras: ten minutes a pair. ONLY=2.18 or
-# ONLY=2.18/3.10 takes some; with FULL=1 all tests run.
+# ONLY=2.18/3.10 takes some; with FULL=1 all tests of TensorFlow run.
 test-versions:
 	$(PYTHON) tests/versions.py --processes $(PYTEST_PROCESSES) $(if $(FULL),--full) \
 	  $(if $(ONLY),--only $(ONLY))

@@ -27,11 +27,9 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
     ("name", "replicas", "codec"),
     [
         ("sgd", 4, AUTO),
-        ("momentum", 4, AUTO),
-        ("adam", 4, AUTO),
-        ("adamw", 4, AUTO),
         ("momentum", 2, FIXED),
-        ("adam", 2, FIXED),
+        ("adam", 4, FIXED),
+        ("adamw", 2, AUTO),
     ],
 )
 def test_replicas_hold_the_same_bits(
