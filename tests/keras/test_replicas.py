@@ -27,9 +27,11 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
     ("name", "replicas", "codec"),
     [
         ("sgd", 4, AUTO),
+        ("momentum", 4, AUTO),
+        ("adam", 4, AUTO),
+        ("adamw", 4, AUTO),
         ("momentum", 2, FIXED),
-        ("adam", 4, FIXED),
-        ("adamw", 2, AUTO),
+        ("adam", 2, FIXED),
     ],
 )
 def test_replicas_hold_the_same_bits(

@@ -1,7 +1,5 @@
 """Sums of sparse gradients over real worker processes."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -10,23 +8,14 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 ALL = {"type": "quantized", "sparse": True}
-KEEPING: list[dict[str, Any]] = [{**ALL, "bits": bits, "warm_up": False} for bits in (1, 2, 3, 4)]
-WITH_WARM_UP: list[dict[str, Any]] = [ALL, {"type": "auto", "params": ALL}]
-TWO_LAYERS: list[dict[str, Any]] = [{**ALL, "sparse_residual_bytes": 0, "warm_up": False}]
+KEEPING = [{**ALL, "bits": bits, "warm_up": False} for bits in (1, 2, 3, 4)]
+WITH_WARM_UP = [ALL, {"type": "auto", "params": ALL}]
+TWO_LAYERS = [{**ALL, "sparse_residual_bytes": 0, "warm_up": False}]
 
 
-@pytest.mark.parametrize(
-    ("workers", "devices", "params"),
-    [
-        (2, 1, [*KEEPING, *WITH_WARM_UP, *TWO_LAYERS]),
-        (3, 1, [KEEPING[0], KEEPING[3], WITH_WARM_UP[1], *TWO_LAYERS]),
-        (2, 2, [KEEPING[1], KEEPING[2], WITH_WARM_UP[0], *TWO_LAYERS]),
-    ],
-    ids=["two workers", "three workers", "two workers with two devices each"],
-)
-def test_sent_plus_residuals_is_the_sum_of_the_rows(
-    workers: int, devices: int, params: list[dict[str, Any]]
-) -> None:
+@pytest.mark.parametrize(("workers", "devices"), [(2, 1), (3, 1), (2, 2)])
+def test_sent_plus_residuals_is_the_sum_of_the_rows(workers: int, devices: int) -> None:
+    params = [*KEEPING, *WITH_WARM_UP, *TWO_LAYERS]
     of_workers = cluster.values(
         "rows_scenarios:rows_ledger", params, 12, workers=workers, devices=devices
     )
@@ -42,5 +31,5 @@ def test_sent_plus_residuals_is_the_sum_of_the_rows(
     assert "a scale for each row), all_gather, rows" in of_workers[0][0]["schedule"]
     assert "two layers without residuals" in of_workers[0][-1]["schedule"]
     assert not any(left.any() for left in of_workers[0][-1]["left"])
-    sent_bytes, stock_bytes = np.sum(of_workers[0][1]["sizes"], axis=0)
+    sent_bytes, stock_bytes = np.sum(of_workers[0][2]["sizes"], axis=0)
     assert 0 < sent_bytes < stock_bytes / 3
