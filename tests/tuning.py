@@ -92,9 +92,9 @@ def _turn_off_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     wrap_again = multi_device_iterator_ops._create_device_dataset
 
     def wrapped_once(made: Any, incarnation: Any, buffer_size: int, slack: bool) -> Any:
-        if slack or not buffer_size or not tf.executing_eagerly():
+        if slack or not tf.executing_eagerly():
             return wrap_again(made, incarnation, buffer_size, slack)
-        return made.prefetch(buffer_size, name="device_prefetch")
+        return made.prefetch(buffer_size, name="device_prefetch") if buffer_size else made
 
     monkeypatch.setattr(generator, "__init__", with_known_functions)
     monkeypatch.setattr(multi_device_iterator_ops, wrap_again.__name__, wrapped_once)
