@@ -22,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "versions"
+OBJECTS = ROOT / "build" / "ops"
 
 # The oldest Keras that tf_gc takes (TensorFlow 2.21 requires a newer one), and the newest that was
 # tried.
@@ -86,6 +87,8 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
     shutil.rmtree(folder, ignore_errors=True)
     sources = folder / "sources"
     copy_sources(sources)
+    if OBJECTS.exists():  # those of the codec's library know no TensorFlow, and fit
+        shutil.copytree(OBJECTS, sources / "build" / "ops")
     # test_wheel.py copies what git lists.
     subprocess.run(["git", "init", "--quiet"], cwd=sources, check=True)
     venv.create(folder / "venv", with_pip=True)
