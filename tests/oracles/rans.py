@@ -7,6 +7,7 @@ integers, one lane after the other.
 
 from __future__ import annotations
 
+import functools
 from itertools import accumulate
 
 LANES = 32
@@ -65,19 +66,26 @@ def code(parts: list[tuple[list[int], bytes]]) -> list[int]:
     states = [LOWEST_STATE] * LANES
     groups: list[list[int]] = []  # of words, the last one is decoded first
     for table, data in reversed(parts):
-        first = starts(table)
+        limits = [frequency << (32 - FREQUENCY_BITS) for frequency in table]
+        symbols = list(zip(table, starts(table), limits, strict=True))
         for row in reversed(rows_of(data)):
             words = []
             for lane, symbol in enumerate(row):
-                x, frequency = states[lane], table[symbol]
-                if x >= frequency << (32 - FREQUENCY_BITS):
+                frequency, first, limit = symbols[symbol]
+                x = states[lane]
+                if x >= limit:
                     words.append(x & 0xFFFF)
                     x >>= 16
-                x = (x // frequency << FREQUENCY_BITS) + x % frequency + first[symbol]
-                states[lane] = x
+                states[lane] = (x // frequency << FREQUENCY_BITS) + x % frequency + first
             groups.append(words)
     groups.append([word for x in states for word in (x & 0xFFFF, x >> 16)])
     return [word for group in groups for word in group]
+
+
+@functools.lru_cache(16)
+def by_low_bits(table: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """For the low bits of a state: a symbol, its frequency, and where in its interval they are."""
+    return [(symbol, size, i) for symbol, size in enumerate(table) for i in range(size)]
 
 
 class Decoder:
@@ -92,24 +100,21 @@ class Decoder:
     def decode(self, table: list[int], size: int) -> bytes:
         """So many bytes. The rest of their last row is decoded with them."""
         states, left = self._states, self._left
-        first = starts(table)
-        symbols = [symbol for symbol, frequency in enumerate(table) for _ in range(frequency)]
+        intervals = by_low_bits(tuple(table))
         result = bytearray()
+        row = bytearray(LANES)
         while len(result) < size:
-            for lane in range(LANES):
+            # The last lane that takes a word takes the last word.
+            for lane in reversed(range(LANES)):
                 x = states[lane]
-                symbol = symbols[x % FREQUENCY_SUM]
-                states[lane] = (
-                    table[symbol] * (x >> FREQUENCY_BITS) + x % FREQUENCY_SUM - first[symbol]
-                )
-                result.append(symbol)
-            takers = [lane for lane in range(LANES) if states[lane] < LOWEST_STATE]
-            if len(takers) > len(left):
-                raise BrokenError("words are missing")
-            taken = left[len(left) - len(takers) :]
-            del left[len(left) - len(takers) :]
-            for lane, word in zip(takers, taken, strict=True):
-                states[lane] = states[lane] << 16 | word
+                row[lane], frequency, offset = intervals[x % FREQUENCY_SUM]
+                x = frequency * (x >> FREQUENCY_BITS) + offset
+                if x < LOWEST_STATE:
+                    if not left:
+                        raise BrokenError("words are missing")
+                    x = x << 16 | left.pop()
+                states[lane] = x
+            result += row
         return bytes(result[:size])
 
     def end(self) -> None:

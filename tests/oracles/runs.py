@@ -6,6 +6,7 @@ A part of `tests.oracles.compact`, which shares nothing with the C++.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -120,6 +121,7 @@ class Plane:
         return bits ^ (self.sent & (self.kinds % 2 == 1)[:, None])
 
 
+@functools.cache
 def kind_of(ones: int, bits: int) -> int:
     """The kind that the packer chooses for so many bits, of which so many are 1."""
     rest = min(ones, bits - ones)
