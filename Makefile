@@ -56,7 +56,7 @@ demo: build
 	$(BIN)/python examples/digits.py
 
 # For two cores. Each test has threads or workers of its own, and a third process makes all of them
-# slower: some tests took 223 and 235 s with three, 164 to 170 s with two.
+# slower: some tests took 235 and 223 s with three, 164 and 168 s with two.
 PYTEST_PROCESSES ?= 2
 test: lint build cuda-report
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
