@@ -11,8 +11,9 @@ The quality that counts is that of the stock strategy at its end, for the same s
 compressed goes on for half as many steps more, to reach it later if it is behind. Losses are means
 of three measurements. The picture has the mean of all seeds, and a band from the least to the
 greatest of them. Writes results/time_to_quality_TASK.json after each seed, and .png at the end.
-With `--more` the seeds of such a file count as well, and are not run again. Needs root, as
-network.py.
+With `--more` the seeds of such a file count as well, and are not run again. With `--untimed` too,
+new seeds give only losses, on any machine, and go by the clock of a seed that is on file: what a
+step takes does not depend on the seed. Needs root, as network.py.
 
     sudo python benchmarks/time_to_quality.py --rank 2
     sudo python benchmarks/time_to_quality.py --rank 2 --workers 4 \
@@ -114,6 +115,13 @@ def train(
     return result
 
 
+def on_the_clock(run: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a run as if its steps had taken as long as those of another run of its mode."""
+    clock = {"seconds": timed["seconds"], "clock_of": timed["seed"]}
+    assert all(len(of_rate) == len(run["losses"]) - 1 for of_rate in timed["seconds"].values())
+    return {**run, **clock}
+
+
 def after_warm_up(run: Mapping[str, Any], rate: str) -> list[float]:
     """Returns the seconds of a step in each segment that begins after the warm-up."""
     return run["seconds"][rate][-(-run["warm_up_steps"] // sum(STEPS.values())) :]
@@ -163,10 +171,11 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if not mine:
                 continue
             until = [seconds_until(run, rate, stock[run["seed"]]) for run in mine]
+            timed = [run for run in mine if "clock_of" not in run]
             reached = [seconds for seconds in until if seconds is not None]
             table.setdefault(rate, {})[mode] = {
                 "ms_a_step": 1e3
-                * statistics.median(s for run in mine for s in after_warm_up(run, rate)),
+                * statistics.median(s for run in timed for s in after_warm_up(run, rate)),
                 "last_loss": statistics.median(smoothed(run)[-1] for run in mine),
                 "seconds_to_quality": statistics.median(reached) if reached else None,
                 "reached": f"{len(reached)} of {len(mine)}",
@@ -236,12 +245,17 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=900, help="seconds between two measurements")
     parser.add_argument("--name", help="of the files written; time_to_quality_TASK by default")
     parser.add_argument("--more", action="store_true", help="keep the seeds of the file")
+    parser.add_argument(
+        "--untimed", action="store_true", help="take times from the file, for new seeds as well"
+    )
     options = parser.parse_args()
     name = options.name or f"time_to_quality_{options.task.lower().replace('-', '_')}"
     if obstacle := network_links.why_not_shaped():
         parser.error(f"links cannot be shaped: {obstacle}")
     TASKS[options.task].load()  # while there is a network to download from
     runs: list[dict[str, Any]] = []
+    if options.untimed and not options.more:
+        parser.error("--untimed needs the times of the file, and so --more")
     path = report.RESULTS / f"{name}.json"
     if options.more:
         runs = json.loads(path.read_text())["runs"]
@@ -251,7 +265,12 @@ def main() -> None:
             if seed in known:
                 continue
             for mode, params, rates in runs_of(options.rank):
-                run = train(mode, params, rates, seed, links, options)
+                if options.untimed:
+                    alike = (r for r in runs if r["mode"] == mode and [*r["seconds"]] == [*rates])
+                    timed = next(r for r in alike if "clock_of" not in r)
+                    run = on_the_clock(train(mode, params, (), seed, links, options), timed)
+                else:
+                    run = train(mode, params, rates, seed, links, options)
                 for other in runs:
                     if (other["mode"], other["seed"]) == (mode, seed):
                         assert other["losses"] == run["losses"], "the wire changes what is trained"
