@@ -265,14 +265,18 @@ def main() -> None:
             if seed in known:
                 continue
             for mode, params, rates in runs_of(options.rank):
+                of_mode = [r for r in runs if r["mode"] == mode]
                 if options.untimed:
-                    alike = (r for r in runs if r["mode"] == mode and [*r["seconds"]] == [*rates])
-                    timed = next(r for r in alike if "clock_of" not in r)
-                    run = on_the_clock(train(mode, params, (), seed, links, options), timed)
+                    timed = next(
+                        r for r in of_mode if [*r["seconds"]] == [*rates] and "clock_of" not in r
+                    )
+                    trained = next((r for r in of_mode if r["seed"] == seed), None)
+                    trained = trained or train(mode, params, (), seed, links, options)
+                    run = on_the_clock(trained, timed)
                 else:
                     run = train(mode, params, rates, seed, links, options)
-                for other in runs:
-                    if (other["mode"], other["seed"]) == (mode, seed):
+                for other in of_mode:
+                    if other["seed"] == seed:
                         assert other["losses"] == run["losses"], "the wire changes what is trained"
                 runs.append({"mode": mode, "seed": seed, **run})
                 print(f"seed {seed}, {mode} at {', '.join(rates)}: {run['losses'][-1]}", flush=True)
