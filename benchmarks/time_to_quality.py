@@ -250,12 +250,12 @@ def main() -> None:
     )
     options = parser.parse_args()
     name = options.name or f"time_to_quality_{options.task.lower().replace('-', '_')}"
+    if options.untimed and not options.more:
+        parser.error("--untimed needs the times of the file, and so --more")
     if obstacle := network_links.why_not_shaped():
         parser.error(f"links cannot be shaped: {obstacle}")
     TASKS[options.task].load()  # while there is a network to download from
     runs: list[dict[str, Any]] = []
-    if options.untimed and not options.more:
-        parser.error("--untimed needs the times of the file, and so --more")
     path = report.RESULTS / f"{name}.json"
     if options.more:
         runs = json.loads(path.read_text())["runs"]
