@@ -140,6 +140,15 @@ def test_shards_are_pushed_to_their_servers() -> None:
     assert np.mean(outcome["losses"][-10:]) < 0.01 * outcome["losses"][0]
 
 
+def test_any_function_has_the_values_and_derivatives_of_stock() -> None:
+    (by_strategy,) = cluster.values("server_read_scenarios:results", workers=1)
+    stock = by_strategy.pop("stock")
+    for pull, ours in by_strategy.items():
+        for program, values in stock.items():
+            for mine, value in zip(ours[program], values, strict=True):
+                np.testing.assert_array_equal(mine, value, f"{pull}: {program}")
+
+
 def test_what_a_loop_reads_is_pulled_once_before_it() -> None:
     (outcomes,) = cluster.values("server_pull_scenarios:recurrent", ["full", "delta"], workers=1)
     for outcome in outcomes:

@@ -64,7 +64,6 @@ ATTRIBUTES = (
             "_variable_count": "to choose the server of a variable",
             "_create_var_creator": "to make variables that workers pull in compressed form",
             "_num_workers": "to keep for each worker what it was sent",
-            "_update": "to notice that pulled values are old",
         },
     ),
     Attributes(
@@ -155,6 +154,11 @@ ATTRIBUTES = (
             "_clone": "to trace the replicas and the averaging of layers' state as one function",
             "_jit_compile": "to know whether XLA compiles a function",
         },
+    ),
+    Attributes(
+        "tensorflow.python.framework.ops",
+        "Operation",
+        {"_update_input": "to compute what is written from variables that no pull has rounded"},
     ),
     Attributes(
         "tensorflow.python.framework.auto_control_deps",

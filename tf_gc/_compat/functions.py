@@ -1,6 +1,7 @@
 """What tf_gc does with the private parts of TensorFlow's graphs, functions and contexts."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +27,13 @@ def is_part_of_outer(graph: Any) -> bool:
     return bool(getattr(graph, "is_control_flow_graph", False))
 
 
+def graphs_from(graph: Any, last: Any = None) -> Iterator[Any]:
+    """Yields a graph, the one that it was built in, and so on, up to the last one."""
+    while graph is not None:
+        yield graph
+        graph = None if graph is last else getattr(graph, "outer_graph", None)
+
+
 def loop_counter(graph: Any) -> tf.Tensor:
     """Returns the number of the iteration, an integer scalar from 0, in a graph of a loop."""
     counter = graph.inputs[0]  # the first of a loop's variables is TensorFlow's counter
@@ -43,6 +51,61 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
             written.update(id(tensor) for tensor in writes)
     captures = getattr(graph, "captures", ())  # a graph for a Session uses handles directly
     return written | {id(outer) for outer, inner in captures if id(inner) in written}
+
+
+def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
+    """Yields the tensors that others are computed from, other than as gradients by a tape.
+
+    Args:
+      tensors: tensors of functions that are being built.
+    """
+    seen: set[int] = set()
+    captures: dict[int, dict[int, Any]] = {}  # by the ids of graph and hidden input
+    waiting = list(tensors)
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
+            continue
+        seen.add(id(tensor))
+        yield tensor
+        graph, operation = tensor.graph, tensor.op
+        if "gradient_tape/" in operation.name:  # TensorFlow's name scope of what a tape computes
+            continue
+        if id(graph) not in captures:
+            pairs = getattr(graph, "captures", ())
+            captures[id(graph)] = {id(inner): outer for outer, inner in pairs}
+        waiting += operation.inputs
+        if id(tensor) in captures[id(graph)]:
+            waiting.append(captures[id(graph)][id(tensor)])
+
+
+def replace_uses(tensor: tf.Tensor, other: tf.Tensor) -> None:
+    """Lets all operations that use a tensor of a graph use another one of that graph."""
+    for operation in tensor.consumers():
+        for index, each in enumerate(operation.inputs):
+            if each is tensor:
+                operation._update_input(index, other)
+
+
+def is_vectorized() -> bool:
+    """Returns whether `tf.vectorized_map` is building the function that it vectorizes."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code is not symbols.vectorize.__code__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
+def in_caching_scope() -> bool:
+    """Returns whether variables on servers keep the values that they had when they were read."""
+    return bool(symbols.caching_scope.in_caching_scope())
+
+
+def record_read(variable: Any, value: tf.Tensor) -> None:
+    """Tells all tapes that are active that a tensor was read from a variable."""
+    symbols.variable_accessed(variable)
+    # Forward accumulators know the handle as this function's hidden input, gradient tapes as it is.
+    for handle in (tf.convert_to_tensor(variable.handle), variable.handle):
+        symbols.record_operation("ReadVariableOp", [value], [handle], lambda g: [g], lambda t: [t])
 
 
 def is_function_to_trace(function: Any) -> bool:

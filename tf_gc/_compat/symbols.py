@@ -105,3 +105,30 @@ in_xla_context = symbol(
     "GraphOrParentsInXlaContext",
     "to refuse jit_compile=True with a clear error",
 )
+
+# A variable that is read several times in a function is pulled once, but recorded each time.
+record_operation = symbol(
+    "tensorflow.python.eager.record",
+    "record_operation",
+    "to give each read of a variable on a server its gradient",
+)
+stop_recording = symbol(
+    "tensorflow.python.eager.record",
+    "stop_recording",
+    "to keep pulling a variable out of its gradient",
+)
+variable_accessed = symbol(
+    "tensorflow.python.ops.resource_variable_ops",
+    "variable_accessed",
+    "to let tapes watch variables on servers",
+)
+caching_scope = symbol(
+    "tensorflow.python.distribute.distribute_utils",
+    "caching_scope_local",
+    "to leave variables on servers to cache_variable_reads()",
+)
+vectorize = symbol(
+    "tensorflow.python.ops.parallel_for.control_flow_ops",
+    "_pfor_impl",
+    "to have no side effects in a function that TensorFlow vectorizes",
+)

@@ -5,7 +5,7 @@ sends it in full precision, again for each time that the function reads it.
 """
 
 import contextlib
-import weakref
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,12 +22,11 @@ FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 class ServerVariable(_compat.CachingVariable):
     """A variable on a server.
 
-    Where a replica reads it, the value is pulled once until something is written, and gradients are
-    those of the value as it was sent.
+    Where a replica reads it, the value is pulled once until it is written, and gradients are those
+    of the value as it was sent.
 
     Attributes:
       cache: what workers have of it, if they pull differences.
-      loops: the graphs of loops that read it, and before which it is pulled.
       read_by_rows: whether it is a table of embeddings, of which a lookup gets some rows from the
         server. What reads all of it gets that in full precision.
     """
@@ -42,7 +41,6 @@ class ServerVariable(_compat.CachingVariable):
         super().__init__(variable)
         self._tf_gc_pulls = pulls
         self.cache: Cache | None = None
-        self.loops: weakref.WeakSet[Any] = weakref.WeakSet()
         self.read_by_rows = False
 
     def read_value(self) -> tf.Tensor:
@@ -53,18 +51,6 @@ class ServerVariable(_compat.CachingVariable):
         pulled = self._tf_gc_pulls.read(self)
         return super().value() if pulled is None else pulled
 
-    def assign(self, *args: Any, **kwargs: Any) -> Any:
-        self._tf_gc_pulls.note_write(self)
-        return super().assign(*args, **kwargs)
-
-    def assign_add(self, *args: Any, **kwargs: Any) -> Any:
-        self._tf_gc_pulls.note_write(self)
-        return super().assign_add(*args, **kwargs)
-
-    def assign_sub(self, *args: Any, **kwargs: Any) -> Any:
-        self._tf_gc_pulls.note_write(self)
-        return super().assign_sub(*args, **kwargs)
-
     def _dense_var_to_tensor(
         self, dtype: Any = None, name: str | None = None, as_ref: bool = False
     ) -> Any:
@@ -74,19 +60,81 @@ class ServerVariable(_compat.CachingVariable):
         return pulled
 
 
+def _writing(name: str) -> Callable[..., Any]:
+    """Returns a method of variables that writes what no pull has rounded."""
+
+    def write(self: ServerVariable, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self._tf_gc_pulls.not_rounded(self, (args, kwargs))
+        return getattr(super(ServerVariable, self), name)(*args, **kwargs)
+
+    return write
+
+
+for _name in dir(tf.Variable):
+    if _name.startswith(("assign", "scatter", "batch_scatter")):
+        setattr(ServerVariable, _name, _writing(_name))
+
+
+@dataclasses.dataclass
+class _Pulled:
+    """What a graph has of a variable.
+
+    Attributes:
+      graph: the graph.
+      variable: the variable.
+      tensor: what was sent of it.
+      value: its value on the server, if that was rounded when it was sent; else `None`.
+    """
+
+    graph: Any
+    variable: ServerVariable
+    tensor: tf.Tensor
+    value: tf.Tensor | None
+
+
 class _Trace:
     """A function of a replica that is being built; several threads may build some at once.
 
     Attributes:
-      graph: that of the replica; `None` where no replica runs.
-      writes: how many writes were noted.
+      graph: that of the replica.
+      pulled: what was pulled and not written since, by the ids of graph and variable.
+      loops: graphs of loops, and for each the variables that were pulled before it.
       sent: the bytes so far.
     """
 
-    def __init__(self, graph: Any = None) -> None:
+    def __init__(self, graph: Any) -> None:
         self.graph = graph
-        self.writes = 0
+        self.pulled: dict[tuple[int, int], _Pulled] = {}
+        self.loops: list[tuple[Any, ServerVariable]] = []
         self.sent = Sent()
+        self._written: set[int] = set()
+        self._known: dict[Any, int] = {graph: len(graph.get_operations())}
+
+    def forget_written(self) -> None:
+        """Forgets what was pulled of variables that were written."""
+        for graph in _compat.graphs_from(tf.compat.v1.get_default_graph(), self.graph):
+            operations = graph.get_operations()
+            new = operations[self._known.get(graph, 0) :]
+            self._known[graph] = len(operations)
+            if written := _compat.written_handles(graph, new):
+                self._written |= written
+                for key, pulled in list(self.pulled.items()):
+                    if id(pulled.variable.handle) in written:
+                        del self.pulled[key]
+
+    def is_written(self, variable: ServerVariable) -> bool:
+        """Returns whether the function has written a variable."""
+        return id(variable.handle) in self._written
+
+    def check_loops(self) -> None:
+        """Raises NotImplementedError if a loop writes what was pulled before it."""
+        for graph, variable in self.loops:
+            if id(variable.handle) in _compat.written_handles(graph, graph.get_operations()):
+                raise NotImplementedError(
+                    f"{path_of(variable)} is read, and then written, in a loop inside the function "
+                    "that strategy.run runs; workers pull what such a loop reads once, before it. "
+                    "Put the loop around strategy.run"
+                )
 
 
 class Pulls:
@@ -115,47 +163,28 @@ class Pulls:
             self._pull = PullBfloat16()
         elif name == DELTA:
             self._pull = PullDelta(strategy)
-        self._outside = _Trace()
         self._traces: dict[Any, _Trace] = {}
         self.sent = Sent()
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
         """Says that replicas run in the block, each in the graph that is the default one now."""
+        if self._as_stock or tf.executing_eagerly() or self._trace() is not None:
+            yield  # a replica may run others, as for a scaled loss
+            return
         graph = tf.compat.v1.get_default_graph()
         trace = self._traces[graph] = _Trace(graph)
         try:
             yield
+            trace.check_loops()
             self.sent = trace.sent
         finally:
             del self._traces[graph]
 
-    def _trace(self) -> _Trace:
+    def _trace(self) -> _Trace | None:
         """Returns the function of a replica that the current graph is, or is inside of."""
-        graph = tf.compat.v1.get_default_graph()
-        while graph is not None and graph not in self._traces:
-            graph = getattr(graph, "outer_graph", None)
-        return self._traces.get(graph, self._outside)
-
-    def note_write(self, variable: ServerVariable | None = None) -> None:
-        """Notes that variables are written, or that a function is built that writes some.
-
-        Args:
-          variable: which one; `None` if there may be several.
-
-        Raises:
-          NotImplementedError: if it is read in the same loop, and so is pulled before it.
-        """
-        self._trace().writes += 1
-        graph = tf.compat.v1.get_default_graph()
-        while variable is not None and _compat.is_part_of_outer(graph):
-            if graph in variable.loops:
-                raise NotImplementedError(
-                    f"{path_of(variable)} is read, and then written, in a loop inside the function "
-                    "that strategy.run runs; workers pull what such a loop reads once, before it. "
-                    "Put the loop around strategy.run"
-                )
-            graph = graph.outer_graph
+        graphs = _compat.graphs_from(tf.compat.v1.get_default_graph())
+        return next((self._traces[graph] for graph in graphs if graph in self._traces), None)
 
     def read(self, variable: ServerVariable) -> tf.Tensor | None:
         """Returns what a replica reads of a variable; `None` leaves that to TensorFlow."""
@@ -166,20 +195,24 @@ class Pulls:
             or context.strategy is not self._strategy()
             or tf.executing_eagerly()
             or not variable.dtype.is_floating
+            or _compat.in_caching_scope()
         ):
             return None
-        graph = tf.compat.v1.get_default_graph()
         trace = self._trace()
-        if not trace.writes:
+        if trace is None:
+            return None
+        graph = tf.compat.v1.get_default_graph()
+        trace.forget_written()
+        if not trace.is_written(variable):
             graph = self._before_loops(trace, graph, variable)
-        reads: dict[Any, Any] = vars(context).setdefault("_tf_gc_reads", {})
-        known = reads.get((id(graph), id(variable)))
-        if known is None or known[0] != trace.writes:
-            with graph.as_default():
-                pulled, sent = self._pulled(variable)
-            trace.sent += sent
-            known = reads[id(graph), id(variable)] = (trace.writes, graph, pulled)
-        result: tf.Tensor = known[2]
+        key = id(graph), id(variable)
+        with graph.as_default():
+            with _compat.stop_recording():
+                if key not in trace.pulled:
+                    trace.pulled[key] = self._pulled(trace, variable)
+                result = tf.identity(trace.pulled[key].tensor)
+            # The tapes of now have not seen the first read. Derivatives are those of a read.
+            _compat.record_read(variable.get(), result)
         return result
 
     def _before_loops(self, trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
@@ -190,7 +223,7 @@ class Pulls:
         outside = graph
         while graph is not trace.graph and _compat.is_part_of_outer(graph):
             if _compat.is_loop(graph):
-                variable.loops.add(graph)
+                trace.loops.append((graph, variable))
                 outside = graph.outer_graph
             graph = graph.outer_graph
         return outside
@@ -203,20 +236,63 @@ class Pulls:
             and not variable.read_by_rows
             and variable.dtype == tf.float32
             and variable.shape.is_fully_defined()
-            and variable.shape.num_elements() >= self._smallest
+            and not self._is_small(variable)
         )
 
-    def _pulled(self, variable: ServerVariable) -> tuple[tf.Tensor, Sent]:
-        """Returns what a replica gets of a variable, and what that sends."""
-        full = variable.shape.num_elements() * variable.dtype.size
-        if self._pull is None or not self.pulls(variable):
-            sent = Sent(0, 0) if variable.read_by_rows else Sent(full, full)
-            return variable.get().read_value(), sent
+    def _pulled(self, trace: _Trace, variable: ServerVariable) -> _Pulled:
+        """Returns what a replica gets of a variable."""
+        graph = tf.compat.v1.get_default_graph()
+        full = _bytes(variable)
+        # A vectorized function must not have the side effects of a pull.
+        if self._pull is None or not self.pulls(variable) or _compat.is_vectorized():
+            trace.sent += Sent(0, 0) if variable.read_by_rows else Sent(full, full)
+            return _Pulled(graph, variable, tf.identity(variable.get().read_value()), None)
         with tf.device(variable.device):  # or TensorFlow would read it to the worker
             value = variable.get().read_value()
         pulled = self._pull.pulled(variable, value)
-        sent = Sent(self._pull.bytes(variable), full)
-        return _with_gradient_of(value, pulled, variable.device), sent
+        trace.sent += Sent(self._pull.bytes(variable), full)
+        linked = _with_gradient_of(value, pulled, variable.device)
+        return _Pulled(graph, variable, linked, value)
+
+    def not_rounded(self, variable: ServerVariable, written: Any) -> Any:
+        """Returns what a replica writes, computed from variables that no pull has rounded.
+
+        Otherwise what was pulled, changed and written back would be rounded in each step.
+        Gradients may come from rounded variables.
+
+        Args:
+          variable: the variable that is written.
+          written: a structure of tensors, variables and other arguments.
+        """
+        trace = self._trace()
+        if trace is None or self._pull is None or self._is_small(variable):
+            return written
+        written = tf.nest.map_structure(_as_tensor, written)
+        tensors = [each for each in tf.nest.flatten(written, True) if tf.is_symbolic_tensor(each)]
+        pulled = {id(each.tensor): each for each in trace.pulled.values()}
+        for tensor in _compat.computed_from(tensors):
+            each = pulled.get(id(tensor))
+            if each is not None and each.value is not None:
+                with each.graph.as_default():
+                    exact = tf.identity(each.value)
+                _compat.replace_uses(each.tensor, exact)
+                full = _bytes(each.variable)
+                trace.sent += Sent(full - self._pull.bytes(each.variable), 0)
+                each.tensor, each.value = exact, None
+        return written
+
+    def _is_small(self, variable: ServerVariable) -> bool:
+        return (variable.shape.num_elements() or 0) < self._smallest
+
+
+def _bytes(variable: ServerVariable) -> int:
+    return int(variable.shape.num_elements()) * int(variable.dtype.size)
+
+
+def _as_tensor(written: Any) -> Any:
+    """Reads a variable of TensorFlow or Keras; returns all else as it is."""
+    is_variable = tf.is_tensor(written) and not isinstance(written, tf.Tensor | tf.IndexedSlices)
+    return tf.convert_to_tensor(written) if is_variable else written
 
 
 def _with_gradient_of(value: tf.Tensor, pulled: tf.Tensor, server: str) -> tf.Tensor:

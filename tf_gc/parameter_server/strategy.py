@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tf_gc import _compat, ops
 from tf_gc.cluster.workers import Workers
-from tf_gc.keras.flavour import tf_variable
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.observe.report import Report
 from tf_gc.ops.rows import EXACT
@@ -129,7 +128,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         """Does nothing: all workers share what layers keep."""
 
     def note_assignment(self, weight: Any) -> None:
-        self.extended.pulls.note_write(tf_variable(weight))
+        """Does nothing, as `keep_layer_state`."""
 
     def note_table(self, variable: Any) -> None:
         variable.read_by_rows = True
@@ -218,10 +217,6 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
         with self.pulls.run():
             return super()._call_for_each_replica(fn, args, kwargs)
-
-    def _update(self, var: Any, fn: Any, args: Any, kwargs: Any, group: bool) -> Any:
-        self.pulls.note_write()
-        return super()._update(var, fn, args, kwargs, group)
 
 
 def _is_gradient(value: Any, destination: Any) -> bool:

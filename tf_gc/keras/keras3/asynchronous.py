@@ -55,7 +55,6 @@ def install() -> None:
         strategy = strategy_of_replica()
         if strategy is None or not strategy.asynchronous or not self.value.dtype.is_integer:
             return keras_add(self, value)
-        strategy.note_assignment(self)
         return self.value.assign_add(tf.cast(value, self.value.dtype))
 
     keras.Variable.assign_add = assign_add
