@@ -122,10 +122,12 @@ class Pushes:
 
     def _schedule(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Schedule:
         """Returns what is pushed how: a bucket has gradients of one server."""
-        known = [
-            _known(variable, gradient.dtype, isinstance(gradient, tf.IndexedSlices))
-            for gradient, variable in zip(gradients, variables, strict=True)
-        ]
+        known: list[Gradient | None] = []
+        for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+            # Its residual can go with one gradient only; others are pushed in full precision.
+            again = any(variable is other for other in variables[:i])
+            is_sparse = isinstance(gradient, tf.IndexedSlices)
+            known.append(None if again else _known(variable, gradient.dtype, is_sparse))
         servers = dict.fromkeys(variable.device for variable in variables)
         parts = [
             make_schedule(
