@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -149,19 +150,18 @@ def _recurrent(resolver: Any, pull: str) -> dict[str, Any]:
     graph = step.get_concrete_function().graph.as_graph_def()
     bodies = [f for f in graph.library.function if "while" in f.signature.name]
 
-    @tf.function
-    def write() -> None:
-        def replica() -> None:
-            for _ in tf.range(3):
-                matrix.assign(matrix + 1)
+    def write_in_loop() -> None:
+        for _ in tf.range(3):
+            matrix.assign(matrix + 1)
 
-        strategy.run(replica)
-
-    try:
-        coordinator.schedule(write)
-        said = ""
-    except NotImplementedError as error:
-        said = str(error)
+    half = tf.function(lambda: matrix * 0.5)
+    said = []
+    for write in (write_in_loop, lambda: matrix.assign(half())):
+        try:
+            coordinator.schedule(tf.function(functools.partial(strategy.run, write)))
+        except NotImplementedError as error:
+            said.append(str(error))
+    coordinator.join()
     return {
         "on worker": value.fetch(),
         "here": [gradient.numpy() for gradient in gradients()],

@@ -176,6 +176,20 @@ def constraint(v: Weights) -> Any:
     return ()
 
 
+def in_a_branch(v: Weights) -> Any:
+    """As `keras.layers.SpectralNormalization` does it."""
+    value = tf.cond(tf.constant(True), lambda: v["a"] / tf.norm(v["a"]), lambda: v["a"] * 1.0)
+    v["a"].assign(value)
+    return ()
+
+
+def of_an_old_value(v: Weights) -> Any:
+    old = v["a"] * 1.0
+    v["a"].assign_add(old)
+    v["target"].assign(old)
+    return ()
+
+
 def differences(v: Weights) -> Any:
     v["a"].assign_sub(0.5 * (v["a"] - v["b"]))
     v["b"].scatter_sub(tf.IndexedSlices(v["b"][3:5] * 0.1, tf.constant([3, 4])))
@@ -203,6 +217,8 @@ WRITES: list[Program] = [
     soft_update,
     hard_update,
     constraint,
+    in_a_branch,
+    of_an_old_value,
     differences,
 ]
 

@@ -157,7 +157,9 @@ def test_what_a_loop_reads_is_pulled_once_before_it() -> None:
         for mine, wanted in zip(outcome["on worker"], outcome["here"], strict=True):
             np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
         # Such a loop must not write what it reads.
-        assert "Put the loop around strategy.run" in outcome["said"]
+        assert "Put the loop around strategy.run" in outcome["said"][0]
+    # Nothing that a pull has rounded is written back.
+    assert "compute it outside of the tf.function" in outcomes[1]["said"][1]
 
 
 def test_what_another_thread_builds_changes_nothing() -> None:

@@ -56,6 +56,8 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
 def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
     """Yields the tensors that others are computed from, other than as gradients by a tape.
 
+    The handle of a variable is among them if a function of TensorFlow computes from the variable.
+
     Args:
       tensors: tensors of functions that are being built.
     """
@@ -64,17 +66,20 @@ def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
     waiting = list(tensors)
     while waiting:
         tensor = waiting.pop()
-        if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
+        if id(tensor) in seen:
             continue
         seen.add(id(tensor))
         yield tensor
+        if not tf.is_symbolic_tensor(tensor):
+            continue
         graph, operation = tensor.graph, tensor.op
         if "gradient_tape/" in operation.name:  # TensorFlow's name scope of what a tape computes
             continue
         if id(graph) not in captures:
             pairs = getattr(graph, "captures", ())
             captures[id(graph)] = {id(inner): outer for outer, inner in pairs}
-        waiting += operation.inputs
+        calls = any(attribute.type == "func" for attribute in operation.op_def.attr)
+        waiting += [each for each in operation.inputs if calls or each.dtype != tf.resource]
         if id(tensor) in captures[id(graph)]:
             waiting.append(captures[id(graph)][id(tensor)])
 

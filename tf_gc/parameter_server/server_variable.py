@@ -83,13 +83,13 @@ class _Pulled:
       graph: the graph.
       variable: the variable.
       tensor: what was sent of it.
-      value: its value on the server, if that was rounded when it was sent; else `None`.
+      value: its value on the server.
     """
 
     graph: Any
     variable: ServerVariable
     tensor: tf.Tensor
-    value: tf.Tensor | None
+    value: tf.Tensor
 
 
 class _Trace:
@@ -98,6 +98,7 @@ class _Trace:
     Attributes:
       graph: that of the replica.
       pulled: what was pulled and not written since, by the ids of graph and variable.
+      rounded: what pulls have rounded, by the id of the tensor.
       loops: graphs of loops, and for each the variables that were pulled before it.
       sent: the bytes so far.
     """
@@ -105,6 +106,7 @@ class _Trace:
     def __init__(self, graph: Any) -> None:
         self.graph = graph
         self.pulled: dict[tuple[int, int], _Pulled] = {}
+        self.rounded: dict[int, _Pulled] = {}
         self.loops: list[tuple[Any, ServerVariable]] = []
         self.sent = Sent()
         self._written: set[int] = set()
@@ -155,6 +157,7 @@ class Pulls:
           smallest: variables with fewer elements are pulled in full precision.
           as_stock: whether replicas read variables as under the stock strategy.
         """
+        self._name = name
         self._as_stock = as_stock
         self._strategy = strategy
         self._smallest = smallest
@@ -204,7 +207,7 @@ class Pulls:
         graph = tf.compat.v1.get_default_graph()
         trace.forget_written()
         if not trace.is_written(variable):
-            graph = self._before_loops(trace, graph, variable)
+            graph = self._place(trace, graph, variable)
         key = id(graph), id(variable)
         with graph.as_default():
             with _compat.stop_recording():
@@ -215,18 +218,21 @@ class Pulls:
             _compat.record_read(variable.get(), result)
         return result
 
-    def _before_loops(self, trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
-        """Returns the graph around all loops of a replica's function that the graph is part of.
+    def _place(self, trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
+        """Returns the graph in which to pull what a graph reads.
 
-        What a loop reads, as a recurrent layer its weights, is pulled once, before the loop.
+        What a loop reads, as a recurrent layer its weights, is pulled once, before the loop. A
+        branch takes what was pulled before it.
         """
-        outside = graph
+        place = graph
         while graph is not trace.graph and _compat.is_part_of_outer(graph):
-            if _compat.is_loop(graph):
+            is_loop, outer = _compat.is_loop(graph), graph.outer_graph
+            if is_loop:
                 trace.loops.append((graph, variable))
-                outside = graph.outer_graph
-            graph = graph.outer_graph
-        return outside
+            if is_loop or (id(outer), id(variable)) in trace.pulled:
+                place = outer
+            graph = outer
+        return place
 
     def pulls(self, variable: ServerVariable) -> bool:
         """Returns whether a variable is sent otherwise than in full precision."""
@@ -243,16 +249,20 @@ class Pulls:
         """Returns what a replica gets of a variable."""
         graph = tf.compat.v1.get_default_graph()
         full = _bytes(variable)
-        # A vectorized function must not have the side effects of a pull.
-        if self._pull is None or not self.pulls(variable) or _compat.is_vectorized():
+        # A vectorized function must not have the side effects of a pull. Of a branch that is built
+        # nothing can be changed any more, if what it computes is written (`not_rounded`).
+        exact = _compat.is_vectorized() or _compat.is_part_of_outer(graph)
+        if self._pull is None or not self.pulls(variable) or exact:
             trace.sent += Sent(0, 0) if variable.read_by_rows else Sent(full, full)
-            return _Pulled(graph, variable, tf.identity(variable.get().read_value()), None)
+            value = variable.get().read_value()
+            return _Pulled(graph, variable, tf.identity(value), value)
         with tf.device(variable.device):  # or TensorFlow would read it to the worker
             value = variable.get().read_value()
         pulled = self._pull.pulled(variable, value)
         trace.sent += Sent(self._pull.bytes(variable), full)
         linked = _with_gradient_of(value, pulled, variable.device)
-        return _Pulled(graph, variable, linked, value)
+        trace.rounded[id(linked)] = _Pulled(graph, variable, linked, value)
+        return trace.rounded[id(linked)]
 
     def not_rounded(self, variable: ServerVariable, written: Any) -> Any:
         """Returns what a replica writes, computed from variables that no pull has rounded.
@@ -263,23 +273,41 @@ class Pulls:
         Args:
           variable: the variable that is written.
           written: a structure of tensors, variables and other arguments.
+
+        Raises:
+          NotImplementedError: if it is computed in a `tf.function` that a replica calls.
         """
         trace = self._trace()
         if trace is None or self._pull is None or self._is_small(variable):
             return written
         written = tf.nest.map_structure(_as_tensor, written)
         tensors = [each for each in tf.nest.flatten(written, True) if tf.is_symbolic_tensor(each)]
-        pulled = {id(each.tensor): each for each in trace.pulled.values()}
+        open_graphs = list(_compat.graphs_from(tf.compat.v1.get_default_graph(), trace.graph))
+        in_functions = {
+            id(each.variable.handle): each.variable
+            for each in trace.rounded.values()
+            if each.graph not in open_graphs
+        }
         for tensor in _compat.computed_from(tensors):
-            each = pulled.get(id(tensor))
-            if each is not None and each.value is not None:
-                with each.graph.as_default():
-                    exact = tf.identity(each.value)
-                _compat.replace_uses(each.tensor, exact)
-                full = _bytes(each.variable)
-                trace.sent += Sent(full - self._pull.bytes(each.variable), 0)
-                each.tensor, each.value = exact, None
+            if id(tensor) in in_functions:
+                raise NotImplementedError(
+                    f"what is assigned to {path_of(variable)} comes from a tf.function inside the "
+                    f"function that strategy.run runs, and that reads "
+                    f"{path_of(in_functions[id(tensor)])} as rounded by pull={self._name!r}: "
+                    'compute it outside of the tf.function, or pass pull="full"'
+                )
+            if id(tensor) in trace.rounded:
+                self._pull_in_full(trace, trace.rounded.pop(id(tensor)))
         return written
+
+    def _pull_in_full(self, trace: _Trace, pulled: _Pulled) -> None:
+        """Replaces what was rounded by the whole value, wherever it has been read."""
+        assert self._pull is not None
+        with pulled.graph.as_default(), _compat.stop_recording():
+            exact = tf.identity(pulled.value)
+        _compat.replace_uses(pulled.tensor, exact)
+        pulled.tensor = exact
+        trace.sent += Sent(_bytes(pulled.variable) - self._pull.bytes(pulled.variable), 0)
 
     def _is_small(self, variable: ServerVariable) -> bool:
         return (variable.shape.num_elements() or 0) < self._smallest
