@@ -195,7 +195,7 @@ def dead_server(folder: str) -> Any:
 
 def _dead_server(resolver: Any) -> str:
     servers_started = [_start(resolver, "ps", 0)]
-    # Seldom, TensorFlow takes the error for one of the worker's, and waits for the server to answer.
+    # Seldom, TensorFlow takes the error for the worker's, and waits until the server answers.
     comes_back = threading.Timer(30, lambda: servers_started.append(_start(resolver, "ps", 0)))
     try:
         job = Job(tf_gc.CompressedParameterServerStrategy(resolver))
