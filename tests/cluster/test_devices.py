@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_gc
 from tests.conftest import REPLICAS
 
+CPUS = tf.config.list_logical_devices("CPU")
 KNOWN = r"\['CPU:0', 'CPU:1', 'CPU:2', 'CPU:3'"
 
 
@@ -24,6 +25,12 @@ KNOWN = r"\['CPU:0', 'CPU:1', 'CPU:2', 'CPU:3'"
         (["CPU:1", "CPU:1"], ValueError, "'CPU:1' and 'CPU:1' are the same one"),
         (["CPU:1", "/cpu:1"], ValueError, "'CPU:1' and '/cpu:1' are the same one"),
         (["cpu", "/device:CPU:0"], ValueError, "'cpu' and '/device:CPU:0' are the same one"),
+        ([CPUS[0], "CPU:0"], ValueError, "'/device:CPU:0' and 'CPU:0' are the same one"),
+        (
+            ["CPU:0", tf.config.LogicalDevice("/device:CPU:8", "CPU")],
+            ValueError,
+            f"there is no device '/device:CPU:8'; there are {KNOWN}",
+        ),
         ([0, 1], TypeError, r"devices must be a list such as \["),
         (3, TypeError, r"devices must be a list such as \[.* got 3"),
     ],
@@ -40,7 +47,9 @@ def test_wrong_devices_are_named(devices: Any, error: type[Exception], message: 
         ("/cpu:0", "/cpu:1"),
         ["cpu:0", "/device:CPU:1"],
         [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(2)],
-        [device.name for device in tf.config.list_logical_devices("CPU")[:2]],
+        [device.name for device in CPUS[:2]],
+        CPUS[:2],
+        ["CPU:0", CPUS[1]],
     ],
 )
 def test_all_spellings_work(devices: Any) -> None:

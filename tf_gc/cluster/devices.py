@@ -28,21 +28,24 @@ def check_device_names(devices: Any) -> None:
       devices: the argument of a strategy, or `None`.
 
     Raises:
-      TypeError: if it is no list of strings.
+      TypeError: if it is no list of strings or of `tf.config.LogicalDevice`s.
       ValueError: if it is empty, or has a device that does not exist or occurs twice.
     """
     if devices is None:
         return
     if isinstance(devices, str):
         raise TypeError(f"devices must be a list such as [{devices!r}], got {devices!r}")
-    if not isinstance(devices, Sequence) or not all(isinstance(d, str) for d in devices):
+    if not isinstance(devices, Sequence) or not all(
+        isinstance(device, str | tf.config.LogicalDevice) for device in devices
+    ):
         raise TypeError(f'devices must be a list such as ["GPU:0", "GPU:1"], got {devices!r}')
     local = [_place(device.name) for device in tf.config.list_logical_devices()]
     known = [f"{kind}:{index}" for job, _, kind, index in local if kind in ("CPU", "GPU")]
     if not devices:
         raise ValueError(f"devices must name at least one device of {known}, got {devices!r}")
     seen: dict[Any, str] = {}
-    for name in devices:
+    for device in devices:
+        name = device if isinstance(device, str) else device.name
         try:
             place = _place(name)
         except ValueError:

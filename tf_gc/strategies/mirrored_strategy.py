@@ -40,7 +40,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
 
     def __init__(
         self,
-        devices: Sequence[str] | None = None,
+        devices: Sequence[str | tf.config.LogicalDevice] | None = None,
         compression_params: CompressionParams | Mapping[str, Any] | None = None,
         *,
         cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
@@ -50,8 +50,8 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         """Initializes the strategy.
 
         Args:
-          devices: device strings such as `["GPU:0", "GPU:1"]`; `None` for all GPUs, or the
-            CPU without one.
+          devices: device strings such as `["GPU:0", "GPU:1"]`, or `tf.config.LogicalDevice`s;
+            `None` for all GPUs, or the CPU without one.
           compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
             form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`.
           cross_device_ops: reduces everything that is not compressed, as in
@@ -96,7 +96,7 @@ class _CompressedMirroredExtended(RunsReplicas, _compat.MirroredExtended):
     def __init__(
         self,
         strategy: CompressedMirroredStrategy,
-        devices: Sequence[str] | None,
+        devices: Sequence[str | tf.config.LogicalDevice] | None,
         params: CompressionParams,
         cross_device_ops: tf.distribute.CrossDeviceOps | None,
     ) -> None:
