@@ -71,7 +71,7 @@ def load(
         name = "scikit-learn's digits"
         splits = tuple((x.reshape(-1, 8, 8), y) for x, y in load_digits(options.seed))
     (x, y), (x_test, y_test) = splits
-    if training.shows(strategy):
+    if strategy.is_chief:
         missing = options.data == "mnist" and name != "MNIST"
         name += " (MNIST could not be downloaded)" if missing else ""
         print(f"{name}: {len(x):,} training and {len(x_test):,} test images", flush=True)

@@ -51,7 +51,7 @@ def train(options: argparse.Namespace) -> None:
     words = split_words(options.text.read_text("utf-8") if options.text else python_topics())
     vocabulary = make_vocabulary(words, options.vocabulary)
     train_data, test_data = make_sequences(words, vocabulary, options.window)
-    if training.shows(strategy):
+    if strategy.is_chief:
         source = options.text or "Python's documentation topics"
         known = len(vocabulary) - 1
         print(f"{source}: {len(words):,} words and signs, {known:,} in the vocabulary", flush=True)
@@ -64,7 +64,7 @@ def train(options: argparse.Namespace) -> None:
             metrics=[Perplexity(name="perplexity")],
         )
     training.fit(model, strategy, train_data, test_data, options)
-    if training.shows(strategy) and options.words > 0:
+    if strategy.is_chief and options.words > 0:
         start = split_words(options.start) or vocabulary[1:2]
         print("\n" + write(model, vocabulary, start, options), flush=True)
 

@@ -29,6 +29,14 @@ def loaded(trained: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> di
         return dict(arrays)
 
 
+def test_a_process_that_trains_alone_writes_where_it_is_told(
+    trained: keras.Model, tmp_path: Path
+) -> None:
+    strategy = trained.distribute_strategy
+    assert strategy.is_chief
+    assert strategy.write_path(tmp_path) is tmp_path
+
+
 @pytest.mark.parametrize("kind", ["keras", "weights", "exported"])
 def test_a_saved_model_predicts_the_same_without_tf_gc(
     trained: keras.Model, loaded: dict[str, Array], kind: str

@@ -75,6 +75,8 @@ def _ledger(resolver: Any, params: Any, workers: int, steps: int, pull: str) -> 
         "left": [state.total(variable) for variable in variables],
         "given": given,
         "schedule": str(strategy.schedule),
+        "chief": strategy.is_chief,
+        "written": strategy.write_path("checkpoints"),
     }
 
 

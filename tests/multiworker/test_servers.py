@@ -32,6 +32,10 @@ def test_what_arrives_plus_residuals_is_what_was_pushed() -> None:
             np.testing.assert_allclose(total, given, rtol=1e-5, atol=3e-5)
     assert "a scale for each row), push, rows: v1" in outcomes[0]["schedule"]
     assert "push, columns: v0" in outcomes[5]["schedule"]
+    # The coordinator is alone, as a program is on one host.
+    assert {(outcome["chief"], outcome["written"]) for outcome in outcomes} == {
+        (True, "checkpoints")
+    }
 
 
 def test_pushes_are_those_of_mxnet() -> None:

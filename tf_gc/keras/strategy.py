@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.cluster.workers import Workers
+from tf_gc.keras.multi_worker.private_files import PathT, private_path
 from tf_gc.observe.report import Report
 
 
@@ -27,6 +28,37 @@ class KerasStrategy(abc.ABC):
     @abc.abstractmethod
     def workers(self) -> Workers:
         """The workers of the job; one if this process trains alone."""
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the job's files: the chief, or worker 0 without one.
+
+        A process that trains alone is the chief, but for an evaluator, and so is the coordinator
+        of parameter servers.
+        """
+        return self.workers.is_chief
+
+    def write_path(self, path: PathT) -> PathT:
+        """Returns where this worker may write what the chief writes to `path`.
+
+        The methods of Keras models and Keras' callbacks see to it themselves. This is for all
+        else, such as checkpoints of TensorFlow or `keras.saving.save_model`: every worker has to
+        write them, since that may take collectives, and reads them from `path` itself.
+
+        ```python
+        checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
+        checkpoint.restore(tf.train.latest_checkpoint("checkpoints"))
+        manager = tf.train.CheckpointManager(checkpoint, strategy.write_path("checkpoints"), 3)
+        ```
+
+        Args:
+          path: the path for the job.
+
+        Returns:
+          On the chief `path`. On other workers a path with the same name in a temporary
+          directory, the same one for the same `path`, that is removed when the process ends.
+        """
+        return path if self.is_chief else private_path(path)
 
     @abc.abstractmethod
     def compresses_rows_of(self, variable: Any) -> bool:

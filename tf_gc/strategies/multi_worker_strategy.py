@@ -19,7 +19,6 @@ from tf_gc.cluster.cluster import (
 from tf_gc.cluster.devices import check_devices
 from tf_gc.cluster.workers import Workers
 from tf_gc.keras.flavour import is_variable
-from tf_gc.keras.multi_worker.private_files import PathT, private_path
 from tf_gc.network.cluster_network import ClusterNetwork
 from tf_gc.network.collectives import new_key_base
 from tf_gc.network.group import LocalNetwork, Network
@@ -120,33 +119,6 @@ class CompressedMultiWorkerMirroredStrategy(
         if axis == 0 and _is_scalar(value):
             axis = None
         return super().reduce(reduce_op, value, axis)
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes the job's files: the chief, or worker 0 without one."""
-        return self.workers.is_chief
-
-    def write_path(self, path: PathT) -> PathT:
-        """Returns where this worker may write what the chief writes to `path`.
-
-        The methods of Keras models and Keras' callbacks see to it themselves. This is for all
-        else, such as checkpoints of TensorFlow or `keras.saving.save_model`: every worker has to
-        write them, since that may take collectives, and reads them from `path` itself.
-
-        ```python
-        checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
-        checkpoint.restore(tf.train.latest_checkpoint("checkpoints"))
-        manager = tf.train.CheckpointManager(checkpoint, strategy.write_path("checkpoints"), 3)
-        ```
-
-        Args:
-          path: the path for the job.
-
-        Returns:
-          On the chief `path`. On other workers a path with the same name in a temporary
-          directory, the same one for the same `path`, that is removed when the process ends.
-        """
-        return path if self.is_chief else private_path(path)
 
 
 class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
