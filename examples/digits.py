@@ -18,6 +18,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import extras  # noqa: F401  (in this folder; what is missing is said first)
 import keras
 import numpy as np
 import tensorflow as tf

@@ -14,7 +14,8 @@ import argparse
 import os
 import sys
 
-import local_workers  # in this folder
+import extras  # noqa: F401  (in this folder; what is missing is said first)
+import local_workers
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from typing import Any
 
+import extras  # noqa: F401  (in this folder; what is missing is said first)
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, report
 from ray.train.tensorflow import TensorflowTrainer
 

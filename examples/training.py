@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import extras  # noqa: F401  (in this folder; what is missing is said first)
 import keras
 import local_workers
 import numpy as np
@@ -114,11 +115,6 @@ def make_strategy(options: argparse.Namespace) -> Strategy:
     return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
 
 
-def shows(strategy: Strategy) -> bool:
-    """Whether this process is the one that talks to the user."""
-    return getattr(strategy, "is_chief", True)
-
-
 def any_replica(strategy: Strategy, condition: bool) -> bool:
     """Returns whether `condition` holds on any worker; all have to call it."""
 
@@ -152,10 +148,10 @@ def fit(
         epochs=options.epochs,
         validation_data=test_data,
         callbacks=callbacks,
-        verbose=1 if shows(strategy) else 0,
+        verbose=1 if strategy.is_chief else 0,
     )
     metrics = model.evaluate(*test_data, batch_size=batch_size, verbose=0, return_dict=True)
-    if shows(strategy):
+    if strategy.is_chief:
         print(f"\n{replicas} replicas, {strategy.compression_params}")
         for name, value in metrics.items():
             show(f"test {name}", f"{value:.4f}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +18,7 @@ from tests.multiworker import cluster
 from tests.multiworker.nursery import NURSERY, Task
 
 EXAMPLES = programs.ROOT / "examples"
+PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {"extras.py", "local_workers.py"})
 
 
 def run(example: str, *arguments: str, new: bool = False, status: int = 0) -> str:
@@ -87,6 +90,18 @@ def test_workers_fall_back_to_digits_together(
     assert number("test accuracy", output) > 0.6
     assert ratio(output) > 8
     assert output.count("Epoch 2/2") == 1, "not one progress bar"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_example_without_scikit_learn_says_what_to_install(program: str) -> None:
+    # -S hides what is installed.
+    done = subprocess.run(
+        [sys.executable, "-S", EXAMPLES / program], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"there is no .*sklearn here: run pip install '\.\[examples\]' first\n", done.stderr
+    )
 
 
 def test_options_that_exclude_each_other() -> None:
