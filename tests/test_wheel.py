@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,10 +16,19 @@ from tests import programs, versions
 from tests.programs import ROOT
 
 
-def make_wheel(folder: Path) -> Path:
+def make_sources(folder: Path) -> Path:
+    """Makes an sdist, and returns the folder with what is in it."""
+    clone = folder / "clone"  # a build writes beside its sources
+    versions.copy_sources(clone)
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", folder]
+    subprocess.run(build, cwd=clone, stdout=subprocess.DEVNULL, check=True)
+    (archive,) = folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder)
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def make_wheel(folder: Path, sources: Path) -> Path:
     """Makes the wheel of build_backend/wheels.py, for this environment's TensorFlow alone."""
-    sources = folder / "sources"  # a build writes beside its sources
-    versions.copy_sources(sources)
     library = sources / "build" / "wheels" / "libraries" / "mine"
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", library]
     environment = {**os.environ, "TF_GC_PORTABLE": "1", "LDFLAGS": "-s"}
@@ -30,8 +40,22 @@ def make_wheel(folder: Path) -> Path:
     return wheel
 
 
+def files(folder: Path) -> set[Path]:
+    """The files below a folder, relative to it."""
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+
 def test_a_wheel_has_libraries_and_works_without_a_compiler(tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path)
+    sources = make_sources(tmp_path)
+    beside = {path.name for path in sources.iterdir()} - {"PKG-INFO", "setup.cfg", "tf_gc.egg-info"}
+    assert beside == {
+        *("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md"),
+        *("build_backend", "custom_ops", "pyproject.toml", "setup.py", "sources.bzl", "tf_gc"),
+    }
+    for folder in ("build_backend", "custom_ops", "tf_gc"):
+        assert files(sources / folder) == files(tmp_path / "clone" / folder)
+
+    wheel = make_wheel(tmp_path, sources)
     assert wheel.name.startswith("tf_gc-0.1.0-py3-none-manylinux_2_28_")
     minor = "_".join(tf.__version__.split(".")[:2])
     with zipfile.ZipFile(wheel) as archive:
@@ -39,6 +63,7 @@ def test_a_wheel_has_libraries_and_works_without_a_compiler(tmp_path: Path) -> N
         metadata = archive.read("tf_gc-0.1.0.dist-info/METADATA").decode()
     libraries = {name for name in names if name.endswith(".so")}
     assert libraries == {f"tf_gc/ops/_tf_gc_ops_{minor}.so"}
+    assert "tf_gc/py.typed" in names
     # TensorFlow is an extra: one of its distributions is there, or the user chooses one.
     required = Parser().parsestr(metadata).get_all("Requires-Dist") or []
     assert [name for name in required if "tensorflow" in name and "extra ==" not in name] == []
@@ -53,10 +78,11 @@ def test_a_wheel_has_libraries_and_works_without_a_compiler(tmp_path: Path) -> N
         f"import sys\nsys.path.insert(0, {str(site)!r})\nimport tensorflow as tf, tf_gc\n"
         "from tf_gc.ops import encode\nfrom tf_gc.ops.library import cuda_versions\n"
         "cuda_versions()\n"
-        "print(encode([tf.ones(300)], [tf.Variable(tf.zeros(300))]).shape, tf_gc.__file__)\n"
+        "message = encode([tf.ones(300)], [tf.Variable(tf.zeros(300))])\n"
+        "print(message.shape, tf_gc.__version__, tf_gc.__file__)\n"
     )
     output = programs.output_of(program)
-    assert output.splitlines()[-1] == f"(1, 16) {site / 'tf_gc' / '__init__.py'}"
+    assert output.splitlines()[-1] == f"(1, 16) 0.1.0 {site / 'tf_gc' / '__init__.py'}"
 
 
 def test_the_versions_of_the_wheel_are_those_that_are_tested(

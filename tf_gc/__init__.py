@@ -24,6 +24,8 @@ from tf_gc.strategies import (
     all_reduce_gradients,
 )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Auto",
     "ByVariable",
