@@ -12,16 +12,18 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403  (the hooks that stay as they are)
 from tf_gc_cuda import WHEELS
 
-# What is required where there is no TensorFlow; `-C tensorflow=tensorflow-cpu`
-# on pip's command line names another one.
+# What is required where there is no TensorFlow; on pip's command line
+# `--config-settings tensorflow=tensorflow-cpu` names another one.
 DEFAULT_TENSORFLOW = "tensorflow>=2.16"
 
 # Names the distribution that owns the package `tensorflow`: tensorflow,
@@ -116,7 +118,19 @@ def requirement(tensorflow: TensorFlow | None) -> str:
     return f"{name}>={version.split('+')[0]},<{major}.{int(minor) + 1}"
 
 
+def wrong_python(major: int, minor: int) -> str | None:
+    """Returns why tf_gc is not for a version of Python, or None if it is."""
+    text = Path(__file__).parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8")
+    ((low, high),) = re.findall(r'(?m)^requires-python = ">=3\.(\d+),<3\.(\d+)"$', text)
+    if (3, int(low)) <= (major, minor) < (3, int(high)):
+        return None
+    return f"tf_gc needs Python 3.{low} to 3.{int(high) - 1}, this is {major}.{minor}"
+
+
 def _build_requirements(config_settings: dict[str, Any] | None) -> list[str]:
+    # pip asks this first, and would otherwise look at requires-python when it has TensorFlow.
+    if wrong := wrong_python(*sys.version_info[:2]):
+        sys.exit(wrong)
     if os.environ.get("TF_GC_LIBRARIES") or find_tensorflow() is not None:
         return []
     return [(config_settings or {}).get("tensorflow", DEFAULT_TENSORFLOW)]
@@ -124,11 +138,11 @@ def _build_requirements(config_settings: dict[str, Any] | None) -> list[str]:
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
     """PEP 517: what building a wheel needs besides `build-system.requires`."""
-    inherited = build_meta.get_requires_for_build_wheel(config_settings)
-    return inherited + _build_requirements(config_settings)
+    own = _build_requirements(config_settings)
+    return own + build_meta.get_requires_for_build_wheel(config_settings)
 
 
 def get_requires_for_build_editable(config_settings: dict[str, Any] | None = None) -> list[str]:
     """PEP 660: the same for an editable install."""
-    inherited = build_meta.get_requires_for_build_editable(config_settings)
-    return inherited + _build_requirements(config_settings)
+    own = _build_requirements(config_settings)
+    return own + build_meta.get_requires_for_build_editable(config_settings)

@@ -1,5 +1,6 @@
 """setup.py and BUILD build the same library, from all the sources there are."""
 
+import importlib
 import re
 import runpy
 import sys
@@ -124,6 +125,14 @@ def test_wheel_requires_the_flavour_and_minor_version_it_was_built_with(
     found = setup_py["find_tensorflow"]()
     tensorflow = found._replace(distribution=distribution, version=version)
     assert setup_py["requirement"](tensorflow) == expected
+
+
+def test_a_python_for_which_tf_gc_is_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "build_backend")
+    wrong_python = importlib.import_module("tf_gc_build").wrong_python
+    assert wrong_python(3, 9) == "tf_gc needs Python 3.10 to 3.13, this is 3.9"
+    assert [wrong_python(3, minor) for minor in range(10, 14)] == [None] * 4
+    assert wrong_python(3, 14) is not None
 
 
 def test_without_tensorflow_the_default_is_required(setup_py: dict[str, Any]) -> None:
