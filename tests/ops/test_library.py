@@ -175,23 +175,36 @@ def test_the_command_names_the_directory_of_the_installation(package: Path, tmp_
     [
         ({"url": "file:///tmp", "dir_info": {}}, ["/tmp"]),
         ({"url": "file:///tmp", "dir_info": {"editable": True}}, ["-e", "/tmp"]),
-        ({"url": "file:///no/longer/there", "dir_info": {}}, ["--no-binary", "tf_gc", "tf_gc"]),
+        ({"url": Path(__file__).as_uri(), "archive_info": {}}, [__file__]),
         (
             {"url": "https://host/tf_gc.git", "vcs_info": {"vcs": "git", "commit_id": "01ab"}},
             ["git+https://host/tf_gc.git@01ab"],
         ),
         ({"url": "https://host/x.tar.gz", "archive_info": {}}, ["https://host/x.tar.gz"]),
-        ({"url": "file:///x.whl", "archive_info": {}}, ["--no-binary", "tf_gc", "tf_gc"]),
-        (None, ["--no-binary", "tf_gc", "tf_gc"]),
     ],
 )
-def test_what_to_rebuild(
-    direct_url: dict[str, object] | None, source: list[str], tmp_path: Path
+def test_what_to_rebuild(direct_url: dict[str, object], source: list[str], tmp_path: Path) -> None:
+    assert _loader._source(json.dumps(direct_url), tmp_path) == ("", source)
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "origin"),
+    [
+        ({"url": "file:///no/clone", "dir_info": {}}, "from /no/clone, which is no longer there"),
+        ({"url": "file:///no/x.tar.gz", "archive_info": {}}, "/no/x.tar.gz, which is no longer"),
+        ({"url": "https://host/x.whl", "archive_info": {}}, "https://host/x.whl, which has no so"),
+        (None, "It is not recorded from where tf_gc was installed"),
+    ],
+)
+def test_where_sources_have_to_be_got(
+    direct_url: dict[str, object] | None, origin: str, tmp_path: Path
 ) -> None:
     text = None if direct_url is None else json.dumps(direct_url)
-    assert _loader._source(text, tmp_path) == source
+    said, source = _loader._source(text, tmp_path)
+    assert origin in said
+    assert source == ["FOLDER_OF_THE_SOURCES"]
 
 
 def test_a_checkout_that_was_never_installed_rebuilds_itself(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
-    assert _loader._source(None, tmp_path) == ["-e", str(tmp_path)]
+    assert _loader._source(None, tmp_path) == ("", ["-e", str(tmp_path)])

@@ -88,15 +88,15 @@ def _abi(version: str) -> str:
 
 
 def how_to_build() -> str:
-    """Returns a sentence with the command that builds the library again."""
+    """Returns sentences with the command that builds the library again."""
     try:
         direct_url = importlib.metadata.distribution("tf_gc").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
         direct_url = None
     parent = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps"]
-    command += _source(direct_url, parent)
-    return f"{_what_is_hidden(parent)}To rebuild, run:\n  {shlex.join(command)}"
+    origin, source = _source(direct_url, parent)
+    command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", *source]
+    return f"{_what_is_hidden(parent)}{origin}To rebuild, run:\n  {shlex.join(command)}"
 
 
 def _what_is_hidden(parent: Path) -> str:
@@ -112,25 +112,31 @@ def _what_is_hidden(parent: Path) -> str:
     )
 
 
-def _source(direct_url: str | None, parent: Path) -> list[str]:
+def _source(direct_url: str | None, parent: Path) -> tuple[str, list[str]]:
     """Returns pip's arguments for the source that this package was installed from.
 
     Args:
       direct_url: The record of PEP 610, which pip writes when it installs from a
         directory, a repository or an archive.
       parent: The directory that has the package in it.
+
+    Returns:
+      A sentence that says why it cannot be had, else "", and the arguments.
     """
     direct: dict[str, Any] = json.loads(direct_url) if direct_url else {"url": ""}
     url = direct["url"]
     if "vcs_info" in direct:
-        return [f"{direct['vcs_info']['vcs']}+{url}@{direct['vcs_info']['commit_id']}"]
-    if "archive_info" in direct and not url.endswith(".whl"):  # a wheel cannot be rebuilt
-        return [url]
-    if "dir_info" in direct:
-        directory = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
-        if Path(directory).is_dir():
-            editable = direct["dir_info"].get("editable", False)
-            return ["-e", directory] if editable else [directory]
+        return "", [f"{direct['vcs_info']['vcs']}+{url}@{direct['vcs_info']['commit_id']}"]
+    parts = urllib.parse.urlsplit(url)
+    path = urllib.request.url2pathname(parts.path) if parts.scheme == "file" else None
+    gone = path is not None and not Path(path).exists()
+    if url and not gone and not url.endswith(".whl"):
+        editable = direct.get("dir_info", {}).get("editable", False)
+        return "", [*(["-e"] if editable else []), path or url]
     if (parent / "setup.py").is_file():
-        return ["-e", str(parent)]
-    return ["--no-binary", "tf_gc", "tf_gc"]
+        return "", ["-e", str(parent)]
+    origin = "It is not recorded from where tf_gc was installed. "
+    if url:
+        why = "is no longer there" if gone else "has no sources"
+        origin = f"tf_gc was installed from {path or url}, which {why}. "
+    return f"{origin}Get its sources. ", ["FOLDER_OF_THE_SOURCES"]
