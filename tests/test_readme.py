@@ -1,15 +1,22 @@
 """What the README and the Makefile show works as it stands there."""
 
+import re
 from pathlib import Path
+
+import pytest
 
 from tests import wheels
 from tests.programs import ROOT, output_of
 
 
-def test_the_first_snippet_runs(tmp_path: Path) -> None:
+def test_the_first_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # a single GPU has nobody to send to
     path = tmp_path / "snippet.py"
-    path.write_text(wheels.snippet())
-    assert "loss" in output_of(path)
+    path.write_text(wheels.snippet() + "print(strategy.report().compressed_steps, 'compressed')\n")
+    output = output_of(path)
+    assert "loss" in output
+    assert "a replica sends 16,904 bytes a step instead of 153,640" in output
+    assert re.search(r"^[1-9]\d* compressed$", output, re.M), output
 
 
 def test_every_public_name_is_documented() -> None:
