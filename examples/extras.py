@@ -6,6 +6,7 @@ Examples import it first: those that start workers would otherwise start ones th
 import importlib.util
 import sys
 
-missing = [name for name in ("tf_gc", "sklearn") if importlib.util.find_spec(name) is None]
+packages = {"tf_gc": "tf_gc", "sklearn": "scikit-learn"}
+missing = [packages[name] for name in packages if importlib.util.find_spec(name) is None]
 if missing:
-    sys.exit(f"there is no {' and no '.join(missing)} here: run pip install '.[examples]' first")
+    sys.exit(f"the examples need {' and '.join(missing)}: pip install '.[examples]'")

@@ -100,7 +100,7 @@ def test_an_example_without_scikit_learn_says_what_to_install(program: str) -> N
     )
     assert done.returncode == 1
     assert re.fullmatch(
-        r"there is no .*sklearn here: run pip install '\.\[examples\]' first\n", done.stderr
+        r"the examples need .*scikit-learn: pip install '\.\[examples\]'\n", done.stderr
     )
 
 
