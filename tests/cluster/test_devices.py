@@ -19,6 +19,11 @@ KNOWN = r"\['CPU:0', 'CPU:1', 'CPU:2', 'CPU:3'"
         ((), ValueError, "devices must name at least one device"),
         (["CPU:0", "CPU:8"], ValueError, f"there is no device 'CPU:8'; there are {KNOWN}"),
         (["/device:CPU:19"], ValueError, "there is no device '/device:CPU:19'"),
+        (
+            ["CPU:8"],
+            ValueError,
+            r"9 CPU devices if .*set_logical_device_configuration\(.*\]\ \* 9\)",
+        ),
         (["CPU:0", "TPU:0"], ValueError, "there is no device 'TPU:0'"),
         (["CPU:0", "nonsense"], ValueError, "'nonsense' is no name of a device"),
         (["CPU:0", ""], ValueError, "'' is no name of a device"),

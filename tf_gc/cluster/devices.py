@@ -14,6 +14,11 @@ _HOW_TO_BUILD_FOR_GPUS = (
     "The build needs nvcc: put it on PATH or set CUDA_HOME to its toolkit, and set TF_GC_CUDA=1, "
     "with which a build that cannot use it fails. "
 )
+_HOW_TO_HAVE_CPUS = (
+    ". A program has {0} CPU devices if it calls tf.config.set_logical_device_configuration("
+    'tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * {0}) '
+    "before TensorFlow has run anything"
+)
 
 
 def sees_gpus() -> bool:
@@ -54,7 +59,8 @@ def check_device_names(devices: Any) -> None:
         here = job in (None, "localhost")
         if here and (kind, index) not in [each[2:] for each in local]:
             none = " (TensorFlow sees no GPU)" if kind == "GPU" and not sees_gpus() else ""
-            raise ValueError(f"there is no device {name!r}{none}; there are {known}")
+            how = _HOW_TO_HAVE_CPUS.format(max(index + 1, len(devices))) if kind == "CPU" else ""
+            raise ValueError(f"there is no device {name!r}{none}; there are {known}{how}")
         key = (kind, index) if here else place
         if key in seen:
             raise ValueError(
