@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging as absl_logging
 
 import tf_gc
 from tests.multiworker import file_scenarios
@@ -26,7 +25,6 @@ class _Lines(logging.Handler):
 
 def steps_and_report(params: Any) -> dict[str, Any]:
     """Makes compressed steps; returns the verdicts in this worker's log, and the report."""
-    absl_logging.set_verbosity(absl_logging.INFO)
     log = _Lines()
     logging.getLogger("absl").addHandler(log)
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)

@@ -16,6 +16,7 @@ from tf_gc.candidates import Candidate
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe import verdict, verdict_log
 from tf_gc.observe.accounting import Pairs
+from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.ops import Recorder
 from tf_gc.ops.recorder import NO_CANDIDATE
@@ -165,7 +166,10 @@ class Measurement:
                 self._to_judge.discard(number)
             else:
                 self._told.add(number)
-            logging.log(judged.level, "%s", judged.text)
+            if judged.level == logging.INFO:
+                log_visibly(judged.text)
+            else:
+                logging.log(judged.level, "%s", judged.text)
         return bool(self._to_judge)
 
     def _report(self, number: int) -> Report:
