@@ -26,7 +26,7 @@ import tensorflow as tf
 
 import tf_gc
 from tf_gc.ops.rows import EXACT
-from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
 from tf_gc.reducers.rows import Rows
 
 COLUMNS, AT = 64, 20
@@ -48,8 +48,8 @@ class Merged(CompressionParams):
     def treatments(self) -> tuple[Treatment, ...]:
         return (self.treatment,)
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
-        return self.treatment if gradient.sparse else None
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+        return self.treatment if gradient.sparse else LeftAlone(gradient.path, "dense")
 
 
 # The tables are smaller than those that are compressed by default.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.params import CompressionParams, Gradient, Treatment
+from tf_gc.params import CompressionParams, Gradient, LeftAlone, Treatment
 from tf_gc.reducers.codes import Codes
 
 Tensors = Sequence[tf.Tensor]
@@ -52,9 +52,10 @@ class Simulated(CompressionParams):
     def treatments(self) -> tuple[Treatment, ...]:
         return (Treatment(Codes(_SimulatedCodec(self), self.plan), warm_up=self.warm_up),)
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
-        skipped = gradient.sparse or gradient.elements < self.bypass_size
-        return None if skipped else self.treatments()[0]
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+        if gradient.sparse or gradient.elements < self.bypass_size:
+            return LeftAlone(gradient.path, "sparse or small")
+        return self.treatments()[0]
 
 
 class Entropy:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from simulated_codec import rounded
 
 from tf_gc.network.group import Network, Replica
-from tf_gc.params import CompressionParams, Gradient, Quantized, Treatment
+from tf_gc.params import CompressionParams, Gradient, LeftAlone, Quantized, Treatment
 from tf_gc.reducers.exchange import Push
 from tf_gc.reducers.factors import FACTORS, matrix_of, orthonormal, product, slot_of
 from tf_gc.reducers.low_rank import Factors
@@ -45,10 +45,11 @@ class SimulatedLowRank(CompressionParams):
             way = OnOneHost(InCodes, self.rank, self.levels)
         return (Treatment(way, self.warm_up), *self._codes.treatments())
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
         treatment = self._codes.treatment_of(gradient)
         bits = 32 * self.rank * sum(matrix_of(gradient.shape))
-        if treatment is None or gradient.sparse or bits > self.most_bits * gradient.elements:
+        large = gradient.sparse or bits > self.most_bits * gradient.elements
+        if isinstance(treatment, LeftAlone) or large:
             return treatment
         return self.treatments()[0]
 

@@ -170,7 +170,7 @@ def show(name: str, value: str) -> None:
 def show_cost(strategy: Strategy, timer: StepTimer) -> None:
     """Prints the bytes and the time of a step."""
     sent = "not compressed"  # a single replica, or --compression none
-    if (traffic := strategy.traffic) is not None:
+    if (traffic := strategy.traffic) is not None and traffic.replicas > 1:
         sent = f"{traffic.sent_bytes:,} instead of {traffic.stock_bytes:,} ({traffic.ratio:.1f} x)"
     show("bytes per step and replica", sent)
     if timer.seconds:  # the first epoch is not timed

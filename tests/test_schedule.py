@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import tf_gc
 from tf_gc.network.group import LocalNetwork
-from tf_gc.params import CompressionParams, Gradient, Treatment
+from tf_gc.params import CompressionParams, Gradient, LeftAlone, Treatment
 from tf_gc.reducers.reducer import Reducers
 from tf_gc.schedule import Schedule, make_schedule
 
@@ -101,7 +101,7 @@ class ByName(CompressionParams):
     def treatments(self) -> tuple[Treatment, ...]:
         return self.chosen, self.rest
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
         return self.chosen if gradient.path in self.names else self.rest
 
 
@@ -117,10 +117,23 @@ def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
 
 
 def test_a_schedule_can_be_printed() -> None:
-    schedule = schedule_of(tf_gc.TwoBit(), [None, (F32, 3000), (F16, 5000)])
+    gradients = [None, (F32, 3000), (F16, 5000), (F32, 2), (tf.float64, 3000), (F32, 3)]
+    schedule = schedule_of(tf_gc.TwoBit(), gradients)
     assert str(schedule).splitlines() == [
         "bucket 0: 5,000 elements of float16 by two_bit (automatic scales), all_gather, packed: v2",
         "bucket 1: 3,000 elements of float32 by two_bit (automatic scales), all_gather, packed: v1",
-        "in full precision: 1 gradients",
+        "in full precision: 4 gradients",
+        "  2 have fewer elements than bypass_size=2048: a smaller one compresses them (v3, v5)",
+        "  1 have dtype float64: TwoBit compresses float32, float16, bfloat16, so use float32 (v4)",
         "the first steps are in full precision",
     ]
+
+
+def test_it_says_that_a_gpu_leaves_rows_alone() -> None:
+    table = Gradient("table", F32, (1 << 12, 64), sparse=True)
+    gpus = Reducers(LocalNetwork(["/device:GPU:0", "/device:GPU:1"]))
+    schedule = make_schedule(tf_gc.Quantized(), [table], gpus)
+    assert schedule.bypass == (0,)
+    assert "1 are sparse (tf.IndexedSlices), which are compressed on CPUs only (table)" in str(
+        schedule
+    )

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tf_gc.params import CompressionParams, Gradient, Treatment
+from tf_gc.network.traffic import ALONE
+from tf_gc.params import CompressionParams, Gradient, LeftAlone, Treatment
 from tf_gc.reducers.exchange import Exchange
 from tf_gc.reducers.reducer import Way
 
@@ -30,8 +31,8 @@ _SMALL = 16
 class Exchanges(Protocol):
     """What there is for each way to send gradients."""
 
-    def of(self, way: Way) -> Exchange | None:
-        """Returns what sends gradients in a way; `None` leaves them to the stock ops."""
+    def of(self, way: Way) -> Exchange | str:
+        """Returns what sends gradients in a way, or why the stock ops do; as `Way.on`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,17 +75,32 @@ class Schedule:
     Attributes:
       buckets: what is compressed, in the order in which backpropagation produces it.
       bypass: positions of the gradients that the stock ops sum, in full precision.
-      excluded: the paths of those variables among them that the user excludes.
+      left_alone: those of them that are gradients of the strategy's variables, and why.
+      steps: how many steps of this run were in full precision, and how many compressed, where that
+        is known.
+      alone: whether there is a single replica, for which the rest is empty.
     """
 
     buckets: tuple[Bucket, ...]
     bypass: tuple[int, ...]
-    excluded: tuple[str, ...]
+    left_alone: tuple[LeftAlone, ...]
+    steps: tuple[int, int] | None = None
+    alone: bool = False
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The paths of the variables that the user excludes."""
+        return tuple(gradient.path for gradient in self.left_alone if gradient.excluded)
 
     @property
     def warm_up(self) -> bool:
         """Whether anything is in full precision in the first steps only."""
         return any(bucket.warm_up for bucket in self.buckets)
+
+    @property
+    def in_warm_up(self) -> bool:
+        """Whether no step of a schedule with a warm-up is known to have been compressed."""
+        return self.warm_up and not (self.steps and self.steps[1])
 
     @property
     def compressed(self) -> list[int]:
@@ -97,21 +113,33 @@ class Schedule:
         kept = (bucket for bucket in self.buckets if bucket.reducer.keeps_residuals)
         return {index for bucket in kept for index in bucket.indices}
 
+    def why_left_alone(self) -> list[str]:
+        """Says of all that is left alone why: for each reason how many gradients, and whose."""
+        paths: dict[str, list[str]] = {}
+        for gradient in self.left_alone:
+            paths.setdefault(gradient.reason, []).append(gradient.path)
+        return [f"{len(of)} {reason} ({', '.join(of)})" for reason, of in paths.items()]
+
     def __str__(self) -> str:
+        if self.alone:
+            return ALONE
         lines = [f"bucket {number}: {bucket}" for number, bucket in enumerate(self.buckets)]
         lines.append(f"in full precision: {len(self.bypass)} gradients")
-        if self.excluded:
-            lines[-1] += f", of these excluded: {', '.join(self.excluded)}"
+        lines += [f"  {reason}" for reason in self.why_left_alone()]
         warm = [number for number, bucket in enumerate(self.buckets) if bucket.warm_up]
         if warm:
             which = "" if len(warm) == len(self.buckets) else f" of buckets {warm}"
-            lines.append(f"the first steps{which} are in full precision")
+            verb = "are" if self.in_warm_up else "were"
+            lines.append(f"the first steps{which} {verb} in full precision")
+            if self.steps is not None:
+                rest = "so far" if self.in_warm_up else "of this run; the warm-up has ended"
+                lines[-1] += f": {self.steps[0]} {rest}"
         return "\n".join(lines)
 
 
 def make_schedule(
     params: CompressionParams,
-    gradients: Sequence[Gradient | None],
+    gradients: Sequence[Gradient | LeftAlone | None],
     reducers: Exchanges,
     bucket_bytes: int = 0,
 ) -> Schedule:
@@ -123,28 +151,30 @@ def make_schedule(
 
     Args:
       params: what the user asks for.
-      gradients: what is known of each gradient, in the order of the variables; `None` for a value
-        that is no gradient.
+      gradients: what is known of each gradient, in the order of the variables; why it is left
+        alone whatever the params say; or `None` for a value that is no gradient.
       reducers: those of the network, or what pushes to servers.
       bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
     to_compress: dict[int, tuple[Gradient, Treatment]] = {}
-    excluded = []
+    left_alone = []
     for index, gradient in enumerate(gradients):
-        if gradient is None:
-            continue
-        treatment = params.treatment_of(gradient)
-        if treatment is not None and reducers.of(treatment.way) is not None:
-            to_compress[index] = (gradient, treatment)
-        elif params.excludes(gradient):
-            excluded.append(gradient.path)
+        if isinstance(gradient, Gradient):
+            treatment = params.treatment_of(gradient)
+            if isinstance(treatment, LeftAlone):
+                left_alone.append(treatment)
+            elif isinstance(reason := reducers.of(treatment.way), str):
+                left_alone.append(LeftAlone(gradient.path, reason))
+            else:
+                to_compress[index] = (gradient, treatment)
+        elif gradient is not None:
+            left_alone.append(gradient)
 
     def bucket(indices: list[int]) -> Bucket:
         known = [to_compress[index][0] for index in indices]
         treatment = to_compress[indices[0]][1]
         reducer = reducers.of(treatment.way)
-        assert reducer is not None
         return Bucket(
             indices=tuple(indices),
             variables=tuple(gradient.path for gradient in known),
@@ -177,5 +207,5 @@ def make_schedule(
     return Schedule(
         buckets=tuple(bucket(indices) for indices in [*full, *left_open]),
         bypass=tuple(i for i in range(len(gradients)) if i not in to_compress),
-        excluded=tuple(excluded),
+        left_alone=tuple(left_alone),
     )

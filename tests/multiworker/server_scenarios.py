@@ -20,7 +20,10 @@ WITHOUT_WARM_UP = tf_gc.Quantized(warm_up=False)
 def ledger(many_params: list[Any], workers: int, steps: int, pull: str) -> list[dict[str, Any]]:
     """Pushes gradients of a matrix, a table and a bias; and returns what came of them."""
     resolver = servers.in_this_process(workers, 2)
-    return [_ledger(resolver, params, workers, steps, pull) for params in many_params]
+    lines = _log_lines()
+    return [
+        {"log": lines} | _ledger(resolver, params, workers, steps, pull) for params in many_params
+    ]
 
 
 def _ledger(resolver: Any, params: Any, workers: int, steps: int, pull: str) -> dict[str, Any]:
@@ -301,6 +304,17 @@ def not_scheduled() -> str:
     return ""
 
 
+def _log_lines() -> list[str]:
+    """Returns the list to which the lines of the log go from now on."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("absl")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    return lines
+
+
 def save(folder: str, workers: int) -> Array:
     """Pushes, and saves what was not sent in a checkpoint; returns what that is."""
     strategy, variable = _half_pushed(workers, [1.0, 3.0])
@@ -311,12 +325,7 @@ def save(folder: str, workers: int) -> Array:
 
 def restore(folder: str, workers: int) -> tuple[list[Array], Array, list[str]]:
     """Restores that; returns the workers' parts, what came of pushing zeros, and the log."""
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("absl")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    lines = _log_lines()
     strategy, variable = _half_pushed(workers, [])
     state = strategy.compression_state
     checkpoint = tf.train.Checkpoint(compression=state)

@@ -19,6 +19,7 @@ LEDGERS = [
     {"type": "quantized", "sparse": True},  # with a warm-up
     {"type": "2bit", "threshold": 0.5},
     {"type": "1bit", "threshold": 0.0},
+    {"type": "quantized", "bypass_size": 4001},  # compresses nothing
 ]
 
 
@@ -36,6 +37,11 @@ def test_what_arrives_plus_residuals_is_what_was_pushed() -> None:
     assert {(outcome["chief"], outcome["written"]) for outcome in outcomes} == {
         (True, "checkpoints")
     }
+    assert "1 have fewer elements than bypass_size=2048: " in outcomes[6]["schedule"]
+    assert "1 are of variables that have another gradient in the step" in outcomes[6]["schedule"]
+    assert "1 are sparse (tf.IndexedSlices), for which a fixed" in outcomes[7]["schedule"]
+    (said,) = [line for line in outcomes[9]["log"] if "nothing is compressed" in line]
+    assert "of its 4 gradients 2 have fewer elements than bypass_size=4001" in said
 
 
 def test_pushes_are_those_of_mxnet() -> None:

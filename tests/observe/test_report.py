@@ -158,6 +158,31 @@ def test_what_it_says_before_the_first_step_and_where_nothing_is_compressed() ->
     assert "no gradient of this model is worth it" in str(strategy.report())
 
 
+@pytest.mark.parametrize("wire", ["packed", "compact"])
+def test_while_the_warm_up_lasts_it_says_so_and_then_that_it_has_ended(wire: str) -> None:
+    strategy = strategy_of(tf_gc.Quantized(wire=wire, bypass_size=0))
+    run = reducer(strategy, variables_of(strategy, *SHAPES))
+
+    def said() -> tuple[str, str, str]:
+        return str(strategy.schedule), str(strategy.traffic), str(strategy.report())
+
+    for step in range(1, 4):
+        run(gradients())
+        schedule, traffic, report = said()
+        assert f"the first steps are in full precision: {step} so far" in schedule
+        assert traffic.endswith(", once the warm-up has ended")
+        assert f"steps: {step} in full precision, 0 compressed: the warm-up has not en" in report
+        assert traffic in report
+        assert all(bucket.sent_bytes is None for bucket in strategy.report().buckets)
+    while not strategy.report().compressed_steps:
+        run(gradients())
+    done = strategy.compression_state.warm_up_steps
+    schedule, traffic, report = said()
+    assert f"the first steps were in full precision: {done} of this run; the warm" in schedule
+    assert "warm-up" not in traffic
+    assert f"steps: {done} in full precision, 1 compressed\n" in report
+
+
 @pytest.mark.parametrize("steps", [0, -1, 2.0, True, "all"])
 def test_measure_every_takes_a_positive_integer(steps: Any) -> None:
     with pytest.raises(ValueError, match=f"positive integer, got {steps!r}"):

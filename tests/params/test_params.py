@@ -10,13 +10,15 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tf_gc.params import CompressionParams, Gradient, from_params
+from tf_gc.params import CompressionParams, Gradient, LeftAlone, from_params
+
+F64 = tf.float64
 
 
 def compresses(params: CompressionParams, dtype: tf.DType, elements: int) -> bool:
     treatment = params.treatment_of(Gradient("kernel", dtype, (elements,)))
-    assert treatment is None or treatment in params.treatments()
-    return treatment is not None
+    assert isinstance(treatment, LeftAlone) or treatment in params.treatments()
+    return not isinstance(treatment, LeftAlone)
 
 
 def test_none_means_three_bits() -> None:
@@ -187,9 +189,45 @@ def test_an_empty_tensor_is_never_compressed(kind: type) -> None:
 @pytest.mark.parametrize(("rows", "by_default"), [(4095, False), (4096, True)])
 def test_tables_of_a_megabyte_are_compressed_by_default(rows: int, by_default: bool) -> None:
     table = Gradient("table", tf.float32, (rows, 64), sparse=True)
-    assert (tf_gc.Quantized().treatment_of(table) is not None) == by_default
-    assert tf_gc.Quantized(sparse=True).treatment_of(table) is not None
-    assert tf_gc.Quantized(sparse=False).treatment_of(table) is None
+    for sparse, expected in ((None, by_default), (True, True), (False, False)):
+        treatment = tf_gc.Quantized(sparse=sparse).treatment_of(table)
+        assert isinstance(treatment, LeftAlone) != expected
+
+
+@pytest.mark.parametrize(
+    ("params", "dtype", "elements", "sparse", "reason"),
+    [
+        (tf_gc.Quantized(exclude=["x", "table"]), F64, 9, True, "excluded by the pattern 'table'"),
+        (tf_gc.NoCompression(), tf.float32, 1 << 20, False, "excluded by NoCompression()"),
+        (tf_gc.Quantized(sparse=True), F64, 1 << 20, True, "dtype float64: .*, so use float32"),
+        (tf_gc.LowRank(), F64, 9, True, "dtype float64: .* float32, float16, bfloat16, so use"),
+        (tf_gc.Cast(), tf.float16, 1 << 20, False, "dtype float16: Cast compresses float32$"),
+        (tf_gc.Quantized(), tf.float32, 2047, False, "fewer elements than bypass_size=2048: a sm"),
+        (tf_gc.Quantized(sparse=True), tf.float32, 9, True, "fewer elements than bypass_size"),
+        (tf_gc.TwoBit(0.5), tf.float32, 0, False, "have no elements"),
+        (
+            tf_gc.Quantized(),
+            tf.float32,
+            1 << 17,
+            True,
+            r"fewer than 262,144 .*\(sparse=True\) comp",
+        ),
+        (tf_gc.TwoBit(sparse=False), tf.float32, 1 << 20, True, "and sparse=False: TwoBit.sparse"),
+        (tf_gc.OneBit(0.0), tf.float32, 1 << 20, True, "a fixed threshold has no codes"),
+        (tf_gc.Cast(), tf.float32, 1 << 20, True, "Cast is for dense ones: tf_gc.Quantized"),
+        (tf_gc.Auto(), tf.float32, 9, False, "fewer elements than bypass_size"),
+        (tf_gc.ByVariable({"t": {"type": "none"}}), F64, 9, True, "excluded by NoCompression"),
+    ],
+    ids=str,
+)
+def test_what_is_left_alone_has_its_true_reason(
+    params: CompressionParams, dtype: tf.DType, elements: int, sparse: bool, reason: str
+) -> None:
+    left = params.treatment_of(Gradient("table", dtype, (elements, 1), sparse))
+    assert isinstance(left, LeftAlone)
+    assert re.search(reason, left.reason), left.reason
+    assert left.path == "table"
+    assert left.excluded == ("excluded" in reason)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])

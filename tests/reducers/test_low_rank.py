@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.strategies.helpers import cpus, reducer, variables_of
-from tf_gc.params import Gradient
+from tf_gc.params import Gradient, Treatment
 from tf_gc.reducers.factors import Matrices, matrix_of
 
 COLD = tf_gc.LowRank(2, warm_up=False)
@@ -92,8 +92,8 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
     assert "24,576 elements of float32 by factors of rank 2, all_reduce, float32: matrix" in said
     assert "three_bit (automatic scales)" in said
     assert said.index("three_bit") < said.index("thin")
-    assert "excluded: kept" in said
-    assert "the first steps are in full precision" in said
+    assert "excluded by the pattern '^kept' (kept)" in said
+    assert "the first steps are in full precision: 1 so far" in said
 
 
 def test_large_matrices_travel_together() -> None:
@@ -214,7 +214,7 @@ def test_matrices_are_as_square_as_their_axes_allow() -> None:
 )
 def test_only_what_gets_small_enough_is_low_rank(shape: tuple[int, ...], low: bool) -> None:
     treatment = tf_gc.LowRank().treatment_of(Gradient("a", tf.float32, shape))
-    assert treatment is not None
+    assert isinstance(treatment, Treatment)
     assert hasattr(treatment.way, "rank") == low
 
 

@@ -1,4 +1,4 @@
-"""A model of which nothing is compressed is told so, once."""
+"""Where nothing is compressed, users are told so, and why."""
 
 from typing import Any
 
@@ -9,12 +9,17 @@ import tf_gc
 from tests.strategies.helpers import cpus
 
 
-def sums(strategy: tf.distribute.Strategy, shape: tuple[int, ...], sparse: bool = False) -> None:
+def sums(
+    strategy: tf.distribute.Strategy,
+    shape: tuple[int, ...],
+    sparse: bool = False,
+    dtype: tf.DType = tf.float32,
+) -> None:
     with strategy.scope():
-        variable = tf.Variable(tf.zeros(shape))
+        variable = tf.Variable(tf.zeros(shape, dtype))
 
     def gradient() -> Any:
-        values = tf.ones(shape)
+        values = tf.ones(shape, dtype)
         if not sparse:
             return values
         return tf.IndexedSlices(values, tf.range(shape[0]), tf.constant(shape))
@@ -30,17 +35,41 @@ WITHOUT_WARM_UP = {"type": "2bit", "warm_up": False}
 
 
 @pytest.mark.parametrize(
-    ("sparse", "reason"), [(False, "fewer elements than bypass_size"), (True, "1 are sparse")]
+    ("sparse", "dtype", "reason"),
+    [
+        (None, tf.float32, "1 have fewer elements than bypass_size"),
+        (None, tf.float64, "1 have dtype float64"),
+        (True, tf.float64, "1 have dtype float64"),
+        (False, tf.float32, "1 are sparse (tf.IndexedSlices), and sparse=False"),
+    ],
 )
-def test_the_log_says_once_why(sparse: bool, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    mine = strategy(WITHOUT_WARM_UP)
+def test_the_log_says_once_why(
+    sparse: bool | None, dtype: tf.DType, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = strategy({**WITHOUT_WARM_UP, "sparse": sparse})
     for _ in range(2):
-        sums(mine, (30, 40), sparse)
+        sums(mine, (30, 40), sparse is not None, dtype)
     (said,) = [record.message for record in caplog.records if "nothing is comp" in record.message]
     assert reason in said
     assert "bypass_size=2048" in said  # the codec's
     assert mine.traffic is not None
     assert mine.traffic.ratio == 1.0
+    assert f"in full precision: 1 gradients\n  {reason}" in str(mine.schedule)
+
+
+def test_a_single_replica_is_told_so_when_its_strategy_is_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    alone = tf_gc.CompressedMirroredStrategy(cpus(1))
+    why = "nothing is compressed: a single replica has nobody to send to"
+    for _ in range(2):
+        assert str(alone.traffic) == str(alone.schedule) == why
+        assert str(alone.report()).endswith(f"\n{why}")
+        sums(alone, (30, 100))
+    assert caplog.messages == [f"tf_gc: {why}"]
+    off = tf_gc.CompressedMirroredStrategy(cpus(1), {"type": "none"})
+    assert off.traffic is off.schedule is None
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ def test_a_variable_without_a_shape_is_summed_beside_others(eager: bool) -> None
         np.testing.assert_array_equal(total, mine[1].sum(axis=0))
     assert strategy.traffic is not None
     assert strategy.traffic.compressed_tensors == strategy.traffic.bypassed_tensors == 1
+    assert "1 are of variables of shape (None, 3): give them one that is known" in str(
+        strategy.schedule
+    )
 
 
 @pytest.mark.parametrize("eager", [False, True])
@@ -40,6 +43,19 @@ def test_the_second_gradient_of_a_variable_is_summed_in_full_precision(eager: bo
     for (first, second), (compressed,) in zip(sums, expected, strict=True):
         np.testing.assert_array_equal(first, compressed)
         np.testing.assert_array_equal(second, mine[1].sum(axis=0))
+    assert "1 are of variables that have another gradient in the step: add" in str(
+        strategy.schedule
+    )
+
+
+def test_a_variable_made_outside_of_the_scope_is_said_to_be(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    mine = gradients(1)
+    for (total,) in reducer(strategy, [tf.Variable(tf.zeros(SHAPE), name="out")])([mine]):
+        np.testing.assert_array_equal(total, mine.sum(axis=0))
+    assert "1 are of variables made outside of strategy.scope() (out)" in caplog.text
 
 
 def test_eager_steps_that_differ_in_bytes_alone_are_logged_once(

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+ALONE = "nothing is compressed: a single replica has nobody to send to"
+
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
@@ -26,6 +28,7 @@ class Traffic:
       bypassed_bytes: how many of the `sent_bytes` are for bypassed gradients.
       without_rows: whether `sent_bytes` and `stock_bytes` leave out the rows of compressed sparse
         gradients, since no step has said yet how many there are.
+      after_warm_up: whether no step has sent that yet, since the warm-up lasts.
     """
 
     plan: str
@@ -40,6 +43,7 @@ class Traffic:
     excluded_tensors: int = 0
     bypassed_bytes: int = 0
     without_rows: bool = False
+    after_warm_up: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def ratio(self) -> float:
@@ -47,6 +51,8 @@ class Traffic:
         return self.stock_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
+        if self.replicas == 1:
+            return ALONE
         sent = f"{'at most ' if self.at_most else ''}{self.sent_bytes:,} bytes a step"
         if self.buckets == 0:
             tensors = _count(self.bypassed_tensors, "tensor")
@@ -59,6 +65,7 @@ class Traffic:
             f"{_count(self.compressed_tensors, 'tensor')}, {bypassed}, {self.wire} wire; a replica "
             f"sends {sent} instead of {self.stock_bytes:,}"
             + (", and rows of sparse gradients" if self.without_rows else "")
+            + (", once the warm-up has ended" if self.after_warm_up else "")
         )
 
 

@@ -9,7 +9,7 @@ from absl import logging
 
 from tf_gc import _compat
 from tf_gc.network.traffic import Traffic, all_gather_bytes, all_reduce_bytes
-from tf_gc.params import CompressionParams, Gradient
+from tf_gc.params import CompressionParams, Gradient, LeftAlone
 from tf_gc.params.compression import Pattern
 from tf_gc.params.patterns import matches, name_of
 from tf_gc.reducers.reducer import Reduction
@@ -107,6 +107,7 @@ class Accounting:
             excluded_tensors=len(schedule.excluded),
             bypassed_bytes=bypassed,
             without_rows=bool(known_in_steps),
+            after_warm_up=schedule.warm_up,
         )
         # A graph for a Session is not run as a whole.
         if not known and (tf.executing_eagerly() or _compat.builds_function()):
@@ -139,13 +140,13 @@ class Accounting:
                 )
         return self._measured[traffic]
 
-    def warn_of_unmatched_patterns(self, gradients: Sequence[Gradient | None]) -> None:
+    def warn_of_unmatched_patterns(self, gradients: Sequence[Gradient | LeftAlone | None]) -> None:
         """Warns, once for each, of the user's patterns that match no variable.
 
         Args:
           gradients: those that are reduced together, in all of which no pattern may match.
         """
-        known = [gradient for gradient in gradients if gradient is not None]
+        known = [gradient for gradient in gradients if isinstance(gradient, Gradient)]
         for pattern in dict.fromkeys(self._params.patterns()) if known else ():
             if pattern not in self._missed and not any(matches(pattern, g) for g in known):
                 self._missed.add(pattern)
@@ -157,31 +158,22 @@ class Accounting:
                     ", ".join(gradient.path for gradient in known),
                 )
 
-    def warn_that_nothing_is_compressed(self, gradients: Sequence[Gradient | None]) -> None:
+    def warn_that_nothing_is_compressed(self, schedule: Schedule) -> None:
         """Warns, once, that all gradients take the stock path, and says why."""
-        if self._warned_that_nothing_is_compressed:
-            return
-        self._warned_that_nothing_is_compressed = True
-        known = [gradient for gradient in gradients if gradient is not None]
-        chosen = [gradient for gradient in known if not self._params.excludes(gradient)]
-        dense = [gradient.elements for gradient in chosen if not gradient.sparse]
-        reasons = []
-        if len(chosen) < len(known):
-            reasons.append(f"{len(known) - len(chosen)} are excluded")
-        if len(dense) < len(chosen):
-            reasons.append(f"{len(chosen) - len(dense)} are sparse (tf.IndexedSlices)")
-        if dense:
-            reasons.append(
-                f"{len(dense)} have fewer elements than bypass_size, or a dtype that is not "
-                f"compressed (the largest has {max(dense):,} elements)"
-            )
-        logging.warning(
-            "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients "
-            "%s. compression_params: %s",
-            len(known),
-            " and ".join(reasons),
-            self._params,
-        )
+        if not self._warned_that_nothing_is_compressed:
+            self._warned_that_nothing_is_compressed = True
+            warn_that_nothing_is_compressed(schedule, self._params)
+
+
+def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParams) -> None:
+    """Warns that a schedule has all gradients take the stock path, and says why."""
+    logging.warning(
+        "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients %s. "
+        "compression_params: %s",
+        len(schedule.left_alone),
+        "; ".join(schedule.why_left_alone()),
+        params,
+    )
 
 
 def _stock_bytes(value: Any, destination: Any, replicas: int) -> int:

@@ -142,6 +142,19 @@ class Measurement:
                 return None
             return self._reductions[number].get(self.recorder.candidate(number))
 
+    def steps(self, schedule: Schedule) -> tuple[int, int] | None:
+        """Returns how many steps were in full precision, and how many compressed.
+
+        `None` if the schedule is not that of the most recently built reduction.
+        """
+        with self._lock:
+            number = self._latest
+            ways = {} if number is None else self._reductions[number]
+            if number is None or all(way.schedule is not schedule for way in ways.values()):
+                return None
+        full, compressed = (self.recorder.steps(number, compressed=c) for c in (False, True))
+        return full, compressed
+
     def report(self, traffic: Traffic | None) -> Report:
         """Returns what is known of the most recently built reduction.
 
@@ -183,6 +196,7 @@ class Measurement:
         counts = [2 * len(bucket.variables) + _NUMBERS for bucket in buckets]
         step, values = self.recorder.measured(number, sum(counts))
         parts = np.split(values, np.cumsum(counts)[:-1]) if step else []
+        compressed_steps = self.recorder.steps(number, compressed=True)
         sizes = list(reduction.sizes)
         traffic = reduction.traffic
         if None in sizes and parts:
@@ -206,14 +220,18 @@ class Measurement:
             compression_params=self._params,
             traffic=traffic,
             buckets=tuple(
-                BucketReport.of(bucket, sizes[i], densities[i] if parts else None)
+                BucketReport.of(
+                    bucket,
+                    sizes[i] if compressed_steps else None,
+                    densities[i] if parts else None,
+                )
                 for i, bucket in enumerate(buckets)
             ),
             full_precision=StepTime.of(full),
             compressed=StepTime.of(self.recorder.intervals(number, compressed=True).tolist()),
             comparison=Comparison.of(full, self.recorder.first_intervals(number).tolist()),
             warm_up_steps=self.recorder.steps(number, compressed=False),
-            compressed_steps=self.recorder.steps(number, compressed=True),
+            compressed_steps=compressed_steps,
             measured_step=step,
             density=_mean(densities, [bucket.elements for bucket in buckets]) if parts else None,
             trial=self._trial(number, candidate),

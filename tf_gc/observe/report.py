@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from tf_gc.network.traffic import Traffic
+from tf_gc.network.traffic import ALONE, Traffic
 from tf_gc.params import CompressionParams
 from tf_gc.schedule import Bucket
 
@@ -238,7 +238,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"compression: {self.compression_params}", *self._steps()]
-        if self.traffic is not None:
+        if self.traffic is not None and self.replicas != 1:
             lines.append(f"bytes: {self.traffic}")
         if self.measured_step:
             lines.append(f"measured in compressed step {self.measured_step}:")
@@ -254,7 +254,7 @@ class Report:
         if not self.compression_params.treatments():
             return ["nothing is compressed, as compression_params says"]
         if self.replicas == 1:
-            return ["nothing is compressed: a single replica has nobody to send to"]
+            return [ALONE]
         if self.traffic is not None and not self.buckets and self.trial is None:
             return ["nothing is compressed: no gradient of this model is worth it"]
         if not (self.warm_up_steps or self.compressed_steps):
@@ -262,6 +262,8 @@ class Report:
         lines = [
             f"steps: {self.warm_up_steps} in full precision, {self.compressed_steps} compressed"
         ]
+        if not self.compressed_steps and (self.trial is None or self.trial.current is None):
+            lines[0] += ": the warm-up has not ended"
         if self.trial is not None:
             lines.append(f"trial: {self.trial}")
         if self.compressed is not None:

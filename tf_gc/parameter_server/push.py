@@ -6,10 +6,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from tf_gc.gradients import path_of
+from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import PushedStream
 from tf_gc.parameter_server.traffic import Sent
-from tf_gc.params import CompressionParams, Gradient
+from tf_gc.params import CompressionParams
+from tf_gc.params.compression import gradient_of, once_each
 from tf_gc.reducers.exchange import Push
 from tf_gc.reducers.reducer import Way
 from tf_gc.schedule import Schedule, make_schedule
@@ -46,8 +47,8 @@ class Pushes:
 
     def compresses_rows_of(self, variable: Any) -> bool:
         """Returns whether a `tf.IndexedSlices` is compressed if it is a gradient of a variable."""
-        known = _known(variable, variable.dtype, sparse=True)
-        return self._params.treatment_of(known) is not None
+        known = gradient_of(variable, variable.dtype, sparse=True)
+        return bool(make_schedule(self._params, [known], self).buckets)
 
     def push(
         self, state: PushedStream, gradients: Sequence[Any], variables: Sequence[Any]
@@ -66,6 +67,8 @@ class Pushes:
         schedule = self._schedule(gradients, variables)
         if self.schedule is None:
             logging.info("tf_gc: gradients are pushed as follows\n%s", schedule)
+            if not schedule.buckets:
+                warn_that_nothing_is_compressed(schedule, self._params)
         self.schedule = schedule
         results = list(gradients)
         sent = Sent()
@@ -122,12 +125,13 @@ class Pushes:
 
     def _schedule(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Schedule:
         """Returns what is pushed how: a bucket has gradients of one server."""
-        known: list[Gradient | None] = []
-        for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
-            # Its residual can go with one gradient only; others are pushed in full precision.
-            again = any(variable is other for other in variables[:i])
-            is_sparse = isinstance(gradient, tf.IndexedSlices)
-            known.append(None if again else _known(variable, gradient.dtype, is_sparse))
+        known = once_each(
+            [
+                gradient_of(variable, gradient.dtype, isinstance(gradient, tf.IndexedSlices))
+                for gradient, variable in zip(gradients, variables, strict=True)
+            ],
+            variables,
+        )
         servers = dict.fromkeys(variable.device for variable in variables)
         parts = [
             make_schedule(
@@ -145,14 +149,10 @@ class Pushes:
         return Schedule(
             buckets=buckets,
             bypass=tuple(i for i in range(len(variables)) if i not in compressed),
-            excluded=tuple(path for part in parts for path in part.excluded),
+            left_alone=tuple(gradient for part in parts for gradient in part.left_alone),
         )
-
-
-def _known(variable: Any, dtype: tf.DType, sparse: bool) -> Gradient:
-    return Gradient(path_of(variable), dtype, tuple(variable.shape), sparse)
 
 
 def _bytes(gradient: Any, variable: Any) -> int:
     """Returns the bytes of a whole gradient."""
-    return int(variable.shape.num_elements()) * int(gradient.dtype.size)
+    return int(variable.shape.num_elements() or 0) * int(gradient.dtype.size)

@@ -52,5 +52,5 @@ class ServerTraffic:
         return (
             f"a worker pushes {self.pushed.bytes:,} bytes a step instead of "
             f"{self.pushed.stock_bytes:,}, and pulls {self.pulled.bytes:,} instead of "
-            f"{self.pulled.stock_bytes:,}"
+            f"{self.pulled.stock_bytes:,}, after its first steps"
         )

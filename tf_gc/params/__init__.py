@@ -3,7 +3,7 @@
 from tf_gc.params.auto import Auto
 from tf_gc.params.by_variable import ByVariable
 from tf_gc.params.cast import Cast
-from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
 from tf_gc.params.from_params import from_params
 from tf_gc.params.low_rank import LowRank
 from tf_gc.params.no_compression import NoCompression
@@ -17,6 +17,7 @@ __all__ = [
     "Cast",
     "CompressionParams",
     "Gradient",
+    "LeftAlone",
     "LowRank",
     "NoCompression",
     "OneBit",

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
 from tf_gc.params.from_params import from_params, register
 from tf_gc.params.patterns import Patterns
 
@@ -58,11 +58,8 @@ class Auto(CompressionParams):
     def treatments(self) -> tuple[Treatment, ...]:
         return self.params.treatments()
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
         return self.params.treatment_of(gradient)
-
-    def excludes(self, gradient: Gradient) -> bool:
-        return self.params.excludes(gradient)
 
     def patterns(self) -> Patterns:
         return Patterns(self.params.patterns())

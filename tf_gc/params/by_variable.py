@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tf_gc.params.auto import Auto
-from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
 from tf_gc.params.from_params import from_params, register
 from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
 
@@ -67,11 +67,8 @@ class ByVariable(CompressionParams):
         everyone = [*(params for _, params in self.rules), self.default]
         return tuple(dict.fromkeys(t for params in everyone for t in params.treatments()))
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
         return self._params_of(gradient).treatment_of(gradient)
-
-    def excludes(self, gradient: Gradient) -> bool:
-        return self._params_of(gradient).excludes(gradient)
 
     def patterns(self) -> Patterns:
         everyone = [*(params for _, params in self.rules), self.default]

@@ -117,9 +117,21 @@ class CodecParams(SelectiveParams):
             ways += [self._rows(keeps_residuals) for keeps_residuals in (True, False)]
         return tuple(Treatment(way, bool(self.warm_up)) for way in ways)
 
-    def _treatment_of_rows(self, gradient: Gradient) -> Treatment | None:
-        if self.sparse is False or (self.sparse is None and gradient.elements < _LARGE_TABLE):
-            return None
+    def _why_not_rows(self, gradient: Gradient) -> str:
+        if self._codec().threshold != "auto":
+            return ', for which a fixed threshold has no codes: threshold="auto" has'
+        if self.sparse is False:
+            return f", and sparse=False: {type(self).__name__}(sparse=True) compresses them"
+        if self.sparse is None and gradient.elements < _LARGE_TABLE:
+            return (
+                f" with fewer than {_LARGE_TABLE:,} elements: {type(self).__name__}(sparse=True) "
+                f"compresses them from bypass_size={self.bypass_size} on"
+            )
+        return ""
+
+    def _treatment(self, gradient: Gradient) -> Treatment:
+        if not gradient.sparse:
+            return super()._treatment(gradient)
         keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
         return Treatment(self._rows(keeps), bool(self.warm_up))
 

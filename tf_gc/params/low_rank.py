@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from tf_gc.integers import as_integer
-from tf_gc.params.compression import Gradient, Pattern, Treatment
+from tf_gc.params.compression import Gradient, LeftAlone, Pattern, Treatment
 from tf_gc.params.quantized import Quantized
 from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
 from tf_gc.reducers.factors import matrix_of
@@ -77,9 +77,9 @@ class LowRank(SelectiveParams):
     def treatments(self) -> tuple[Treatment, ...]:
         return (self._factors, *self._codes.treatments())
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
         treatment = self._codes.treatment_of(gradient)
-        if treatment is None or gradient.sparse:
+        if isinstance(treatment, LeftAlone) or gradient.sparse:
             return treatment
         bits = 32 * self.rank * sum(matrix_of(gradient.shape))
         return self._factors if bits <= _MOST_BITS * gradient.elements else treatment

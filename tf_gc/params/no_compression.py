@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_gc.params.compression import CompressionParams, Gradient, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,10 +12,5 @@ class NoCompression(CompressionParams):
     def treatments(self) -> tuple[Treatment, ...]:
         return ()
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
-        del gradient
-        return None
-
-    def excludes(self, gradient: Gradient) -> bool:
-        del gradient
-        return True
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+        return LeftAlone(gradient.path, "are excluded by NoCompression()", excluded=True)

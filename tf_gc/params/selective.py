@@ -7,8 +7,14 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tf_gc.integers import as_integer
-from tf_gc.params.compression import CompressionParams, Gradient, Pattern, Treatment
-from tf_gc.params.patterns import Patterns, check_patterns, matches
+from tf_gc.params.compression import (
+    CompressionParams,
+    Gradient,
+    LeftAlone,
+    Pattern,
+    Treatment,
+)
+from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
 from tf_gc.reducers.plans import AUTO, plan_names
 
 # On one host, two and three bits take less time than the stock sum from 128 elements on
@@ -60,21 +66,42 @@ class SelectiveParams(CompressionParams):
         plan = plan if self.plan == AUTO else self.plan
         return dataclasses.replace(self, plan=plan)  # type: ignore[type-var]
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | None:
+    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+        for pattern in self.patterns():
+            if matches(pattern, gradient):
+                reason = f"are excluded by the pattern {name_of(pattern)}"
+                return LeftAlone(gradient.path, reason, excluded=True)
+        reason = self._why_not(gradient)
+        return LeftAlone(gradient.path, reason) if reason else self._treatment(gradient)
+
+    def _why_not(self, gradient: Gradient) -> str:
+        """Returns why a gradient that the user does not exclude is left alone; "" if it is not."""
         assert self.bypass_size is not None
         if gradient.dtype not in self._compressible:
-            return None
-        if gradient.elements < max(self.bypass_size, 1) or self.excludes(gradient):
-            return None
-        return self._treatment_of_rows(gradient) if gradient.sparse else self.treatments()[0]
+            names = ", ".join(dtype.name for dtype in self._compressible)
+            reason = f"have dtype {gradient.dtype.name}: {type(self).__name__} compresses {names}"
+            return reason + (", so use float32" if gradient.dtype == tf.float64 else "")
+        if gradient.sparse and (reason := self._why_not_rows(gradient)):
+            return f"are sparse (tf.IndexedSlices){reason}"
+        if gradient.elements == 0:
+            return "have no elements"
+        if gradient.elements < self.bypass_size:
+            return (
+                f"have fewer elements than bypass_size={self.bypass_size}: a smaller one "
+                "compresses them"
+            )
+        return ""
 
-    def _treatment_of_rows(self, gradient: Gradient) -> Treatment | None:
-        """Returns how a gradient that is a `tf.IndexedSlices` is sent."""
+    def _why_not_rows(self, gradient: Gradient) -> str:
+        """Returns what follows "sparse" in the reason to leave such a gradient alone."""
         del gradient
-        return None
+        mine = type(self).__name__
+        return f", and {mine} is for dense ones: tf_gc.Quantized() compresses large tables"
 
-    def excludes(self, gradient: Gradient) -> bool:
-        return any(matches(pattern, gradient) for pattern in self.patterns())
+    def _treatment(self, gradient: Gradient) -> Treatment:
+        """Returns how a gradient is sent that is not left alone."""
+        del gradient
+        return self.treatments()[0]
 
     def patterns(self) -> Patterns:
         assert isinstance(self.exclude, Patterns)

@@ -120,11 +120,12 @@ class Way(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def on(self, network: Network) -> Reducer | None:
+    def on(self, network: Network) -> Reducer | str:
         """Makes the reducer for a network. This may be a collective of all workers.
 
         Returns:
-          The reducer; `None` to leave these gradients to the stock ops there.
+          The reducer; or why these gradients are left to the stock ops there, in words that follow
+          "n gradients".
 
         Raises:
           ValueError: if the user asks for something that is of no use on this network.
@@ -155,12 +156,10 @@ class Reducers:
 
     def __init__(self, network: Network) -> None:
         self.network: Network = _SharedGroups(network)
-        self._made: dict[Way, Reducer | None] = {}
+        self._made: dict[Way, Reducer | str] = {}
 
-    def of(self, way: Way) -> Reducer | None:
-        """Returns the reducer for what a user wants. To make one may be a collective.
-
-        `None` has the stock ops sum.
+    def of(self, way: Way) -> Reducer | str:
+        """Returns what `way.on` says. To make a reducer may be a collective.
 
         Raises:
           ValueError: as `Way.on`.

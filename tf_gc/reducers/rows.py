@@ -58,9 +58,9 @@ class Rows(Way):
     def in_one_bucket(self) -> bool:
         return True
 
-    def on(self, network: Network) -> "RowsReducer | None":
+    def on(self, network: Network) -> "RowsReducer | str":
         if not all(is_cpu(device) for device in network.devices):
-            return None
+            return "are sparse (tf.IndexedSlices), which are compressed on CPUs only"
         return RowsReducer(self, network)
 
     def push(self) -> "RowsPush":

@@ -49,7 +49,6 @@ class GradientSums:
     Methods that take a schedule return the sums of what it compresses, in the order of its buckets.
 
     Attributes:
-      schedule: of what was built most recently; `None` before that.
       measurement: what the steps say of themselves.
       compression_state: the residuals.
       network: the replicas.
@@ -72,7 +71,6 @@ class GradientSums:
           accounting: is told what is sent.
           measurement: is told what was built, and records the steps.
         """
-        self.schedule: Schedule | None = None
         self.measurement = measurement
         self.compression_state = compression_state
         self.network = network
@@ -152,7 +150,6 @@ class GradientSums:
         self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], logs: bool = True
     ) -> Traffic:
         """Notes what is being built, and returns what it sends as far as that is known."""
-        self.schedule = schedule
         self.compression_state.log_what_was_restored()
         return self._accounting.note(schedule, pairs, reductions, self.replicas, logs)
 

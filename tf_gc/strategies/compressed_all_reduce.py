@@ -1,6 +1,7 @@
 """CompressedAllReduce: compresses gradients, leaves every other reduction alone."""
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +13,14 @@ from tf_gc import _compat
 from tf_gc.cluster.devices import check_devices
 from tf_gc.gradients import path_of
 from tf_gc.network.group import LocalNetwork, Network
-from tf_gc.network.traffic import Traffic
+from tf_gc.network.traffic import ALONE, Traffic
 from tf_gc.observe.accounting import Accounting, Pairs
+from tf_gc.observe.log import log_visibly
 from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
-from tf_gc.params import Auto, CompressionParams, Gradient, from_params
+from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_params
+from tf_gc.params.compression import gradient_of, once_each
 from tf_gc.reducers.reducer import Reducers
-from tf_gc.reducers.rows import RowsReducer
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState, StreamState
@@ -79,6 +81,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._reducers: Reducers | None = None
         self._sums: GradientSums | None = None
         self._trial: TrialSteps | None = None
+        self._schedule: Schedule | None = None
         self._accounting = Accounting(self.compression_params)
         self._measurement = Measurement(self.compression_params)
 
@@ -104,9 +107,11 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         for params in self._ways:
             for treatment in params.treatments():
                 reducer = self._reducers.of(treatment.way)
-                choices += [reducer.choice] if reducer is not None and reducer.choice else []
+                choices += [] if isinstance(reducer, str) else [reducer.choice]
+        if logs and self._is_alone:
+            log_visibly(f"tf_gc: {ALONE}")
         if logs and self._trial is None:
-            for choice in dict.fromkeys(choices):
+            for choice in filter(None, dict.fromkeys(choices)):
                 logging.info("tf_gc: %s: %s", self.compression_params, choice)
         if logs and self._trial is not None:
             names = "; ".join(candidate.name for candidate in self._trial.candidates)
@@ -127,29 +132,40 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             return [self.compression_params]
         return [candidate.params for candidate in self._trial.candidates]
 
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is something to compress, but nobody to send it to."""
+        alone = self._sums is not None and self._sums.replicas == 1
+        return alone and bool(self.compression_params.treatments())
+
     def compresses_rows_of(self, variable: tf.Variable) -> bool:
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
         if self._reducers is None or self._sums is None or self._sums.replicas == 1:
             return False
-        shape = tuple(variable.shape)
-        gradient = Gradient(path_of(variable), variable.dtype, shape, sparse=True)
-        treatment = self._ways[-1].treatment_of(gradient)
-        if treatment is None:
-            return False
-        return isinstance(self._reducers.of(treatment.way), RowsReducer)
+        gradient = gradient_of(variable, variable.dtype, sparse=True)
+        schedule = make_schedule(self._ways[-1], [gradient], self._reducers)
+        return bool(schedule.buckets)
 
     @property
     def schedule(self) -> Schedule | None:
+        if self._is_alone:
+            return Schedule((), (), (), alone=True)
         current = self._measurement.current_candidate()
-        if current is not None:
-            return current.schedule
-        return None if self._sums is None else self._sums.schedule
+        schedule = self._schedule if current is None else current.schedule
+        if schedule is None:
+            return None
+        return dataclasses.replace(schedule, steps=self._measurement.steps(schedule))
 
     @property
     def traffic(self) -> Traffic | None:
         """What a replica sends per step; `None` until a step with compression was traced."""
+        if self._is_alone:
+            return Traffic("stock", 1, 0, 0, 0, 0, 0)
         current = self._measurement.current_candidate()
-        return self._accounting.traffic(None if current is None else current.traffic)
+        traffic = self._accounting.traffic(None if current is None else current.traffic)
+        if traffic is None or (schedule := self.schedule) is None or schedule.in_warm_up:
+            return traffic
+        return dataclasses.replace(traffic, after_warm_up=False)
 
     def report(self) -> Report:
         """Returns what was measured of this worker's steps, without waiting for a device."""
@@ -220,7 +236,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         assert self._sums is not None
         if reduce_op != tf.distribute.ReduceOp.SUM or self._sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
-        gradients = _gradients(pairs)
+        destinations = [destination for _, destination in pairs]
+        gradients = once_each([_gradient(*pair) for pair in pairs], destinations)
         state = self.compression_state.of(current_stream())
         schedules = [
             make_schedule(params, gradients, self._reducers, options.bytes_per_pack)
@@ -228,21 +245,23 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         ]
         schedule = schedules[-1]
         self._accounting.warn_of_unmatched_patterns(gradients)
-        kept = schedule.with_residuals
+        known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
+        restore = known - schedule.with_residuals
         pairs = [
-            pair if gradient is None or i in kept else _with_restored(state, *pair)
-            for i, (pair, gradient) in enumerate(zip(pairs, gradients, strict=True))
+            _with_restored(state, *pair) if i in restore else pair for i, pair in enumerate(pairs)
         ]
         batch = Batch(pairs, state, options)
         results: list[Any] = [None] * len(pairs)
+        if self.compression_params.treatments() and (schedule.buckets or schedule.left_alone):
+            self._schedule = schedule
+            if not schedule.buckets:
+                self._sums.note(schedule, pairs, [])
+                self._accounting.warn_that_nothing_is_compressed(schedule)
         if schedule.buckets:
             for i, components in zip(
                 schedule.compressed, self._sums_of(schedules, batch), strict=True
             ):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
-        elif self.compression_params.treatments() and any(g is not None for g in gradients):
-            self._sums.note(schedule, pairs, [])
-            self._accounting.warn_that_nothing_is_compressed(gradients)
         bypassed = [pairs[i] for i in schedule.bypass]
         for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
             results[i] = value
@@ -279,31 +298,13 @@ def _with_restored(state: StreamState, value: Any, variable: Any) -> tuple[Any, 
     return (value if total is value.values else _compat.PerReplica(total)), variable
 
 
-def _gradients(pairs: Pairs) -> list[Gradient | None]:
-    """Returns what is known of each gradient, `None` for what is summed in full precision.
-
-    That is all that is no gradient, and what goes to a variable that had a gradient before: a
-    stream has one residual for a variable, which only one of its gradients can have in a reduction.
-    """
-    seen: set[int] = set()
-    gradients = []
-    for value, destination in pairs:
-        gradients.append(None if id(destination) in seen else _gradient(value, destination))
-        seen.add(id(destination))
-    return gradients
-
-
-def _gradient(value: Any, destination: Any) -> Gradient | None:
-    """Returns what is known of a gradient; `None` for all other values."""
-    if not isinstance(value, _compat.PerReplica) or not isinstance(
-        destination, _compat.DistributedVariable
-    ):
+def _gradient(value: Any, destination: Any) -> Gradient | LeftAlone | None:
+    """Returns what is known of a gradient, or why it is left alone; `None` for other values."""
+    if not isinstance(value, _compat.PerReplica):
         return None
-    if not destination.shape.is_fully_defined():
-        return None
-    return Gradient(
-        path=path_of(destination),
-        dtype=value.values[0].dtype,
-        shape=tuple(destination.shape),
-        sparse=not all(isinstance(component, tf.Tensor) for component in value.values),
-    )
+    if not isinstance(destination, _compat.DistributedVariable):
+        if not isinstance(destination, tf.Variable):
+            return None
+        return LeftAlone(path_of(destination), "are of variables made outside of strategy.scope()")
+    sparse = not all(isinstance(component, tf.Tensor) for component in value.values)
+    return gradient_of(destination, value.values[0].dtype, sparse)
