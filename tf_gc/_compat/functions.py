@@ -1,6 +1,6 @@
 """What tf_gc does with the private parts of TensorFlow's graphs, functions and contexts."""
 
-import sys
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -94,9 +94,9 @@ def replace_uses(tensor: tf.Tensor, other: tf.Tensor) -> None:
 
 def is_vectorized() -> bool:
     """Returns whether `tf.vectorized_map` is building the function that it vectorizes."""
-    frame = sys._getframe()
+    frame = inspect.currentframe()
     while frame is not None and frame.f_code is not symbols.vectorize.__code__:
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return frame is not None
 
 
