@@ -177,3 +177,25 @@ def test_tables_that_are_not_compressed_stay_dense_where_keras_makes_them_dense(
     # What is summed in another order may have another sign near zero, and Adam moves by signs.
     for weights, others in zip(mine.model.get_weights(), expected.model.get_weights(), strict=True):
         assert np.mean(np.abs(weights - others) > 1e-4) < 0.01
+
+
+@pytest.mark.parametrize("option", [{"global_clipnorm": 100.0}, {"gradient_accumulation_steps": 2}])
+def test_a_table_may_be_a_variable_of_tensorflow(option: dict[str, Any]) -> None:
+    def trained(strategy: tf.distribute.Strategy) -> Any:
+        with strategy.scope():
+            table = tf.Variable(tf.ones([WORDS, 32]))
+            optimizer = keras.optimizers.SGD(0.1, **option)
+            optimizer.build([table])
+
+        def replica_step() -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.gather(table, [1, 2]) ** 2) / strategy.num_replicas_in_sync
+            optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+
+        step = tf.function(lambda: strategy.run(replica_step))
+        for _ in range(4):
+            step()
+        return table.numpy()
+
+    rows = compressed_strategy(params=tf_gc.Quantized(sparse=True))
+    np.testing.assert_allclose(trained(rows), trained(tf.distribute.get_strategy()), rtol=1e-6)

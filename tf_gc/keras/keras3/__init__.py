@@ -11,6 +11,7 @@ from tf_gc.keras.keras3 import (
     layer_state_hook,
     optimizer_hook,
     private,
+    variables,
 )
 from tf_gc.keras.multi_worker import one_writer
 
@@ -32,4 +33,4 @@ class Keras3:
         return isinstance(value, keras.Variable)
 
     def tf_variable(self, variable: Any) -> Any:
-        return optimizer_hook.tf_variable(variable)
+        return variables.tf_variable(variable)

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.keras.keras3.variables import tf_variable
 from tf_gc.keras.strategy import strategy_of_replica
 
 Branch = Callable[[], Any]
@@ -59,7 +60,7 @@ def _accumulate_or_update(optimizer: Any, gradients: list[Any], variables: list[
     ]
 
     mine = strategy_of_replica()
-    keeps = [mine is not None and mine.compresses_rows_of(v.value) for v in variables]
+    keeps = [mine is not None and mine.compresses_rows_of(tf_variable(v)) for v in variables]
 
     def update(gradients: list[Any]) -> None:
         means = [(g + total) / steps for g, total in zip(gradients, accumulators, strict=True)]

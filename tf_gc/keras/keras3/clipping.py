@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.gradients import GradientValue
+from tf_gc.keras.keras3.variables import tf_variable
 from tf_gc.keras.strategy import strategy_of_replica
 
 
@@ -82,7 +83,7 @@ def has_rows_to_clip(optimizer: Any, gradients: list[GradientValue]) -> bool:
     strategy = strategy_of_replica()
     if strategy is None:
         return False
-    variables = map(_value, optimizer._trainable_variables)
+    variables = map(tf_variable, optimizer._trainable_variables)
     return any(strategy.compresses_rows_of(variable) for variable in variables)
 
 
@@ -105,11 +106,6 @@ def clip_rows(optimizer: Any, gradients: list[GradientValue]) -> list[GradientVa
         if isinstance(gradient, tf.IndexedSlices):
             setattr(gradient, _DENSE_IN_KERAS, True)
     return clipped
-
-
-def _value(variable: Any) -> Any:
-    """Returns the `tf.Variable` of a Keras variable."""
-    return getattr(variable, "value", variable)
 
 
 def _agreed(norms: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_gc.gradients import set_path, sum_gradients
+from tf_gc.gradients import sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
 from tf_gc.keras.keras3.clipping import (
@@ -23,6 +23,7 @@ from tf_gc.keras.keras3.clipping import (
     clips_after_sum,
     has_rows_to_clip,
 )
+from tf_gc.keras.keras3.variables import tf_variable
 from tf_gc.keras.strategy import strategy_of_replica
 from tf_gc.state.stream import stream_of
 
@@ -75,14 +76,6 @@ def install() -> None:
     for name, hook in zip(private.STEPS, hooks, strict=True):
         setattr(optimizer_class, name, hook)
     _install_agreement_on_finite_gradients()
-
-
-def tf_variable(variable: Any) -> Any:
-    """Returns the `tf.Variable` of a Keras variable, with its path; any other value unchanged."""
-    if not isinstance(variable, keras.Variable):
-        return variable
-    set_path(variable.value, variable.path)
-    return variable.value
 
 
 def _install_agreement_on_finite_gradients() -> None:
