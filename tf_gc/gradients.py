@@ -19,7 +19,8 @@ def set_path(variable: Any, path: str) -> None:
 
 def path_of(variable: Any) -> str:
     """Returns the path by which a user knows a `tf.Variable`."""
-    return getattr(variable, "_tf_gc_path", None) or variable.name.split(":")[0]
+    # A distributed variable asks its value for attributes that it lacks, and so reads all of it.
+    return vars(variable).get("_tf_gc_path") or variable.name.split(":")[0]
 
 
 def sum_gradients(

@@ -179,7 +179,8 @@ def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParam
 def _stock_bytes(value: Any, destination: Any, replicas: int) -> int:
     """Returns what a replica sends for a gradient on the stock path; 0 if its size is not known."""
     gradient = value.values[0]
-    shape = getattr(destination, "shape", gradient.shape)  # a destination may be a device
+    # A destination may be a device.
+    shape = destination.shape if isinstance(destination, tf.Variable) else gradient.shape
     size = (shape.num_elements() or 0) * gradient.dtype.size
     if isinstance(gradient, tf.IndexedSlices):
         elements = gradient.values.shape.num_elements()

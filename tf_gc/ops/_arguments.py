@@ -13,7 +13,12 @@ def handles(residuals: Sequence[tf.Variable], gradients: Sequence[tf.Tensor]) ->
     """Returns the handles of residuals. ValueError if there are not as many as gradients."""
     if len(gradients) != len(residuals):
         raise ValueError(f"{len(gradients)} gradients need as many residuals, got {len(residuals)}")
-    return [getattr(residual, "handle", residual) for residual in residuals]
+    return handles_of(residuals)
+
+
+def handles_of(residuals: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """Returns the handles of residuals, each of which may be a handle already."""
+    return [each if isinstance(each, tf.Tensor) else each.handle for each in residuals]
 
 
 def as_list(messages: tf.Tensor | Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:

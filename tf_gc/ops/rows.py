@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.ops import _loader
-from tf_gc.ops._arguments import as_list, non_empty
+from tf_gc.ops._arguments import as_list, handles_of, non_empty
 
 # Instead of a codec: rows in float32.
 EXACT = "exact"
@@ -50,7 +50,7 @@ def encode_rows(
     return _loader.load().tf_gc_encode_rows(
         values=[gradient.values for gradient in non_empty(gradients, "gradients")],
         indices=[tf.cast(gradient.indices, tf.int64) for gradient in gradients],
-        residuals=[getattr(residual, "handle", residual) for residual in residuals],
+        residuals=handles_of(residuals),
         shapes=[list(shape) for shape in shapes],
         names=list(names) or [f"table {number}" for number in range(len(gradients))],
         codec=codec,

@@ -70,9 +70,7 @@ class Seat(tf.__internal__.tracking.Trackable):
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         # TensorFlow calls this to restore, too. Then nothing is to be read.
-        # Parts on other machines are added up here.
-        here = self.variable is None or hasattr(self.variable, "parts")
-        device = "/device:CPU:0" if here else self.variable.values[0].device
+        device = "/device:CPU:0" if self.variable is None else self.variable.device
         return {_VALUE: _compat.SaveSpec(self.read, "", "", tf.float32, device)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
@@ -109,10 +107,11 @@ def assign(variable: Any, value: Array | tf.Tensor) -> list[Any]:
     """
     mine = tf.convert_to_tensor(value, tf.float32)
     if is_parts(variable):
-        parts = getattr(variable, "parts", None)
+        everywhere = isinstance(variable, tf.Variable)
+        parts = variable.distribute_strategy.num_replicas_in_sync if everywhere else variable.parts
         if parts == 0:
             raise tf.errors.UnavailableError(
                 None, None, "no worker is alive to take what was restored: restore it again later"
             )
-        mine = mine / (parts or variable.distribute_strategy.num_replicas_in_sync)
+        mine = mine / parts
     return [component.assign(mine) for component in variable.values]

@@ -137,7 +137,7 @@ class Store(tf.Module):
             if (saved.slot, saved.key) == (slot, key):
                 saved.value = value
                 _put(saved)
-                seat = getattr(getattr(self, _module_name(slot)), key, None)
+                seat = vars(getattr(self, _module_name(slot))).get(key)
                 if saved.waits and seat is not None and seat.variable is not None:
                     # Somebody else has the key now, so what waits gets another one.
                     saved.key = self._free_key(slot, key)
@@ -151,7 +151,7 @@ class Store(tf.Module):
         """Does what `reset` does, but leaves the seats of these slots and keys where they are."""
         for value in self.variables:
             for component in value.values:
-                component.assign(tf.zeros_like(component))
+                component.assign(tf.zeros(component.shape))
         with self._book.held():
             waiting = [saved for saved in self._book.saved if saved.waits]
             self._book.saved = []

@@ -72,7 +72,7 @@ class LayerState:
 
     def note_assignment(self, weight: Any) -> None:
         """Notes that a replica assigns a weight, or builds a function that does."""
-        noted = getattr(weight, "tf_gc_layer_state", None)
+        noted = vars(weight).get("tf_gc_layer_state")
         if noted is None:
             return
         if not tf.executing_eagerly():
