@@ -13,6 +13,7 @@ import tf_gc
 from tests.strategies.helpers import cpus, reducer
 
 SHAPE = (60, 40)
+ASYNCHRONOUS = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
 
 
 def reads_of(act: Callable[[], Any]) -> int:
@@ -62,4 +63,8 @@ def test_a_save_reads_each_residual_once_and_a_restore_none(tmp_path: Path) -> N
     reducer(strategy, [variable])([np.ones((2, *SHAPE), np.float32)])
     path = tmp_path / "checkpoint"
     assert reads_of(lambda: checkpoint.write(path)) == 1 + 2
+    # The first asynchronous save makes copies, the second a function that copies variables again.
+    for reads in (1 + 2, 1 + 2, 2):
+        assert reads_of(lambda: checkpoint.write(path, ASYNCHRONOUS)) == reads
+        checkpoint.sync()
     assert reads_of(lambda: checkpoint.read(path).assert_consumed()) == 0

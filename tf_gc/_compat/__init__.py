@@ -7,6 +7,7 @@ No other module of tf_gc imports `tensorflow.python` or uses private attributes 
 from tf_gc._compat.attributes import require_attributes
 from tf_gc._compat.branches import cond, switch_case
 from tf_gc._compat.functions import (
+    at_each_call,
     builds_function,
     clone_function,
     computed_from,
@@ -58,6 +59,7 @@ __all__ = [
     "ParameterServerExtended",
     "PerReplica",
     "SaveSpec",
+    "at_each_call",
     "builds_function",
     "clone_function",
     "computed_from",

@@ -137,6 +137,7 @@ ATTRIBUTES = (
         "tensorflow.python.trackable.base",
         "Trackable",
         {
+            "_copy_trackable_to_cpu": "to save residuals asynchronously",
             "_restore_from_tensors": "to restore residuals for any number of replicas",
             "_serialize_to_tensors": "to save residuals",
             "_trackable_children": "to save the same values on all workers",

@@ -124,6 +124,20 @@ def clone_function(function: Any, python_function: Callable[..., Any]) -> Any:
     return function._clone(python_function=python_function)
 
 
+def at_each_call(act: Callable[[], None]) -> None:
+    """Acts now or, in a function that is being built, before each of its calls, eagerly."""
+
+    def acted() -> tf.Tensor:
+        act()
+        return tf.constant(True)
+
+    if tf.executing_eagerly():
+        act()
+    else:
+        graph = tf.compat.v1.get_default_graph()
+        graph.capture_call_time_value(acted, tf.TensorSpec([], tf.bool))
+
+
 def replace_call_time_value(placeholder: tf.Tensor, value: Callable[[], tf.Tensor]) -> None:
     """Gives a hidden input, made by `capture_call_time_value`, another value.
 

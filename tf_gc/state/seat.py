@@ -1,5 +1,6 @@
 """Slots, and how a checkpoint sees what is in them."""
 
+import copy
 import dataclasses
 import weakref
 from typing import Any, Protocol
@@ -62,16 +63,24 @@ class Seat(tf.__internal__.tracking.Trackable):
         self.variable = variable
         self.value: Array = np.zeros([], np.float32)
 
-    def read(self) -> tf.Tensor:
-        """Returns the value; for parts of a sum, under several workers, this is a collective."""
-        if self.variable is None:
-            return tf.constant(self.value)
-        return self.variable.read_value()
+    def copied(self) -> "Seat":
+        """Returns a seat with the value of now; for parts of a sum, on workers, a collective."""
+        copied = copy.copy(self)
+        if self.variable is not None:
+            copied.value, copied.variable = self.variable.read_value().numpy(), None
+        return copied
+
+    @tf.autograph.experimental.do_not_convert
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        """Does nothing: the store copies all seats, also those that are made later."""
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
+        if self.variable is None:
+            with tf.device("/device:CPU:0"):
+                return {_VALUE: tf.constant(self.value)}
         # TensorFlow calls this to restore, too. Then nothing is to be read.
-        device = "/device:CPU:0" if self.variable is None else self.variable.device
-        return {_VALUE: _compat.SaveSpec(self.read, "", "", tf.float32, device)}
+        read, device = self.variable.read_value, self.variable.device
+        return {_VALUE: _compat.SaveSpec(read, "", "", tf.float32, device)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
         value = restored_tensors[_VALUE]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_gc import _compat
 from tf_gc.state.book import Book, Entry, Owner, Saved
 from tf_gc.state.seat import Array, Seat, Slot, assign
 from tf_gc.state.stream import Stream
@@ -237,8 +238,16 @@ class Store(tf.Module):
 
     def _add_seat(self, slot: str, key: str, variable: Any = None) -> Seat:
         seat = Seat(self, slot, key, variable)
+        # A save that is under way, of which this thread knows nothing, goes without it.
+        for object_map in self._saved_keys.object_maps.values():
+            object_map[seat] = tf.Module()
         setattr(getattr(self, _module_name(slot)), key, seat)
         return seat
+
+    def seats(self) -> list[Seat]:
+        """Returns all seats that a checkpoint holds now."""
+        modules = [m for m in self._trackable_children().values() if isinstance(m, tf.Module)]
+        return [seat for m in modules for seat in list(vars(m).values()) if isinstance(seat, Seat)]
 
     def _free_key(self, slot: str, key: str) -> str:
         """Returns the key, with a number if it is taken."""
@@ -265,10 +274,32 @@ class _Drop:
 
 
 class _Layout(tf.train.experimental.PythonState):
-    """Saves whose values a checkpoint holds, and notices when one is restored."""
+    """Saves whose values a checkpoint holds, and notices when one is restored.
+
+    TensorFlow saves asynchronously by writing, in another thread, copies in place of what a
+    checkpoint holds. It asks once for copies of what exists at the first save, and later updates
+    them by a function that it traces once. All of that goes through here, so that at each save
+    all values are copied that exist then, together with the layout.
+
+    Attributes:
+      object_maps: those of all checkpoints that were saved asynchronously, by their `id`: from
+        what a checkpoint holds to copies.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = weakref.ref(store)
+        self.object_maps: dict[int, Any] = {}
+
+    @tf.autograph.experimental.do_not_convert
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        self.object_maps[id(object_map)] = object_map
+        _compat.at_each_call(lambda: self._copy(object_map))
+
+    def _copy(self, object_map: Any) -> None:
+        store = self._store()
+        if store is not None:
+            object_map.update((seat, seat.copied()) for seat in store.seats())
+            object_map[self] = _CopiedLayout(store.layout())
 
     def serialize(self) -> str:
         store = self._store()
@@ -278,6 +309,19 @@ class _Layout(tf.train.experimental.PythonState):
         store = self._store()
         if store is not None:
             store.restore_layout(string_value)
+
+
+class _CopiedLayout(tf.train.experimental.PythonState):
+    """The layout of the moment of an asynchronous save."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def serialize(self) -> str:
+        return self._text
+
+    def deserialize(self, string_value: str | bytes) -> None:
+        """Does nothing: nobody restores a copy."""
 
 
 def _module_name(slot: str) -> str:
