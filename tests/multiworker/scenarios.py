@@ -244,7 +244,11 @@ def traces_of_eager_steps(steps: int) -> int:
 
 
 def two_streams(folder: str) -> dict[str, Any]:
-    """Two losses of one variable, saved and restored by all workers; sums, and what is left."""
+    """Two losses of one variable, saved and restored by all workers; sums, and what is left.
+
+    They are saved asynchronously, before the first step and after it, while another one is made.
+    """
+    asynchronously = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
     results: dict[str, Any] = {}
     for name, values in (("saved", (0.1, 0.25)), ("restored", (0.0, 0.0))):
         strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
@@ -261,9 +265,14 @@ def two_streams(folder: str) -> dict[str, Any]:
             for stream, value in zip(("actor", "critic"), values, strict=True):
                 tf_gc.all_reduce_gradients([(tf.fill([5], value), trunk)], stream)
 
-        strategy.run(tf.function(replica_step, autograph=False))
+        step = tf.function(replica_step, autograph=False)
         if name == "saved":
-            checkpoint.write(str(path))
+            checkpoint.write(str(path), asynchronously)
+        strategy.run(step)
         entries = strategy.compression_state.entries()
         results[name] = {str(e.owner): e.value.numpy() for e in entries if e.slot == "residual"}
+        if name == "saved":
+            checkpoint.write(str(path), asynchronously)
+            strategy.run(step)
+            checkpoint.sync()
     return results

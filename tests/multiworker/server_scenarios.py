@@ -315,11 +315,15 @@ def _log_lines() -> list[str]:
     return lines
 
 
-def save(folder: str, workers: int) -> Array:
-    """Pushes, and saves what was not sent in a checkpoint; returns what that is."""
+def save(folder: str, workers: int, asynchronously: bool) -> Array:
+    """Pushes, saves what was not sent in a checkpoint, and pushes more; returns what was saved."""
     strategy, variable = _half_pushed(workers, [1.0, 3.0])
-    tf.train.Checkpoint(compression=strategy.compression_state).save(f"{folder}/checkpoint")
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=asynchronously)
     left: Array = strategy.compression_state.total(variable)
+    checkpoint.save(f"{folder}/checkpoint", options=options)
+    _push_all(strategy, variable, [2.0], workers)
+    checkpoint.sync()
     return left
 
 

@@ -182,9 +182,15 @@ def test_a_step_that_is_not_scheduled_says_so() -> None:
     assert "run it by ClusterCoordinator.schedule" in said
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 2)])
-def test_checkpoints_hold_what_was_not_sent(tmp_path: Path, before: int, after: int) -> None:
-    (left,) = cluster.values("server_scenarios:save", str(tmp_path), before, workers=1)
+@pytest.mark.parametrize(
+    ("before", "after", "asynchronously"), [(2, 1, True), (1, 2, False), (2, 2, False)]
+)
+def test_checkpoints_hold_what_was_not_sent(
+    tmp_path: Path, before: int, after: int, asynchronously: bool
+) -> None:
+    (left,) = cluster.values(
+        "server_scenarios:save", str(tmp_path), before, asynchronously, workers=1
+    )
     ((parts, pushed, log),) = cluster.values(
         "server_scenarios:restore", str(tmp_path), after, workers=1
     )
