@@ -116,8 +116,10 @@ def assign(variable: Any, value: Array | tf.Tensor) -> list[Any]:
     """
     mine = tf.convert_to_tensor(value, tf.float32)
     if is_parts(variable):
-        everywhere = isinstance(variable, tf.Variable)
-        parts = variable.distribute_strategy.num_replicas_in_sync if everywhere else variable.parts
+        on_replicas = isinstance(
+            variable, tf.Variable
+        )  # and not only on the workers that are alive
+        parts = variable.distribute_strategy.num_replicas_in_sync if on_replicas else variable.parts
         if parts == 0:
             raise tf.errors.UnavailableError(
                 None, None, "no worker is alive to take what was restored: restore it again later"
