@@ -73,13 +73,13 @@ def test_sgd_is_that_of_mxnet() -> None:
 
 
 def test_without_compression_it_is_the_stock_strategy() -> None:
-    ((stock, ours),) = cluster.values("server_scenarios:train_alike", 8, workers=1)
+    ((stock, ours),) = cluster.values("server_keras_scenarios:train_alike", 8, workers=1)
     assert ours == stock
 
 
 def test_keras_models_train() -> None:
     steps = 60
-    (outcomes,) = cluster.values("server_scenarios:keras_models", 2, steps, workers=1)
+    (outcomes,) = cluster.values("server_keras_scenarios:keras_models", 2, steps, workers=1)
     for outcome in outcomes:
         assert outcome["iterations"] == steps  # Keras would lose some of two workers
         assert np.mean(outcome["losses"][-5:]) < 0.2 * np.mean(outcome["losses"][:2])

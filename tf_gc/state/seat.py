@@ -116,10 +116,11 @@ def assign(variable: Any, value: Array | tf.Tensor) -> list[Any]:
     """
     mine = tf.convert_to_tensor(value, tf.float32)
     if is_parts(variable):
-        on_replicas = isinstance(
-            variable, tf.Variable
-        )  # and not only on the workers that are alive
-        parts = variable.distribute_strategy.num_replicas_in_sync if on_replicas else variable.parts
+        parts = (
+            variable.distribute_strategy.num_replicas_in_sync
+            if isinstance(variable, tf.Variable)
+            else variable.parts  # on the workers that are alive
+        )
         if parts == 0:
             raise tf.errors.UnavailableError(
                 None, None, "no worker is alive to take what was restored: restore it again later"
