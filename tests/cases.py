@@ -1,0 +1,30 @@
+"""What `make test` runs of many cases, and what only `make test-all` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+matrix = pytest.mark.matrix
+
+
+def cases(
+    names: str, default: Any, *more: Any, ids: Callable[[Any], str] | None = None
+) -> pytest.MarkDecorator:
+    """Parametrizes a test: `make test` runs it with the first case, `make test-all` with all.
+
+    Args:
+      names: of the test's arguments, as for `pytest.mark.parametrize`.
+      default: the case that shows most; a tuple if there are several names.
+      more: the others. A dict's items, or what `pytest.param` returns, are cases as well.
+      ids: names a value, as for `pytest.mark.parametrize`.
+    """
+    return pytest.mark.parametrize(names, [default, *map(_in_matrix, more)], ids=ids)
+
+
+def _in_matrix(case: Any) -> Any:
+    if isinstance(case, type(pytest.param())):
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, matrix])
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=matrix)
