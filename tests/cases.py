@@ -18,13 +18,14 @@ def cases(
     Args:
       names: of the test's arguments, as for `pytest.mark.parametrize`.
       default: the case that shows most; a tuple if there are several names.
-      more: the others. A dict's items, or what `pytest.param` returns, are cases as well.
+      more: the others, each likewise or what `pytest.param` returns.
       ids: names a value, as for `pytest.mark.parametrize`.
     """
-    return pytest.mark.parametrize(names, [default, *map(_in_matrix, more)], ids=ids)
+    single = "," not in names
 
+    def in_matrix(case: Any) -> Any:
+        if isinstance(case, type(pytest.param())):
+            return pytest.param(*case.values, id=case.id, marks=[*case.marks, matrix])
+        return pytest.param(*((case,) if single else case), marks=matrix)
 
-def _in_matrix(case: Any) -> Any:
-    if isinstance(case, type(pytest.param())):
-        return pytest.param(*case.values, id=case.id, marks=[*case.marks, matrix])
-    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=matrix)
+    return pytest.mark.parametrize(names, [default, *map(in_matrix, more)], ids=ids)
