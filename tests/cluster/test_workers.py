@@ -1,12 +1,13 @@
-"""What the workers of a job tell each other, here with the answers of the others given."""
+"""What the workers of a job tell each other, here as threads of one process."""
 
+import concurrent.futures
 import gc
-import hashlib
+import re
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -17,19 +18,27 @@ from tf_gc.cluster.workers import Workers
 from tf_gc.params import CompressionParams
 
 
-def job(*others: list[int]) -> Workers:
-    """Returns the workers of a job in which the others pass these numbers."""
+def together(*parts: Callable[[Workers], Any]) -> list[Any]:
+    """Runs what each worker of a job does, in a thread; returns its result or its error."""
+    rows: dict[int, tf.Tensor] = {}
+    barrier = threading.Barrier(len(parts), timeout=60)
 
-    def all_gather(mine: tf.Tensor) -> tf.Tensor:
-        assert mine.dtype == tf.int64
-        assert mine.shape[0] == 1
-        return tf.concat([mine, tf.constant(others, tf.int64)], axis=0)
+    def run(index: int) -> Any:
+        def all_gather(mine: tf.Tensor) -> tf.Tensor:
+            assert mine.dtype == tf.int64
+            rows[index] = mine
+            barrier.wait()
+            everyones = tf.concat([rows[i] for i in range(len(parts))], axis=0)
+            barrier.wait()
+            return everyones
 
-    return Workers(1 + len(others), is_chief=False, all_gather=all_gather)
+        try:
+            return parts[index](Workers(len(parts), is_chief=index == 0, all_gather=all_gather))
+        except ValueError as error:
+            return str(error)
 
-
-def digest(text: str) -> Any:
-    return np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64).tolist()
+    with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+        return list(pool.map(run, range(len(parts))))
 
 
 def test_a_worker_alone_is_the_chief_and_agrees_with_itself() -> None:
@@ -37,81 +46,75 @@ def test_a_worker_alone_is_the_chief_and_agrees_with_itself() -> None:
     assert alone.count == 1
     assert alone.is_chief
     assert not alone.is_evaluator
-    assert alone.gather([3, 4]).tolist() == [[3, 4]]
-    assert alone.agree("a text") == 1
-    assert alone.largest(5, -2) == [5, -2]
-    alone.wait()
+    assert alone.meet("trains", 3, 4).tolist() == [[3, 4]]
+    assert alone.largest("trains", 5, -2) == [5, -2]
+    alone.meet("ends")
 
 
 def test_an_evaluator_is_alone_and_not_the_chief() -> None:
     assert Workers(is_chief=False).is_evaluator
-    assert not job([0]).is_evaluator
+    assert not Workers(2, is_chief=False, all_gather=tf.identity).is_evaluator
 
 
-def test_gather_returns_the_numbers_of_all_workers() -> None:
-    assert job([1, 2], [-3, 1 << 62]).gather([5, 6]).tolist() == [[5, 6], [1, 2], [-3, 1 << 62]]
+def test_workers_that_meet_learn_the_numbers_of_all() -> None:
+    numbers = [[5, 6], [1, 2], [-3, 1 << 62]]
+    results = together(*(lambda workers, n=n: workers.meet("a", *n).tolist() for n in numbers))
+    assert results == [numbers] * 3
 
 
-@pytest.mark.parametrize(
-    ("others", "different"), [(["a", "a"], 1), (["a", "b"], 2), (["", "ab"], 3)]
-)
-def test_agree_counts_the_different_texts(others: list[str], different: int) -> None:
-    assert job(*map(digest, others)).agree("a") == different
+def test_workers_that_come_to_different_calls_say_to_which() -> None:
+    first, second = together(
+        lambda workers: workers.meet("trains", 1, 2),
+        lambda workers: workers.meet("ends", note=", of its own", error="they differ"),
+    )
+    said = "\n  worker 0: trains\n  worker 1: ends, of its own"
+    assert re.search(f"different things.*:{said}$", first)
+    assert second == f"they differ:{said}"
+
+
+def test_notes_may_differ() -> None:
+    results = together(*(lambda workers, n=n: len(workers.meet("a", note=n)) for n in "bc"))
+    assert results == [2, 2]
+
+
+def agreed(*params: CompressionParams, clip_after_sum: Sequence[bool] = (False, False)) -> Any:
+    """Returns what comes of it if workers have these params and arguments: `None`, or an error."""
+    return together(
+        *(
+            lambda workers, p=p, c=c: check_agreement(p, {"clip_after_sum": c}, workers)
+            for p, c in zip(params, clip_after_sum, strict=True)
+        )
+    )
 
 
 @pytest.mark.parametrize("length", [1, 1000])
 def test_workers_compare_all_of_their_params(length: int) -> None:
     """Also what a description that is too long to be sent says at its end."""
-
-    def params(last: str) -> CompressionParams:
-        return tf_gc.TwoBit(exclude=["x" * length, last])
-
-    sent: list[Any] = []
-
-    def with_other(row: Any) -> Workers:
-        def all_gather(mine: tf.Tensor) -> tf.Tensor:
-            sent.append(mine.numpy().tolist()[0])
-            return tf.concat([mine, tf.constant([row or sent[0]], tf.int64)], axis=0)
-
-        return Workers(2, is_chief=False, all_gather=all_gather)
-
-    check_agreement(params("a"), {}, with_other(None))
-    check_agreement(params("a"), {}, with_other(sent[0]))
-    with pytest.raises(ValueError, match="in different ways"):
-        check_agreement(params("b"), {}, with_other(sent[0]))
-
-
-def agreed() -> Workers:
-    """Returns two workers that use TwoBit; the other one repeats what it has said first."""
-    rows: list[Any] = []
-
-    def all_gather(mine: tf.Tensor) -> tf.Tensor:
-        rows.append(mine)
-        return tf.concat([mine, rows[0]], axis=0)
-
-    workers = Workers(2, is_chief=False, all_gather=all_gather)
-    check_agreement(tf_gc.TwoBit(), {"clip_after_sum": False}, workers)
-    return workers
+    a, b = (tf_gc.TwoBit(exclude=["x" * length, last]) for last in "ab")
+    assert agreed(a, a) == [None, None]
+    for error in agreed(a, b):
+        assert "in different ways" in error
 
 
 @pytest.mark.parametrize("version", ["wire_version", "compact_version"])
 def test_workers_compare_the_versions_of_their_wires(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers = agreed()
-    monkeypatch.setattr(agreement, version, lambda: 99)
-    with pytest.raises(ValueError, match=r"the same version of tf_gc(.|\n)* 99"):
-        check_agreement(tf_gc.TwoBit(), {"clip_after_sum": False}, workers)
+    versions = iter([1, 99])
+    monkeypatch.setattr(agreement, version, lambda: next(versions))
+    for error in agreed(tf_gc.TwoBit(), tf_gc.TwoBit()):
+        assert re.search(r"the same version of tf_gc(.|\n)* 99", error)
 
 
 def test_workers_compare_the_arguments_of_their_strategies() -> None:
-    workers = agreed()
-    with pytest.raises(ValueError, match=r"clip_after_sum=True.*\n.*clip_after_sum=False"):
-        check_agreement(tf_gc.TwoBit(), {"clip_after_sum": True}, workers)
+    for error in agreed(tf_gc.TwoBit(), tf_gc.TwoBit(), clip_after_sum=[True, False]):
+        assert re.search(r"clip_after_sum=True.*\n.*clip_after_sum=False", error)
 
 
 def test_largest_takes_each_number_by_itself() -> None:
-    assert job([7, 0], [2, 9]).largest(True, 3) == [7, 9]
+    numbers = [(True, 3), (False, 9)]
+    results = together(*(lambda workers, n=n: workers.largest("a", *n) for n in numbers))
+    assert results == [[1, 9]] * 2
 
 
 def test_several_workers_need_a_way_to_gather() -> None:
@@ -131,7 +134,7 @@ def test_they_do_not_keep_their_strategy_alive(make: Callable[[], Any]) -> None:
     gc.disable()
     try:
         strategy = make()
-        strategy.workers.wait()
+        strategy.workers.meet("waits")
         references = [weakref.ref(strategy), weakref.ref(strategy.extended)]
         del strategy
         assert [reference() for reference in references] == [None, None]

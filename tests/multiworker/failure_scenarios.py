@@ -139,6 +139,55 @@ def overflow_on_one_worker(
     return scales.scales, scales.kernels, int(_number(optimizer.iterations))
 
 
+def programs_that_differ() -> dict[str, str]:
+    """Trains under one strategy; worker 1 does something else, each time another thing.
+
+    Returns:
+      For each of these the error, which leaves the strategy usable, and at last "" for none.
+    """
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    x, y = np.zeros((16, 8), np.float32), np.zeros((16, 4), np.float32)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(8)
+
+    def train(odd: str) -> None:
+        with strategy.scope():
+            layers = [keras.layers.Dense(6 if odd == "width" else 5)]
+            layers += [keras.layers.Dense(7)] * (odd == "depth")
+            layers += [keras.layers.Dense(4)]
+            layers[0].trainable = odd != "frozen"
+            model = keras.Sequential([keras.Input((8,)), *layers])
+            optimizer = "adam" if odd == "optimizer" else "sgd"
+            model.compile(optimizer, "mse", steps_per_execution=2 if odd == "execution" else 1)
+        model.fit(
+            data,
+            steps_per_epoch=4 if odd == "steps" else 2,
+            epochs=3 if odd == "epochs" else 2,
+            validation_data=(x, y) if odd == "validation" else None,
+            verbose=0,
+        )
+
+    errors = {}
+    for case in CASES:
+        try:
+            train(case if worker_index() == 1 else "")
+        except ValueError as error:
+            errors[case] = str(error)
+    return errors
+
+
+# What worker 1 does otherwise than worker 0, and what the workers say that they do.
+CASES = {
+    "width": ("makes a variable of float32 (8, 5), 'k", "makes a variable of float32 (8, 6), 'k"),
+    "depth": ("makes a variable of float32 (5, 4), 'k", "makes a variable of float32 (5, 7), 'k"),
+    "frozen": ("SGD, 4 weights to train with 69 el", "SGD, 2 weights to train with 24 elements"),
+    "optimizer": ("begins to read data, ", "makes a variable of float32 (8, 5)"),
+    "execution": ("steps_per_execution=1", "steps_per_execution=2"),
+    "steps": ("steps_per_epoch=2", "steps_per_epoch=4"),
+    "epochs": ("epochs=2", "epochs=3"),
+    "validation": ("ends epoch 1 of fit", "begins to read data, steps_per_epoch=None"),
+}
+
+
 def shapes_that_differ(as_function: bool) -> str:
     """Gathers values that do not fit together from two replicas of one host.
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.multiworker import cluster
-from tests.multiworker.failure_scenarios import Ending
+from tests.multiworker.failure_scenarios import CASES, Ending
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
@@ -104,6 +104,17 @@ def test_all_workers_skip_a_step_that_overflows_on_one(worker: int) -> None:
         assert (kernels[step + 1] != kernels[step]).any()
         np.testing.assert_array_equal(kernels, results[0][1])
         assert np.isfinite(kernels).all()
+
+
+def test_workers_that_train_differently_say_what_each_does() -> None:
+    for errors in cluster.values("failure_scenarios:programs_that_differ", limit=LIMIT):
+        assert list(errors) == list(CASES)
+        for case, words in CASES.items():
+            header, *said = errors[case].split("\n")
+            assert "the workers of this job do different things" in header
+            for worker, (line, part) in enumerate(zip(said, words, strict=True)):
+                assert line.startswith(f"  worker {worker}: "), errors[case]
+                assert part in line, errors[case]
 
 
 @pytest.mark.parametrize("as_function", [True, False])

@@ -1,7 +1,7 @@
 """The workers of a job, as one of them sees them: who they are, and what they tell each other."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +9,23 @@ import tensorflow as tf
 
 Numbers = npt.NDArray[np.int64]
 
+# What each worker sends when they meet: a digest of what it does, and numbers. It always has this
+# size: TensorFlow's collectives fail, for good, where the workers' tensors differ in shape.
+_DIGEST = 2
+_NUMBERS = 2
+# Bytes of the words that each worker sends if they differ; longer ones are cut.
+_WORDS = 2048
+_DIFFER = (
+    "the workers of this job do different things; all of them have to run the same program with "
+    "the same arguments"
+)
+
 
 class Workers:
     """The processes that run the same program as one job; a process alone is a job of one.
 
-    `gather`, `agree`, `wait` and `largest` are collectives: each returns when all workers have
-    called it, and all workers have to call them in the same order.
+    `meet` and `largest` are collectives: each returns when all workers have called it, and all
+    workers have to call them in the same order. Workers that come to different calls all raise.
 
     Attributes:
       count: how many workers there are.
@@ -44,23 +55,48 @@ class Workers:
         self.is_evaluator = count == 1 and not is_chief
         self._all_gather = all_gather
 
-    def gather(self, numbers: Sequence[int] | Numbers) -> Numbers:
-        """Returns the numbers that each worker passed, [count, numbers]; all pass equally many."""
-        mine = np.asarray(numbers, np.int64)[None]
+    def meet(self, doing: str, *numbers: int, note: str = "", error: str = _DIFFER) -> Numbers:
+        """Waits until all workers are here, and returns the numbers that each of them passed.
+
+        Args:
+          doing: what this worker does, with everything that has to be the same on all workers.
+          numbers: at most two; how many there are is the same wherever `doing` is.
+          note: more for the error to say, which need not be the same.
+          error: how the error begins.
+
+        Returns:
+          Shape [count, numbers].
+
+        Raises:
+          ValueError: on every worker, if they do different things; it says what each one does.
+        """
         if self._all_gather is None:
-            return mine
-        everyones: Numbers = self._all_gather(tf.constant(mine)).numpy()
+            return np.asarray([numbers], np.int64)
+        digest = np.frombuffer(hashlib.sha256(doing.encode()).digest(), np.int64)[:_DIGEST]
+        everyones = self._gather([*digest, *numbers, *[0] * (_NUMBERS - len(numbers))])
+        if len(np.unique(everyones[:, :_DIGEST], axis=0)) == 1:
+            return everyones[:, _DIGEST : _DIGEST + len(numbers)]
+        words = (doing + note).encode()[:_WORDS].ljust(_WORDS)
+        rows = self._gather(np.frombuffer(words, np.int64))
+        listing = "".join(
+            f"\n  worker {i}: {row.tobytes().decode(errors='replace').strip()}"
+            for i, row in enumerate(rows)
+        )
+        raise ValueError(f"{error}:{listing}")
+
+    def largest(self, doing: str, *numbers: int) -> list[int]:
+        """Returns, for each of the numbers, the largest one that any worker passed.
+
+        Args:
+          doing: as in `meet`.
+          numbers: as in `meet`.
+
+        Raises:
+          ValueError: as in `meet`.
+        """
+        return [int(number) for number in self.meet(doing, *numbers).max(axis=0)]
+
+    def _gather(self, numbers: "list[int] | Numbers") -> Numbers:
+        assert self._all_gather is not None
+        everyones: Numbers = self._all_gather(tf.constant([numbers], tf.int64)).numpy()
         return everyones
-
-    def agree(self, text: str) -> int:
-        """Returns how many different texts the workers passed: 1 if they agree."""
-        digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64)
-        return len(np.unique(self.gather(digest), axis=0))
-
-    def wait(self) -> None:
-        """Waits until all workers have come here."""
-        self.gather([0])
-
-    def largest(self, *numbers: int) -> list[int]:
-        """Returns, for each of the numbers, the largest one that any worker passed."""
-        return [int(number) for number in self.gather(numbers).max(axis=0)]

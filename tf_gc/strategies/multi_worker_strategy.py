@@ -1,5 +1,6 @@
 """CompressedMultiWorkerMirroredStrategy: several hosts."""
 
+import functools
 import numbers
 import os
 from collections.abc import Mapping
@@ -210,11 +211,24 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
     ) -> Any:
         # The base class broadcasts what the chief's first replica starts with.
-        if replica_id == 0 and isinstance(kwargs["initial_value"], Zeros):
-            return kwargs["initial_value"]
-        return super()._get_variable_creator_initial_value(
-            replica_id, device, primary_var, **kwargs
+        value = kwargs.pop("initial_value")
+        if replica_id == 0 and isinstance(value, Zeros):
+            return value
+        stock = functools.partial(
+            super()._get_variable_creator_initial_value, replica_id, device, primary_var, **kwargs
         )
+        if replica_id > 0:
+            return stock(initial_value=value)
+
+        def checked() -> Any:
+            with tf.device(device):
+                first = tf.convert_to_tensor(value() if callable(value) else value, kwargs["dtype"])
+            if tf.executing_eagerly():
+                doing = f"makes a variable of {first.dtype.name} {tuple(first.shape)}"
+                self.workers.meet(doing, note=f", {kwargs['name']!r}")
+            return stock(initial_value=first)()
+
+        return checked
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         # Keras reduces whole batches, tuples among them; the base class takes one value.

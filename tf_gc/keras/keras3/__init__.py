@@ -13,7 +13,7 @@ from tf_gc.keras.keras3 import (
     private,
     variables,
 )
-from tf_gc.keras.multi_worker import one_writer
+from tf_gc.keras.multi_worker import one_writer, same_program
 
 
 class Keras3:
@@ -28,6 +28,7 @@ class Keras3:
         if several_workers:
             epoch_length.install()
             one_writer.install()
+            same_program.install()
 
     def is_variable(self, value: Any) -> bool:
         return isinstance(value, keras.Variable)

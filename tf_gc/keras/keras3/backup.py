@@ -211,11 +211,11 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             folder, said = self.backup_dir, []
             if tf.io.gfile.exists(os.path.join(folder, _WEIGHTS)):
                 said = restore_totals(self.model, None)
-        if workers_of(self.model).agree(folder) > 1:
-            raise ValueError(
-                f"the workers of this job restored different backups of {self.backup_dir}; this "
-                f"one {folder}. See the log for what could not be read."
-            )
+        workers_of(self.model).meet(
+            f"restored {folder}",
+            error=f"the workers of this job restored different backups of {self.backup_dir}; see "
+            "the log for what could not be read",
+        )
         if said and self._is_chief:
             logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
 

@@ -49,4 +49,9 @@ def _agree(iterator: Any) -> None:
     # Keras counted the whole dataset, and not the part of it that this worker gets.
     unsharded = getattr(iterator._distributed_dataset, "unsharded", False)
     batches = None if unsharded else iterator._num_batches
-    iterator._num_batches = strategy.longest_epoch(batches)
+    # The first one is called steps in evaluate and predict, and validation_steps in fit.
+    arguments = (
+        f"steps_per_epoch={iterator.steps_per_epoch}, "
+        f"steps_per_execution={iterator.steps_per_execution}"
+    )
+    iterator._num_batches = strategy.longest_epoch(batches, arguments)

@@ -1,1 +1,1 @@
-"""What repairs Keras where several workers train: one of them writes, all of them stop together."""
+"""What repairs Keras where several workers train: one of them writes, all do the same."""

@@ -175,19 +175,19 @@ def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
         workers = workers_of(getattr(self, "model", None))
         if workers.count == 1:
             return stock(self, logs)
-        workers.wait()  # the chief comes here when it has finished a save of earlier training
+        # The chief comes here when it has finished a save of earlier training.
+        workers.meet("looks for backups")
         backups = [c for c in self.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
         copies = [callback for callback in backups if callback in _shared_backups]
         folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
         listings = [sorted(_files(folder)) for folder in folders]
         for callback in copies:
             _copy(_shared_backups[callback], callback.backup_dir)
-        if workers.agree(repr(listings)) > 1:
-            raise ValueError(
-                "the workers of this job see different backups of BackupAndRestore. Give all of "
-                "them the same callbacks, and a backup_dir on a file system that they share; "
-                f"this one sees (name, bytes): {listings}"
-            )
+        workers.meet(
+            f"sees the files (name, bytes) {listings}",
+            error="the workers of this job see different backups of BackupAndRestore; give all of "
+            "them the same callbacks, and a backup_dir on a file system that they share",
+        )
         result = stock(self, logs)
         for callback in copies:
             shutil.rmtree(callback.backup_dir, ignore_errors=True)
@@ -202,7 +202,7 @@ def _end_together(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def on_train_end(self: Any, logs: Any = None) -> Any:
         result = stock(self, logs)
-        workers_of(getattr(self, "model", None)).wait()
+        workers_of(getattr(self, "model", None)).meet("ends fit")
         return result
 
     return on_train_end

@@ -72,7 +72,7 @@ class Preemption:
         if self._steps <= self._steps_between and not ask_now:
             return False
         milliseconds = int(1000 * (time.monotonic() - self._since))
-        asked, slowest = self._workers.largest(self._asked, milliseconds)
+        asked, slowest = self._workers.largest("trains", self._asked, milliseconds)
         per_step = max(slowest, 1) / 1000 / self._steps
         self._steps_between = int(_SECONDS_BETWEEN_QUESTIONS / per_step)
         self._since, self._steps = time.monotonic(), 0
