@@ -23,6 +23,7 @@ class Ending:
     message: str
     seconds: float
     batches: int = 0  # how many were trained
+    afterwards: str = ""  # the error that another strategy ends with
 
 
 def worker_index() -> int:
@@ -38,6 +39,41 @@ def construct(timeout_seconds: float | None) -> Ending:
     except Exception as error:
         return Ending(type(error).__name__, str(error), time.monotonic() - start)
     return Ending("", "", time.monotonic() - start)
+
+
+def strategies_after_failures(late: int) -> tuple[list[bool], list[int], list[float]]:
+    """Lets a collective fail between strategies, the first of them TensorFlow's own.
+
+    Args:
+      late: the worker that makes each of the others a second after the other worker.
+
+    Returns:
+      For each strategy whether a collective failed where shapes differed, what came of one before
+      that, and what a variable of it is at the end.
+    """
+    stock, ours = (
+        tf.distribute.MultiWorkerMirroredStrategy,
+        tf_gc.CompressedMultiWorkerMirroredStrategy,
+    )
+    failed, rows, variables = [], [], []
+    for kind in (stock, ours, ours, ours):
+        if kind is ours and worker_index() == late:
+            time.sleep(1)
+        strategy = kind()
+        with strategy.scope():
+            variables.append(tf.Variable(1.0))
+
+        def gather(width: int, strategy: Any = strategy) -> tf.Tensor:
+            value = tf.ones([1, width])
+            return tf.function(lambda: strategy.gather(value, axis=0), autograph=False)()
+
+        rows.append(len(gather(3)))
+        try:
+            gather(4 + worker_index())
+            failed.append(False)
+        except tf.errors.OpError:
+            failed.append(True)
+    return failed, rows, [float(variable.numpy()) for variable in variables]
 
 
 class Progress(keras.callbacks.Callback):
@@ -81,7 +117,9 @@ def die_while_training(victim: int, step: int) -> Ending:
         )
     except Exception as error:
         ending = Ending(type(error).__name__, str(error), time.monotonic() - progress.latest)
-        return dataclasses.replace(ending, batches=progress.batches)
+        # A worker that does not coordinate the others is missed after 10 seconds only.
+        afterwards = construct(None).message if victim == 0 else ""
+        return dataclasses.replace(ending, batches=progress.batches, afterwards=afterwards)
     return Ending("", "", 0.0, progress.batches)
 
 

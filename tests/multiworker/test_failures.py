@@ -39,6 +39,8 @@ def test_the_others_stop_when_a_worker_is_killed_in_a_step(victim: int) -> None:
     ending = survivor.value
     assert ending.error in ("UnavailableError", "AbortedError"), ending
     assert ending.batches == step - 1
+    if victim == 0:
+        assert "start all workers again" in ending.afterwards
     assert survivor.returncode == 0, survivor.log
 
 
@@ -104,6 +106,16 @@ def test_all_workers_skip_a_step_that_overflows_on_one(worker: int) -> None:
         assert (kernels[step + 1] != kernels[step]).any()
         np.testing.assert_array_equal(kernels, results[0][1])
         assert np.isfinite(kernels).all()
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_after_a_collective_has_failed_the_next_strategy_works(late: int) -> None:
+    for failed, rows, variables in cluster.values(
+        "failure_scenarios:strategies_after_failures", late, limit=LIMIT
+    ):
+        assert failed == [True] * 4
+        assert rows == [2] * 4
+        assert variables == [1.0] * 4
 
 
 def test_workers_that_train_differently_say_what_each_does() -> None:

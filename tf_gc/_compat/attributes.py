@@ -146,7 +146,12 @@ ATTRIBUTES = (
     Attributes(
         "tensorflow.python.eager.context",
         "Context",
-        {"_collective_ops_server_def": "to know which cluster this process has joined"},
+        {
+            "_collective_ops_server_def": "to know which cluster this process has joined",
+            "get_config_key_value": "to join a cluster again with all other workers",
+            "set_config_key_value": "to join a cluster again with all other workers",
+            "wait_at_barrier": "to join a cluster again with all other workers",
+        },
     ),
     Attributes(
         "tensorflow.python.eager.polymorphic_function.polymorphic_function",

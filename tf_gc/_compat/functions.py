@@ -163,3 +163,21 @@ def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
     task = (joined.job_name, joined.task_index)
     cluster = tf.train.ClusterSpec(joined.cluster)
     return task == (resolver.task_type, resolver.task_id) and cluster == resolver.cluster_spec()
+
+
+def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) -> list[str]:
+    """Returns the texts of all processes of a cluster, which they tell each other by no collective.
+
+    Args:
+      keys: one for each process, for this one exchange.
+      mine: the key of this process.
+      text: what it says.
+      timeout_seconds: how long to wait for the others.
+
+    Raises:
+      tf.errors.OpError: if they do not come, `DeadlineExceededError` if that takes too long.
+    """
+    context = symbols.context()
+    context.set_config_key_value(mine, text)
+    context.wait_at_barrier(keys[0], int(timeout_seconds * 1000))
+    return [context.get_config_key_value(key) for key in keys]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
+from tf_gc.cluster import rejoin
 from tf_gc.cluster.agreement import check_agreement
 from tf_gc.cluster.cluster import (
     is_evaluator,
@@ -178,13 +179,16 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             # its collectives when the workers have ended.
             self._initialize_local(cluster_resolver)
             return
-        # Another worker may have made its next strategy already, and asked this worker to join its
-        # groups of collectives. If this worker joined the cluster again, TensorFlow would forget
-        # those groups, and the other worker would wait for ever.
-        if _compat.is_member(cluster_resolver):
-            self._std_server_started = True
-            self._enable_check_health = False  # the coordination service watches the workers
+        if not _compat.is_member(cluster_resolver):
+            super()._initialize_multi_worker(cluster_resolver)
+            return
+        timeout = self._communication_options.timeout_seconds
+        joins_again = rejoin.any_is_aborted(cluster_resolver, timeout)
+        self._std_server_started = not joins_again
+        self._enable_check_health = False  # the coordination service watches the workers
         super()._initialize_multi_worker(cluster_resolver)
+        if joins_again:
+            rejoin.meet("joined", cluster_resolver, timeout)
 
     def _update_config_proto(self, config_proto: Any) -> Any:
         config = super()._update_config_proto(config_proto)
