@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,6 +133,57 @@ def test_joining_leaves_other_errors_alone() -> None:
         joining(resolver({"worker": ADDRESSES}), None),
     ):
         raise tf.errors.UnknownError(None, None, "another")
+
+
+def test_after_other_work_the_error_says_to_make_the_strategy_first() -> None:
+    tf.zeros(1)
+    with pytest.raises(RuntimeError, match="make the strategy first, before any tensor"):
+        tf_gc.CompressedMultiWorkerMirroredStrategy(resolver({"worker": ADDRESSES}))
+
+
+def test_a_strategy_of_a_cluster_is_refused_in_a_graph_and_one_of_a_host_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+    def make() -> tf.Tensor:
+        with pytest.raises(RuntimeError, match=r"not in a tf\.function or a tf\.Graph"):
+            tf_gc.CompressedMultiWorkerMirroredStrategy(resolver({"worker": ADDRESSES}))
+        tf_gc.CompressedMultiWorkerMirroredStrategy()
+        return tf_gc.CompressedMirroredStrategy(["CPU:0"]).run(lambda: tf.constant(1))
+
+    with tf.Graph().as_default():
+        make()
+    assert tf.function(make, autograph=False)() == 1
+
+
+def test_a_worker_that_waits_for_long_names_those_that_do_not_answer(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        mine, present, absent = (
+            f"127.0.0.1:{port}" for port in (1, server.getsockname()[1], closed.getsockname()[1])
+        )
+        said = ""
+        with joining(resolver({"worker": [mine, present, absent]}), 300, patience=0):
+            while "\n" not in said:
+                said += capfd.readouterr().err
+    assert said.endswith(
+        f"WARNING: tf_gc: worker 0 at {mine} has waited 0 seconds of 300 seconds (timeout_seconds "
+        f"of communication_options) for the others: no answer from worker 2 at {absent}\n"
+    )
+
+
+def test_a_worker_that_joins_soon_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    def children() -> str:
+        return Path("/proc/self/task", str(threading.get_native_id()), "children").read_text()
+
+    before = children()
+    with joining(resolver({"worker": ADDRESSES}), None):
+        assert children() != before
+    assert children() == before
+    assert capfd.readouterr().err == ""
 
 
 def test_registration_is_limited_on_request_only() -> None:

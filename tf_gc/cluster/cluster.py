@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.cluster.absent import naming_absent
 from tf_gc.cluster.proxies import proxy_hint
 
 _JOBS = ("chief", "worker", "evaluator")
@@ -20,6 +21,8 @@ _JOBS = ("chief", "worker", "evaluator")
 # Above 128 KB glibc would ask the kernel for the memory of each string.
 _CHUNK_BYTES = 64 << 10
 _MAX_PORT = 65535
+# The second one follows a strategy of one host.
+_TOO_LATE = ("must be configured at program startup", "Collective ops are already configured")
 
 
 def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> None:
@@ -40,14 +43,7 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
             raise ValueError(
                 f"the cluster has tasks of the type {job!r}; this strategy knows {_JOBS}"
             )
-    # The addresses of a job are a list or, if there are gaps, {index: address}.
-    tasks = {
-        (job, index): address
-        for job, addresses in jobs.items()
-        for index, address in (
-            addresses.items() if isinstance(addresses, dict) else enumerate(addresses)
-        )
-    }
+    tasks = tasks_of(resolver)
     _check_addresses(tasks)
     mine = (resolver.task_type, resolver.task_id)
     if None in mine:
@@ -61,6 +57,20 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
         raise ValueError(f"this process is {mine[0]} {mine[1]}, the cluster has {known}")
 
 
+def tasks_of(
+    resolver: tf.distribute.cluster_resolver.ClusterResolver,
+) -> dict[tuple[str, int], str]:
+    """Returns the address of each task, by job and index; of a cluster that may be wrong, too."""
+    # The addresses of a job are a list or, if there are gaps, {index: address}.
+    return {
+        (job, index): address
+        for job, addresses in resolver.cluster_spec().as_dict().items()
+        for index, address in (
+            addresses.items() if isinstance(addresses, dict) else enumerate(addresses)
+        )
+    }
+
+
 def is_evaluator(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
     """Returns whether this process is an evaluator: alone, and no worker of the cluster.
 
@@ -71,22 +81,42 @@ def is_evaluator(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bo
 
 @contextlib.contextmanager
 def joining(
-    resolver: tf.distribute.cluster_resolver.ClusterResolver | None, timeout_seconds: float | None
+    resolver: tf.distribute.cluster_resolver.ClusterResolver | None,
+    timeout_seconds: float | None,
+    patience: float = 30,
 ) -> Iterator[None]:
     """Checks the cluster, and replaces errors of TensorFlow's start by readable ones.
+
+    If joining takes long, a line on stderr says which workers are awaited.
 
     Args:
       resolver: as for `check_cluster`.
       timeout_seconds: as for `limit_registration`.
+      patience: after how many seconds to say who is awaited.
 
     Raises:
       ValueError: see `check_cluster`.
+      RuntimeError: if TensorFlow has run something before.
       OSError: if this worker's port is taken.
       TimeoutError: if the other workers did not start in time.
     """
     check_cluster(resolver)
+    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    limit = "an hour"
+    if timeout_seconds:
+        limit = f"{timeout_seconds:g} seconds"
+    limit += " (timeout_seconds of communication_options)"
+    waits = f"{_describe(resolver)} has waited {patience:g} seconds of {limit} for the others"
     try:
-        yield
+        with naming_absent(patience, waits, _others(resolver)):
+            yield
+    except (RuntimeError, ValueError) as error:
+        if not any(text in str(error) for text in _TOO_LATE):
+            raise
+        raise RuntimeError(
+            "TensorFlow has run something in this process, after which it joins no cluster: make "
+            "the strategy first, before any tensor, variable, model or other strategy"
+        ) from error
     except tf.errors.UnknownError as error:
         if "Could not start gRPC server" not in error.message:
             raise
@@ -95,13 +125,10 @@ def joining(
             "does, perhaps a worker of a job that has not ended"
         ) from error
     except tf.errors.DeadlineExceededError as error:
-        waited = "an hour"
-        if timeout_seconds:
-            waited = f"{timeout_seconds:g} seconds (timeout_seconds of communication_options)"
         raise TimeoutError(
-            f"this worker, {_describe(resolver)}, waited {waited} for the others, and not all "
-            f"came. {_proxy_hint(resolver)}Is each of them running, and can they reach each "
-            f"other's ports? {error.message}"
+            f"this worker, {_describe(resolver)}, waited {limit} for the others, and not all "
+            f"came. {proxy_hint(tasks_of(resolver).values())}Is each of them running, and can they "
+            f"reach each other's ports? {error.message}"
         ) from error
 
 
@@ -181,18 +208,17 @@ def _check_addresses(tasks: dict[tuple[str, int], str]) -> None:
         seen[address] = task
 
 
-def _proxy_hint(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> str:
-    """Says which proxy stands between this worker and the others, if any."""
-    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    jobs = resolver.cluster_spec().as_dict()
-    tasks = [
-        task for job in jobs.values() for task in (job.values() if isinstance(job, dict) else job)
-    ]
-    return proxy_hint(tasks)
+def _others(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> dict[str, str]:
+    """Returns the addresses of the workers for which this process waits."""
+    mine = (resolver.task_type, resolver.task_id)
+    return {
+        f"{job} {index}": address
+        for (job, index), address in tasks_of(resolver).items()
+        if job != "evaluator" and (job, index) != mine and not is_evaluator(resolver)
+    }
 
 
-def _describe(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> str:
+def _describe(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
     """Returns this task and its address."""
-    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    task = (resolver.task_type, resolver.task_id)
-    return f"{task[0]} {task[1]} at {resolver.cluster_spec().task_address(*task)}"
+    task: tuple[Any, Any] = (resolver.task_type, resolver.task_id)
+    return f"{task[0]} {task[1]} at {tasks_of(resolver).get(task)}"

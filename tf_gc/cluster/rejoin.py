@@ -11,9 +11,9 @@ import itertools
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.cluster.cluster import tasks_of
 
 _HOUR = 3600.0
-_JOBS = ("chief", "worker")
 _meetings = itertools.count()
 
 
@@ -67,5 +67,4 @@ def meet(
 
 
 def _tasks(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> list[tuple[str, int]]:
-    spec = resolver.cluster_spec()
-    return [(job, i) for job in _JOBS if job in spec.jobs for i in spec.task_indices(job)]
+    return sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")

@@ -75,6 +75,8 @@ class CompressedMultiWorkerMirroredStrategy(
           ValueError: if an argument has an unknown type, key or value, the cluster's description
             is wrong, the native ops were not built for the devices, or another worker has other
             arguments or another wire version.
+          RuntimeError: if TensorFlow has run something before the first strategy, a worker has
+            ended before a further one, or a cluster's strategy is made in a function or graph.
           OSError: if this worker's port is taken.
           TimeoutError: if the other workers do not come within `timeout_seconds` of the
             communication options (an hour, if they do not say).
@@ -179,6 +181,10 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             # its collectives when the workers have ended.
             self._initialize_local(cluster_resolver)
             return
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "a strategy of a cluster has to be made eagerly: not in a tf.function or a tf.Graph"
+            )
         if not _compat.is_member(cluster_resolver):
             super()._initialize_multi_worker(cluster_resolver)
             return
