@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import keras
 import numpy as np
+import pytest
 
+import tf_gc
 from tests.keras import train_without_tf_gc
 from tests.keras.compressed import compressed_strategy
 from tests.keras.stock import assert_same_bits, fit
@@ -23,3 +26,15 @@ def test_other_training_is_that_of_a_process_without_tf_gc(tmp_path: Path) -> No
             assert_same_bits(value, expected[name])
     # No residual but those of the strategy's own model.
     assert len(strategy.compression_state) == len(own.trainable_variables)
+
+
+def test_callbacks_without_a_model_are_called_as_by_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    tf_gc.CompressedMultiWorkerMirroredStrategy()
+    epochs: list[int] = []
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(epoch))
+    callbacks = keras.callbacks.CallbackList([callback])
+    callbacks.on_train_begin()
+    callbacks.on_epoch_end(3)
+    callbacks.on_train_end()
+    assert epochs == [3]

@@ -102,10 +102,9 @@ def joining(
     """
     check_cluster(resolver)
     resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    limit = "an hour"
+    limit = "an hour (communication_options have no timeout_seconds)"
     if timeout_seconds:
-        limit = f"{timeout_seconds:g} seconds"
-    limit += " (timeout_seconds of communication_options)"
+        limit = f"{timeout_seconds:g} seconds (timeout_seconds of communication_options)"
     waits = f"{_describe(resolver)} has waited {patience:g} seconds of {limit} for the others"
     try:
         with naming_absent(patience, waits, _others(resolver)):

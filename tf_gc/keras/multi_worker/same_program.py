@@ -22,7 +22,7 @@ def install() -> None:
 
     @functools.wraps(keras_train_begin)
     def on_train_begin(self: Any, logs: Any = None) -> Any:
-        workers = workers_of(self.model)
+        workers = workers_of(getattr(self, "model", None))
         if workers.count > 1:
             workers.meet(_describe(self.model, self.params))
         return keras_train_begin(self, logs)
@@ -30,7 +30,7 @@ def install() -> None:
     @functools.wraps(keras_epoch_end)
     def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> Any:
         # Another worker may evaluate now.
-        workers_of(self.model).meet(f"ends epoch {epoch + 1} of fit")
+        workers_of(getattr(self, "model", None)).meet(f"ends epoch {epoch + 1} of fit")
         return keras_epoch_end(self, epoch, logs)
 
     on_epoch_end.hooked_by_tf_gc = True  # type: ignore[attr-defined]
