@@ -33,13 +33,14 @@ def any_is_aborted(
     number = 1 + _tasks(resolver).index((resolver.task_type, resolver.task_id))
     try:
         # In a group of this worker alone. Strategies have positive keys.
-        tf.raw_ops.CollectiveGatherV2(
-            input=tf.zeros([1]),
-            group_size=1,
-            group_key=-number,
-            instance_key=-number,
-            ordering_token=[],
-        )
+        with tf.device("CPU:0"):
+            tf.raw_ops.CollectiveGatherV2(
+                input=tf.zeros([1]),
+                group_size=1,
+                group_key=-number,
+                instance_key=-number,
+                ordering_token=[],
+            )
         aborted = False
     except tf.errors.OpError:
         aborted = True

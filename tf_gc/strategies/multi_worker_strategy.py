@@ -232,10 +232,11 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
 
         def checked() -> Any:
             with tf.device(device):
-                first = tf.convert_to_tensor(value() if callable(value) else value, kwargs["dtype"])
+                first = value() if callable(value) else value
+                first = tf.convert_to_tensor(first, kwargs.get("dtype"))
             if tf.executing_eagerly():
                 doing = f"makes a variable of {first.dtype.name} {tuple(first.shape)}"
-                self.workers.meet(doing, note=f", {kwargs['name']!r}")
+                self.workers.meet(doing, note=f", {kwargs.get('name')!r}")
             return stock(initial_value=first)()
 
         return checked
