@@ -22,7 +22,7 @@ def naming_absent(seconds: float, waits: str, others: Mapping[str, str]) -> Iter
       waits: how the line begins: who waits.
       others: for each other worker its address, "host:port".
     """
-    if not others or not sys.executable or getattr(sys, "frozen", False):
+    if not others or not sys.executable or vars(sys).get("frozen"):
         yield
         return
     arguments = json.dumps([seconds, waits, dict(others)])
