@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import matrix
 from tests.conformance import strategies
 from tests.conformance.promise import Promise, promises
 
 # Without compression, tests/keras compares these with the stock strategy, to the bit.
 AS_STOCK = ("training", "callbacks")
+MARKS = {strategies.STOCK: pytest.mark.stock, "none": matrix}
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,7 @@ AS_STOCK = ("training", "callbacks")
             promise,
             id=f"{promise.name}-{name}",
             # That the stock strategy keeps it shows that it is a promise.
-            marks=[pytest.mark.stock] if name == strategies.STOCK else [],
+            marks=MARKS.get(name, ()),
         )
         for name in strategies.NAMES
         for promise in promises(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import matrix
 from tests.conformance import strategies
 from tests.conformance.promise import promises
 from tests.multiworker import cluster
 
-pytestmark = pytest.mark.multiworker
+pytestmark = [pytest.mark.multiworker, matrix]
 
 
 # Beginnings of the names of promises that are left out. What does not depend on how many devices a

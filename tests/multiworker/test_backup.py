@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 from tests.multiworker.backup_scenarios import kills
 
@@ -17,6 +18,7 @@ EPOCHS, STEPS_PER_EPOCH = 16, 16
 ROUNDING = 1e-4  # of a gradient of up to 3, for each step
 
 
+@matrix
 def test_two_kills_in_each_of_six_rounds_cost_no_accuracy(tmp_path: Path) -> None:
     folder = str(tmp_path / "backup")
     begun = []
@@ -50,7 +52,7 @@ def assert_stopped_together(reports: list[dict[str, Any]]) -> None:
 
 
 # The next test tells worker 0 alone.
-@pytest.mark.parametrize("told", [[1], [0, 1]])
+@cases("told", [1], [0, 1])
 def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
     tmp_path: Path, told: list[int]
 ) -> None:
@@ -69,6 +71,7 @@ def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
         assert report["missing"] < ROUNDING
 
 
+@matrix
 def test_a_job_of_fewer_workers_goes_on(tmp_path: Path) -> None:
     folder = str(tmp_path / "backup")
     signals = {0: (20, 0.0, signal.SIGTERM)}

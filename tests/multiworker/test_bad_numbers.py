@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases import cases
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
 
 
-@pytest.mark.parametrize("worker", [0, 1])
+@cases("worker", 1, 0)
 def test_terminate_on_nan_stops_all_workers_at_the_same_step(worker: int) -> None:
     step = 3
     params = [

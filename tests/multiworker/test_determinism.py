@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.cases import matrix
 from tests.multiworker import cluster
 
-pytestmark = pytest.mark.multiworker
+pytestmark = [pytest.mark.multiworker, matrix]
 
 AUTO = {"type": "quantized", "bypass_size": 0, "warm_up": False}
 FIXED = {"type": "2bit", "bypass_size": 0, "threshold": 0.01}

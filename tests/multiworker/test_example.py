@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import programs
+from tests.cases import matrix
 
 pytestmark = pytest.mark.multiworker
 
@@ -53,6 +54,7 @@ def is_running(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+@matrix
 def test_the_example_trains_and_sums_up() -> None:
     output, _ = (example := start("--epochs", "2")).communicate(timeout=6000)
     assert example.returncode == 0, output
@@ -66,6 +68,7 @@ def test_the_example_trains_and_sums_up() -> None:
     assert "seconds per step" in output
 
 
+@matrix
 def test_a_worker_that_dies_ends_the_example() -> None:
     example = start("--epochs", "1000")
     workers = workers_of(example)
@@ -77,6 +80,7 @@ def test_a_worker_that_dies_ends_the_example() -> None:
     assert not any(map(is_running, workers))
 
 
+@matrix
 def test_ctrl_c_ends_all_workers() -> None:
     example = start("--epochs", "1000")
     workers = workers_of(example)
@@ -88,6 +92,7 @@ def test_ctrl_c_ends_all_workers() -> None:
     assert "Traceback" not in output
 
 
+@matrix
 def test_the_example_with_parameter_servers_trains() -> None:
     program = ROOT / "examples" / "parameter_server.py"
     output = programs.output_of(program, "--steps=400", "--workers=2", "--servers=2", new=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 from tests.multiworker.failure_scenarios import CASES, Ending
 
@@ -27,7 +28,7 @@ def taken_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@cases("victim", 0, 1)
 def test_the_others_stop_when_a_worker_is_killed_in_a_step(victim: int) -> None:
     # Worker 0 also is the one that coordinates the others.
     step = 4
@@ -77,6 +78,7 @@ def test_workers_that_cannot_start_say_why(taken_port: int) -> None:
     assert "TF_CONFIG is not JSON" in endings[3].message
 
 
+@matrix
 @waits_for_all
 def test_workers_that_a_proxy_keeps_apart_say_so(
     taken_port: int, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +97,7 @@ def test_workers_that_a_proxy_keeps_apart_say_so(
     assert [ending.error for ending in endings] == ["", ""], endings
 
 
-@pytest.mark.parametrize("worker", [0, 1])
+@cases("worker", 1, 0)
 def test_all_workers_skip_a_step_that_overflows_on_one(worker: int) -> None:
     step, steps = 3, 6
     results = cluster.values("failure_scenarios:overflow_on_one_worker", worker, step, steps)
@@ -108,7 +110,7 @@ def test_all_workers_skip_a_step_that_overflows_on_one(worker: int) -> None:
         assert np.isfinite(kernels).all()
 
 
-@pytest.mark.parametrize("late", [0, 1])
+@cases("late", 0, 1)
 def test_after_a_collective_has_failed_the_next_strategy_works(late: int) -> None:
     for failed, rows, variables in cluster.values(
         "failure_scenarios:strategies_after_failures", late, limit=LIMIT
@@ -129,7 +131,7 @@ def test_workers_that_train_differently_say_what_each_does() -> None:
                 assert part in line, errors[case]
 
 
-@pytest.mark.parametrize("as_function", [True, False])
+@cases("as_function", True, False)
 def test_a_collective_that_fails_says_which_shapes_differ(as_function: bool) -> None:
     # In a process of its own, whose collectives are of no use after that.
     (message,) = cluster.values(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases, matrix
 from tests.multiworker import cluster, proxy
 from tests.multiworker.fault_scenarios import QUIET, Report
 
@@ -47,9 +48,11 @@ def assert_all_fail(reports: list[Report], errors: tuple[str, ...], seconds: flo
         assert second.seconds < 15, second
 
 
-@pytest.mark.parametrize(
-    ("plan", "workers", "devices"),
-    [("all_gather", 2, 1), ("scatter_gather", 3, 1), ("hierarchical", 2, 2)],
+@cases(
+    "plan, workers, devices",
+    ("scatter_gather", 3, 1),
+    ("all_gather", 2, 1),
+    ("hierarchical", 2, 2),
 )
 def test_a_reset_in_the_middle_of_a_transfer_ends_the_step_everywhere(
     plan: str, workers: int, devices: int
@@ -70,6 +73,7 @@ def test_a_reset_in_the_middle_of_a_transfer_ends_the_step_everywhere(
     assert {first.error for first in losers} == {"UnavailableError"}, losers
 
 
+@matrix
 @pytest.mark.parametrize("params", [AUTO, {**FIXED, "plan": "scatter_gather"}])
 def test_a_reset_between_steps_and_a_slow_link_change_no_sum(params: Any) -> None:
     with proxy.links(2) as links:
@@ -81,13 +85,14 @@ def test_a_reset_between_steps_and_a_slow_link_change_no_sum(params: Any) -> Non
         assert report.seconds[-1] > 1, "the link was not slow"
 
 
-@pytest.mark.parametrize("timeout_seconds", [4.0, None])
+@cases("timeout_seconds", 4.0, None)
 def test_a_link_that_stands_still_is_an_error(timeout_seconds: float | None) -> None:
     with proxy.links(2) as links:
         reports = run("stall", links.port, AUTO, timeout_seconds, configs=links.configs)
     assert_all_fail(reports, STILL, (timeout_seconds or NOTICED) + 6)
 
 
+@matrix
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_worker_stopped_for_longer_than_the_timeout_fails_like_the_others(victim: int) -> None:
     timeout, short, long = 6.0, 2.0, 9.0
@@ -99,6 +104,7 @@ def test_a_worker_stopped_for_longer_than_the_timeout_fails_like_the_others(vict
     assert_all_fail([reports[victim]], STILL, timeout + 6)
 
 
+@matrix
 def test_only_a_collective_that_takes_too_long_meets_its_deadline() -> None:
     limit = 5.0
     (outcome,) = cluster.run("fault_scenarios:deadlines", limit, workers=1, may_fail=True)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 from tf_gc.keras.multi_worker import one_writer
 
@@ -27,7 +28,13 @@ def assert_equal(some: list[np.ndarray], others: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["worker 0", "chief job"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="worker 0"),
+        pytest.param(True, id="chief job", marks=matrix),
+    ],
+)
 def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[Report]:
@@ -117,6 +124,7 @@ def test_the_chiefs_logs_are_complete(reports: list[Report]) -> None:
     assert tags.count("epoch_loss") == len(losses)
 
 
+@matrix
 def test_a_restarted_job_goes_on_from_the_backup_on_all_workers(tmp_path: Path) -> None:
     plain, double = tmp_path / "plain", tmp_path / "double"
     first = cluster.values("file_scenarios:interrupted", str(plain), str(double))
@@ -142,7 +150,7 @@ def test_workers_that_see_different_backups_all_say_so(tmp_path: Path) -> None:
         assert all("file system that they share" in error for error in errors)
 
 
-@pytest.mark.parametrize("in_cluster", [False, True])
+@cases("in_cluster", False, True)
 def test_an_evaluator_is_alone_and_writes_its_own_files_only(
     in_cluster: bool, tmp_path: Path
 ) -> None:
@@ -163,6 +171,7 @@ def test_an_evaluator_is_alone_and_writes_its_own_files_only(
     assert str(tmp_path / "evaluator") in evaluator.log
 
 
+@matrix
 def test_an_evaluator_needs_no_workers_and_no_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

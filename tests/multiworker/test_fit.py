@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
@@ -35,16 +36,14 @@ ROWS = 92
 
 
 @functools.cache
-def fits_of_one_process() -> dict[str, Any]:
-    (results,) = cluster.values("fit_scenarios:fits", "single", ROWS, workers=1)
+def fits_of_one_process(only: tuple[str, ...] = ()) -> dict[str, Any]:
+    (results,) = cluster.values("fit_scenarios:fits", "single", ROWS, only, workers=1)
     return results
 
 
-@pytest.mark.parametrize(
-    ("workers", "only"), [(2, ()), (4, OF_MANY_WORKERS)], ids=["2 workers", "4 workers"]
-)
+@cases("workers, only", (2, OF_MANY_WORKERS), (2, ()), (4, OF_MANY_WORKERS))
 def test_workers_train_as_one_process_does(workers: int, only: tuple[str, ...]) -> None:
-    alone = fits_of_one_process()
+    alone = fits_of_one_process(only)
     together = cluster.values(
         *("fit_scenarios:fits", "none", ROWS, only), workers=workers, optimized=not only
     )
@@ -58,16 +57,17 @@ def test_workers_train_as_one_process_does(workers: int, only: tuple[str, ...]) 
         assert_same(together[0]["validation"], together[0]["steps_per_execution"], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["trial", "by variable"])
+@cases("name", "by variable", "trial")
 def test_compressed_workers_hold_the_same_weights(name: str) -> None:
-    ways = ("arrays", "both", "predict")
+    ways = ("arrays", "predict")
     first, second = cluster.values("fit_scenarios:fits", name, ROWS, ways, optimized=True)
     assert_same(first, second, rtol=0, atol=0)
-    alone = fits_of_one_process()
+    alone = fits_of_one_process(ways)
     assert_same(first["predict"], alone["predict"], rtol=1e-4, atol=1e-5)
     assert not np.array_equal(first["arrays"]["weights"][0], alone["arrays"]["weights"][0])
 
 
+@matrix
 def test_workers_clip_the_sum_as_one_process_does() -> None:
     ((alone,),) = cluster.values("fit_scenarios:clips", "single", workers=1)
     first, second = cluster.values("fit_scenarios:clips", "none", True, False)
@@ -98,9 +98,7 @@ def test_without_compression_weights_are_the_stock_strategys_bits() -> None:
         assert not np.array_equal(of_worker["optimizer"][0], of_worker["by hand"][0])
 
 
-@pytest.mark.parametrize(
-    ("workers", "devices", "chief"), [(1, 2, False), (2, 2, False), (2, 1, True)]
-)
+@cases("workers, devices, chief", (2, 1, True), (1, 2, False), (2, 2, False))
 def test_clusters_of_every_shape_train(workers: int, devices: int, chief: bool) -> None:
     configs = cluster.tf_configs(workers, chief)
     results = cluster.values("fit_scenarios:custom_loop", "auto", configs=configs, devices=devices)

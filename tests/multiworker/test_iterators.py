@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases
 from tests.multiworker import cluster
 from tests.multiworker.nursery import NURSERY, Task
 from tf_gc.strategies.datasets import OwnsDatasets
@@ -14,8 +15,7 @@ DELETE = "tests.multiworker.iterator_scenarios:delete_iterators"
 
 
 @pytest.mark.multiworker
-@pytest.mark.parametrize("how", ["of_dataset", "by_function"])
-@pytest.mark.parametrize("workers", [1, 2])
+@cases("workers, how", (2, "by_function"), (2, "of_dataset"), (1, "by_function"), (1, "of_dataset"))
 def test_deleting_an_iterator_does_not_end_the_process(
     tmp_path: Path, workers: int, how: str
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import matrix
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.multiworker
 SMALL = {"type": "quantized", "bypass_size": 0, "warm_up": False}
 
 
+@matrix
 def test_workers_train_as_under_the_stock_strategy() -> None:
     ours, same = cluster.values("keras2_scenarios:train", {"type": "none"})
     stock, _ = cluster.values("keras2_scenarios:train", None)
@@ -28,6 +30,7 @@ def test_workers_train_compressed() -> None:
     np.testing.assert_allclose(first["predicted"], second["predicted"], rtol=1e-5, atol=1e-6)
 
 
+@matrix
 def test_a_backup_goes_on_with_what_was_not_sent(tmp_path: Path) -> None:
     folder = str(tmp_path / "backup")
     before, _ = cluster.values("keras2_scenarios:interrupt", folder)
@@ -39,6 +42,7 @@ def test_a_backup_goes_on_with_what_was_not_sent(tmp_path: Path) -> None:
         assert np.abs(theirs).max() > 0
 
 
+@matrix
 @pytest.mark.parametrize(("shards", "pull"), [(1, "full"), (2, "delta")])
 def test_fit_with_parameter_servers(shards: int, pull: str) -> None:
     (outcome,) = cluster.values("keras2_scenarios:fit_on_servers", shards, pull, workers=1)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases import cases
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
 
 
-@pytest.mark.parametrize(
-    ("workers", "devices", "eager"), [(2, 1, False), (3, 1, True), (2, 2, False)]
-)
+@cases("workers, devices, eager", (2, 2, False), (2, 1, False), (3, 1, True))
 def test_what_is_sent_and_what_is_kept_is_what_was_given(
     workers: int, devices: int, eager: bool
 ) -> None:

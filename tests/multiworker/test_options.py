@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests import ports
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
 
+@matrix
 def test_resolver_and_communication_options_are_honoured(tmp_path: Path) -> None:
     arguments = ports.addresses(2), str(tmp_path)
     first, second = cluster.values("scenarios:options_are_honoured", *arguments)
@@ -25,7 +27,7 @@ def test_resolver_and_communication_options_are_honoured(tmp_path: Path) -> None
     assert first["waited"] > 19
 
 
-@pytest.mark.parametrize("late", [[0], [1, 2]])
+@cases("late", [1, 2], [0])
 def test_workers_need_not_make_their_next_strategy_at_the_same_time(late: list[int]) -> None:
     # TensorFlow drops what others asked this worker for when it joins the cluster again.
     params = {"type": "2bit", "threshold": 0.5, "bypass_size": 0}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import cases, matrix
 from tests.keras.stock import assert_same_bits
 from tests.multiworker import cluster
 
@@ -15,7 +16,10 @@ pytestmark = pytest.mark.multiworker
 Results = list[dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["a replica each", "two replicas each"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(2, id="two replicas each"), pytest.param(1, id="one", marks=matrix)],
+)
 def devices(request: pytest.FixtureRequest) -> int:
     return request.param
 
@@ -77,16 +81,17 @@ def test_statistics_of_eager_steps_are_averaged_whatever_their_values(
         np.testing.assert_allclose(variance, np.full(3, 0.5), rtol=1e-6)
 
 
+@matrix
 def test_without_compression_workers_keep_their_own_statistics(uncompressed: Results) -> None:
     first, second = (result["normalized"] for result in uncompressed)
     assert not all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("codec", ["default", "none"])
+@cases("codec", "results", "uncompressed")
 def test_sentences_may_differ_in_length_within_an_execution(
-    codec: str, results: Results, uncompressed: Results
+    codec: str, request: pytest.FixtureRequest
 ) -> None:
-    workers = results if codec == "default" else uncompressed
+    workers = request.getfixturevalue(codec)
     for worker in workers:
         assert_same(worker["embedding, several steps"], worker["embedding, one step a time"])
         assert_same(worker["embedding, several steps"], workers[0]["embedding, several steps"])

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 from tf_gc.reducers.wire import WIRES
 
 pytestmark = pytest.mark.multiworker
 
 
-@pytest.mark.parametrize(
-    ("plan", "wire"),
-    [("all_gather", "compact"), ("scatter_gather", "packed")],
-)
+@cases("plan, wire", ("all_gather", "compact"), ("scatter_gather", "packed"))
 def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str, wire: str) -> None:
     params = tf_gc.Quantized(plan=plan, wire=wire)
     reports = cluster.values("report_scenarios:steps_and_report", params)
@@ -40,6 +38,7 @@ def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str, w
     assert f"ratio {chief.ratio:.2f}" in reports[0]["verdicts"][0]
 
 
+@matrix
 def test_workers_try_and_choose_alike() -> None:
     params = tf_gc.Auto(tf_gc.Quantized(warm_up=False))
     reports = cluster.values("report_scenarios:steps_and_report", params)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import matrix
 from tests.multiworker import cluster, servers
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
@@ -12,6 +13,7 @@ pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 LIMIT = 120  # seconds, for what else would never end
 
 
+@matrix
 def test_processes_train(tmp_path: Path) -> None:
     configs = servers.tf_configs(2, 2)
     outcome, *_ = cluster.values(
@@ -39,6 +41,7 @@ def test_a_worker_that_dies_and_comes_back_goes_on(tmp_path: Path) -> None:
     assert np.mean(outcome["losses"][-10:]) < 0.01 * outcome["losses"][0]
 
 
+@matrix
 def test_nobody_but_its_own_step_waits_for_a_worker_that_stands_still(tmp_path: Path) -> None:
     configs = [c for c in servers.tf_configs(2, 1) if '"worker", "index": 1' not in c]
     outcome, *_ = cluster.values(
@@ -57,6 +60,7 @@ def test_a_task_without_the_native_ops_is_named(tmp_path: Path) -> None:
     assert "tf_gc.run_server()" in said
 
 
+@matrix
 def test_a_dead_server_is_an_error(tmp_path: Path) -> None:
     configs = [c for c in servers.tf_configs(1, 1) if '"type": "ps"' not in c]
     said, *_ = cluster.values(

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
@@ -56,6 +57,7 @@ def test_pushes_are_those_of_mxnet() -> None:
         np.testing.assert_array_equal(sums, golden[f"{name}__sums"])
 
 
+@matrix
 def test_sgd_is_that_of_mxnet() -> None:
     gradients = np.random.default_rng(5).normal(size=(8, 30, 40)).astype(np.float32)
     threshold, rate = np.float32(0.5), np.float32(0.125)
@@ -172,19 +174,19 @@ def test_what_a_loop_reads_is_pulled_once_before_it() -> None:
     assert "compute it outside of the tf.function" in outcomes[1]["said"][1]
 
 
+@matrix
 def test_what_another_thread_builds_changes_nothing() -> None:
     (in_loops,) = cluster.values("server_pull_scenarios:two_traces", workers=1)
     assert not in_loops
 
 
+@matrix
 def test_a_step_that_is_not_scheduled_says_so() -> None:
     (said,) = cluster.values("server_scenarios:not_scheduled", workers=1)
     assert "run it by ClusterCoordinator.schedule" in said
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "asynchronously"), [(2, 1, True), (1, 2, False), (2, 2, False)]
-)
+@cases("before, after, asynchronously", (2, 1, True), (1, 2, False), (2, 2, False))
 def test_checkpoints_hold_what_was_not_sent(
     tmp_path: Path, before: int, after: int, asynchronously: bool
 ) -> None:

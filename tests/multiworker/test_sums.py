@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases, matrix
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
@@ -15,14 +16,12 @@ pytestmark = pytest.mark.multiworker
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
 
 
-@pytest.mark.parametrize(
-    ("case", "workers", "devices", "plans"),
-    [
-        ("normal_100x100", 2, 1, ["auto", "all_gather", "scatter_gather", "hierarchical"]),
-        ("uniform_2x3", 4, 1, ["auto", "all_gather"]),
-        ("ramp_4x4", 2, 2, ["all_gather", "scatter_gather"]),
-        ("normal_37", 1, 2, ["auto"]),
-    ],
+@cases(
+    "case, workers, devices, plans",
+    ("ramp_4x4", 2, 2, ["all_gather", "scatter_gather"]),
+    ("normal_100x100", 2, 1, ["auto", "all_gather", "scatter_gather", "hierarchical"]),
+    ("uniform_2x3", 4, 1, ["auto", "all_gather"]),
+    ("normal_37", 1, 2, ["auto"]),
 )
 def test_all_workers_get_the_sums_of_mxnet(
     case: str, workers: int, devices: int, plans: list[str]
@@ -37,16 +36,14 @@ def test_all_workers_get_the_sums_of_mxnet(
             np.testing.assert_array_equal(sums, expected)
 
 
-@pytest.mark.parametrize(
-    ("workers", "devices", "plans", "chosen"),
-    [
-        (
-            *(3, 1, ["auto", "hierarchical", "scatter_gather"]),
-            ["scatter_gather", "all_gather", *["hierarchical"] * 2, *["scatter_gather"] * 2],
-        ),
-        (2, 2, ["auto", "scatter_gather"], [*["hierarchical"] * 2, *["scatter_gather"] * 2]),
-        (3, 2, ["auto"], ["hierarchical"] * 2),
-    ],
+@cases(
+    "workers, devices, plans, chosen",
+    (
+        *(3, 1, ["auto", "hierarchical", "scatter_gather"]),
+        ["scatter_gather", "all_gather", *["hierarchical"] * 2, *["scatter_gather"] * 2],
+    ),
+    (2, 2, ["auto", "scatter_gather"], [*["hierarchical"] * 2, *["scatter_gather"] * 2]),
+    (3, 2, ["auto"], ["hierarchical"] * 2),
 )
 def test_sent_plus_residuals_is_the_sum_of_the_gradients(
     workers: int, devices: int, plans: list[str], chosen: list[str]
@@ -70,6 +67,7 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
                 np.testing.assert_array_equal(mine, theirs)
 
 
+@matrix
 def test_casts_are_rounded_once_for_each_message() -> None:
     plans = ["all_gather", "scatter_gather", "hierarchical"]
     params = [
@@ -98,7 +96,7 @@ def test_casts_are_rounded_once_for_each_message() -> None:
                 np.testing.assert_array_equal(total, np.broadcast_to(wanted, total.shape))
 
 
-@pytest.mark.parametrize(("workers", "devices"), [(3, 1), (2, 2)])
+@cases("workers, devices", (2, 2), (3, 1))
 def test_workers_end_a_warm_up_in_the_same_step(workers: int, devices: int) -> None:
     random = np.random.default_rng(1)
     scales = [1.0, 2.0, 3.0] + [1.0] * 22
@@ -117,6 +115,7 @@ def test_workers_end_a_warm_up_in_the_same_step(workers: int, devices: int) -> N
             np.testing.assert_array_equal(mine, theirs)
 
 
+@matrix
 def test_groups_that_share_a_gpu_run_in_one_order() -> None:
     params = {"type": "2bit", "warm_up": False, "bypass_size": 0, "plan": "hierarchical"}
     of_workers = cluster.values("scenarios:ledger_in_one_order", params, workers=2, devices=2)
@@ -129,6 +128,7 @@ def test_groups_that_share_a_gpu_run_in_one_order() -> None:
             np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
 
 
+@matrix
 def test_other_codecs_send_what_was_given_or_keep_it() -> None:
     codecs: list[dict[str, Any]] = [
         {"type": "1bit"},
@@ -149,9 +149,10 @@ def test_other_codecs_send_what_was_given_or_keep_it() -> None:
                 np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize(
-    ("thresholds", "bytes_per_pack", "different"),
-    [((0.5, 0.25), (0, 0), "threshold"), ((0.5, 0.5), (0, 2000), "bytes_per_pack")],
+@cases(
+    "thresholds, bytes_per_pack, different",
+    ((0.5, 0.25), (0, 0), "threshold"),
+    ((0.5, 0.5), (0, 2000), "bytes_per_pack"),
 )
 def test_workers_that_differ_all_say_so(
     thresholds: tuple[float, float], bytes_per_pack: tuple[int, int], different: str
@@ -165,17 +166,19 @@ def test_workers_that_differ_all_say_so(
         assert re.search(rf"worker {worker}: .*{different}={value}\b", errors[0])
 
 
+@matrix
 def test_a_worker_makes_residuals_without_the_others() -> None:
     # They are zeros everywhere. To broadcast them would send as much as the model itself.
     of_workers = cluster.values("scenarios:state_of_one_worker", 1, devices=2)
     assert of_workers == [0, 3]
 
 
+@matrix
 def test_eager_steps_build_their_collectives_once() -> None:
     assert cluster.values("scenarios:traces_of_eager_steps", 4, workers=2, devices=2) == [0, 0]
 
 
-@pytest.mark.parametrize(("workers", "devices"), [(2, 1), (2, 2)])
+@cases("workers, devices", (2, 1), (2, 2))
 def test_what_two_losses_left_is_kept_apart(tmp_path: Path, workers: int, devices: int) -> None:
     replicas = workers * devices
     expected = {"trunk of actor": 0.1 * replicas, "trunk of critic": 0.25 * replicas}
