@@ -1,9 +1,8 @@
 """Builds and tests tf_gc with other versions of TensorFlow and Keras than those of `.venv`.
 
 For each pair, `build/versions` gets an environment and a copy of the sources, in which the native
-ops are built and the core tests run, or all but those of the codec's library; both are removed when
-they pass. Prints a row of a table for each pair. The core tests of a pair take 8 to 10 minutes on
-two cores.
+ops are built and the tests of `make test` run, or those of `make test-all`, but for those of the
+codec's library; both are removed when they pass. Prints a row of a table for each pair.
 
     python tests/versions.py
     python tests/versions.py --only 2.16/3.10 2.20
@@ -32,27 +31,8 @@ PAIRS = [
     *(("2.21", keras) for keras in ("3.12", NEWEST)),
 ]
 
-# What depends on TensorFlow and Keras most.
-TESTS = [
-    *(f"tests/{room}" for room in ("cluster", "network", "observe", "reducers", "state", "steps")),
-    *("tests/strategies", "tests/ops/test_density.py", "tests/ops/test_deadline.py"),
-    *(
-        f"tests/keras/test_{name}.py"
-        for name in (
-            *("backup", "bad_numbers", "clip_after_sum", "custom_loops", "first_batch", "fit"),
-            *("layer_state", "monitor", "no_compression", "optimizer_options", "precision"),
-            *("sample_weights", "saving", "steps"),
-        )
-    ),
-    *(
-        f"tests/multiworker/test_{name}.py"
-        for name in ("backup", "files", "fit", "options", "programs", "sums", "wire")
-    ),
-]
 # What has nothing to do with them: the codec's library.
 WITHOUT_TENSORFLOW = ["tests/custom_ops", "tests/gpu/test_emulated.py"]
-# With the packages that the tests import.
-TOOLS = ["hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist", "scikit-learn", "tensorboard"]
 
 
 def main() -> None:
@@ -60,9 +40,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", metavar="TENSORFLOW[/KERAS]", help="pairs such as 2.16/3.10, or 2.16"
     )
-    parser.add_argument(
-        "--full", action="store_true", help="run all tests but those of the codec's library"
-    )
+    parser.add_argument("--full", action="store_true", help="run what `make test-all` runs")
     parser.add_argument("--processes", default="2", help="of pytest")
     options = parser.parse_args()
     pairs = [
@@ -103,18 +81,19 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
 
         pip = ("-m", "pip", "install", "--quiet")
         wanted = [f"tensorflow-cpu=={tensorflow}.*", f"keras=={keras}.*"]
-        own = ("-e", ".[test,examples]" if full else ".")
+        own = ("-e", ".[test,examples]")
         # By its dependencies it would bring a second TensorFlow beside tensorflow-cpu.
         keras2 = ("--no-deps", f"tf_keras=={tensorflow}.*")
-        tools = ["setuptools>=77"] if full else TOOLS  # tests build with what is installed
-        if run(*pip, *wanted, *tools) or run(*pip, *own) or run(*pip, *keras2):
+        # Tests build with what is installed.
+        if run(*pip, *wanted, "setuptools>=77") or run(*pip, *own) or run(*pip, *keras2):
             print(log.read_text()[-2_000:], file=sys.stderr, flush=True)
             return [tensorflow, keras], f"not installed: {log.relative_to(ROOT)}", False
         output.flush()
         names = "import tensorflow as tf, keras; print(tf.__version__, keras.__version__)"
         said = subprocess.run([python, "-c", names], capture_output=True, text=True, check=True)
         versions = said.stdout.split()[-2:]
-        tests = [f"--ignore={path}" for path in WITHOUT_TENSORFLOW] if full else TESTS
+        tests = [f"--ignore={path}" for path in WITHOUT_TENSORFLOW]
+        tests += ["-m", "not stock"] if full else []
         status = run("-m", "pytest", "-q", "-n", processes, "--dist", "worksteal", *tests)
     outcome = re.findall(r"^=*\s*(.*\b(?:passed|failed|error).*?)\s*=*$", log.read_text(), re.M)
     if status == 0:
