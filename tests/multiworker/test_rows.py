@@ -9,12 +9,12 @@ from tests.multiworker import cluster
 pytestmark = pytest.mark.multiworker
 
 ALL = {"type": "quantized", "sparse": True}
-KEEPING = [{**ALL, "bits": bits, "warm_up": False} for bits in (1, 2, 3, 4)]
+KEEPING = [{**ALL, "warm_up": False}]
 WITH_WARM_UP = [ALL, {"type": "auto", "params": ALL}]
 TWO_LAYERS = [{**ALL, "sparse_residual_bytes": 0, "warm_up": False}]
 
 
-@cases("workers, devices", (3, 1), (2, 1), (2, 2))
+@cases("workers, devices", (3, 1), (2, 2))
 def test_sent_plus_residuals_is_the_sum_of_the_rows(workers: int, devices: int) -> None:
     params = [*KEEPING, *WITH_WARM_UP, *TWO_LAYERS]
     of_workers = cluster.values(
@@ -32,5 +32,5 @@ def test_sent_plus_residuals_is_the_sum_of_the_rows(workers: int, devices: int) 
     assert "a scale for each row), all_gather, rows" in of_workers[0][0]["schedule"]
     assert "two layers without residuals" in of_workers[0][-1]["schedule"]
     assert not any(left.any() for left in of_workers[0][-1]["left"])
-    sent_bytes, stock_bytes = np.sum(of_workers[0][2]["sizes"], axis=0)
+    sent_bytes, stock_bytes = np.sum(of_workers[0][0]["sizes"], axis=0)
     assert 0 < sent_bytes < stock_bytes / 3
