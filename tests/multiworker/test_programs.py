@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases import cases, matrix
+from tests.cases import matrix
 from tests.keras.stock import assert_same_bits
 from tests.multiworker import cluster
 
@@ -87,14 +87,19 @@ def test_without_compression_workers_keep_their_own_statistics(uncompressed: Res
     assert not all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@cases("codec", "results", "uncompressed")
-def test_sentences_may_differ_in_length_within_an_execution(
-    codec: str, request: pytest.FixtureRequest
-) -> None:
-    workers = request.getfixturevalue(codec)
+def assert_executions_are_steps(workers: Results) -> None:
     for worker in workers:
         assert_same(worker["embedding, several steps"], worker["embedding, one step a time"])
         assert_same(worker["embedding, several steps"], workers[0]["embedding, several steps"])
+
+
+def test_sentences_may_differ_in_length_within_an_execution(results: Results) -> None:
+    assert_executions_are_steps(results)
+
+
+@matrix
+def test_they_may_without_compression(uncompressed: Results) -> None:
+    assert_executions_are_steps(uncompressed)
 
 
 def test_local_replicas_apply_a_reduced_gradient_once(results: Results, devices: int) -> None:

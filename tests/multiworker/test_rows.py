@@ -14,7 +14,7 @@ WITH_WARM_UP = [ALL, {"type": "auto", "params": ALL}]
 TWO_LAYERS = [{**ALL, "sparse_residual_bytes": 0, "warm_up": False}]
 
 
-@cases("workers, devices", (3, 1), (2, 2))
+@cases("workers, devices", (2, 2), (3, 1))
 def test_sent_plus_residuals_is_the_sum_of_the_rows(workers: int, devices: int) -> None:
     params = [*KEEPING, *WITH_WARM_UP, *TWO_LAYERS]
     of_workers = cluster.values(

@@ -31,7 +31,7 @@ def test_a_worker_that_dies_and_comes_back_goes_on(tmp_path: Path) -> None:
     outcome, *_ = cluster.values(
         "server_process_scenarios:kill_and_restart",
         str(tmp_path),
-        2,
+        1,
         configs=configs,
         limit=LIMIT,
     )
