@@ -175,8 +175,7 @@ def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
         workers = workers_of(getattr(self, "model", None))
         if workers.count == 1:
             return stock(self, logs)
-        # The chief comes here when it has finished a save of earlier training.
-        workers.meet("looks for backups")
+        # All have just met (`same_program`), and the chief has finished saves of earlier training.
         backups = [c for c in self.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
         copies = [callback for callback in backups if callback in _shared_backups]
         folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
