@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,12 @@ def write_all_kinds(top: str) -> dict[str, Any]:
             callbacks.ReduceLROnPlateau(patience=1, factor=0.5, min_delta=PLATEAU),
             callbacks.EarlyStopping(patience=2, min_delta=PLATEAU, restore_best_weights=True),
             callbacks.TensorBoard(folder / "board", histogram_freq=1),
+            LateChief(strategy, late := Path(top, "late")),
         ],
         epochs=30,
         validation_data=data(),
     )
+    waited = late.exists()
     model.save(folder / "model.keras")
     model.save(str(folder / "archive"), zipped=False)
     model.save_weights(filepath=folder / "model.weights.h5")
@@ -95,6 +98,7 @@ def write_all_kinds(top: str) -> dict[str, Any]:
     keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(mine)
     return {
         "chief": strategy.is_chief,
+        "waited": waited,
         "folder": str(folder),
         "history": history.history,
         "learning_rate": float(model.optimizer.learning_rate.numpy()),
@@ -106,6 +110,19 @@ def write_all_kinds(top: str) -> dict[str, Any]:
         "kept": [os.path.exists(path + ".index") for path in saved],
         "own_model": mine.exists(),
     }
+
+
+class LateChief(keras.callbacks.Callback):
+    """Takes a while to write on the chief, when training has ended."""
+
+    def __init__(self, strategy: Any, path: Path) -> None:
+        super().__init__()
+        self._is_chief, self._path = strategy.is_chief, path
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._is_chief:
+            time.sleep(1)
+            self._path.touch()
 
 
 class Start(keras.callbacks.Callback):

@@ -62,6 +62,10 @@ def test_only_the_chief_writes(reports: list[Report]) -> None:
     assert not Path(reports[1]["folder"]).exists()
 
 
+def test_fit_returns_when_the_chief_has_written(reports: list[Report]) -> None:
+    assert all(report["waited"] for report in reports)
+
+
 def test_a_model_of_no_strategy_is_saved_where_its_worker_says(reports: list[Report]) -> None:
     assert all(report["own_model"] for report in reports)
 
