@@ -51,9 +51,11 @@ def codes_of(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:
     size = blocks * BLOCK_SIZE
     most = (1 << (CODE_BITS[codec] - 1)) - 1
     nonzero = rng.random(size) < density
-    magnitudes = np.where(nonzero, np.minimum(rng.geometric(0.4, size), most), 0)
-    signs = np.where(nonzero, rng.integers(0, 2, size), 0)
-    return form.codes(magnitudes.astype(np.uint8), signs.astype(np.uint8))
+    count = np.count_nonzero(nonzero)
+    magnitudes, signs = np.zeros((2, size), np.uint8)
+    magnitudes[nonzero] = np.minimum(rng.geometric(0.4, count), most)
+    signs[nonzero] = rng.integers(0, 2, count)
+    return form.codes(magnitudes, signs)
 
 
 def codes_of_planes(rng: Rng, codec: AnyCodec, chances: Array) -> Array:
@@ -141,12 +143,19 @@ def unpack(
     return out.check()
 
 
+def assert_oracle_unpacks(codec: AnyCodec, compact: Array, message: Array) -> None:
+    """Asserts it of messages for which that does not take long: the oracle has no other loops."""
+    blocks = blocks_of(message)
+    if blocks <= 300:
+        assert_same_bits(oracle_compact.unpack(int(codec), blocks, compact), message)
+
+
 def check_message(
     on_each_target: Targets, codec: AnyCodec, message: Array, periods: Sequence[int] = ()
 ) -> Array:
     """Asks the oracle and all targets; returns the packed message."""
     expected = oracle_compact.pack(int(codec), message, periods)
-    assert_same_bits(oracle_compact.unpack(int(codec), blocks_of(message), expected), message)
+    assert_oracle_unpacks(codec, expected, message)
     for library in on_each_target():
         assert_same_bits(pack(library, codec, message, periods=periods), expected)
         unpacked = unpack(library, codec, blocks_of(message), expected)
@@ -160,7 +169,7 @@ def assert_unpacked(
 ) -> None:
     """Asserts that what another packer may have made of a message is unpacked."""
     assert is_packed(compact)
-    assert_same_bits(oracle_compact.unpack(int(codec), blocks_of(message), compact), message)
+    assert_oracle_unpacks(codec, compact, message)
     for library in on_each_target():
         unpacked = unpack(library, codec, blocks_of(message), compact)
         assert unpacked is not None

@@ -15,6 +15,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import matrix
 from tests.custom_ops import native
 from tests.custom_ops.native import AnyCodec, Array, Codec, Levels, OneBit
 from tf_gc.ops import count, encode, reencode, two_bit_encode
@@ -141,9 +142,10 @@ class Repeated:
         os.close(self._file)
 
 
-@pytest.mark.parametrize("codec", [Codec.AUTO, OneBit.FIXED, Levels.THREE_BIT])
-def test_two_to_the_31_elements_and_more(library: native.Library, codec: AnyCodec) -> None:
+@matrix
+def test_two_to_the_31_elements_and_more(library: native.Library) -> None:
     """Each period of a repeated gradient and residual is the next step of a small one."""
+    codec = Levels.THREE_BIT  # The loops over blocks are the same for all.
     period, size = 2**22, 2**31 + 129
     dtype = np.dtype(ml_dtypes.bfloat16)
     random = np.random.default_rng(1)
@@ -153,17 +155,16 @@ def test_two_to_the_31_elements_and_more(library: native.Library, codec: AnyCode
     residual = Repeated(size, period, np.float32)
     blocks = native.num_blocks(size)
     codes = np.zeros(blocks * native.code_bytes(codec), np.uint8)
-    scales = np.zeros(blocks if native.has_scales(codec) else 0, np.uint16)
-    threshold = 0.5 if codec in (Codec.FIXED, OneBit.FIXED) else 0.0
+    scales = np.zeros(blocks, np.uint16)
 
-    library.encode(codec, gradient.array, residual.array, residual.array, codes, scales, threshold)
+    library.encode(codec, gradient.array, residual.array, residual.array, codes, scales)
     expected = np.zeros(period, np.float32)
     small_codes = np.zeros(period // 128 * native.code_bytes(codec), np.uint8)
-    small_scales = np.zeros(period // 128 if native.has_scales(codec) else 0, np.uint16)
+    small_scales = np.zeros(period // 128, np.uint16)
     for first in range(0, size, period):
         count = min(period, size - first)
         of_codes = slice(0, native.num_blocks(count) * native.code_bytes(codec))
-        of_scales = slice(0, native.num_blocks(count) if native.has_scales(codec) else 0)
+        of_scales = slice(0, native.num_blocks(count))
         library.encode(
             codec,
             small[:count],
@@ -171,7 +172,6 @@ def test_two_to_the_31_elements_and_more(library: native.Library, codec: AnyCode
             expected[:count],
             small_codes[of_codes],
             small_scales[of_scales],
-            threshold,
         )
         at = first // 128
         np.testing.assert_array_equal(
@@ -182,8 +182,8 @@ def test_two_to_the_31_elements_and_more(library: native.Library, codec: AnyCode
 
     # The last elements, which lie at the start of the last period, are written last.
     sums = Repeated(size, period, dtype)
-    library.decode_sum(codec, [codes], [scales], sums.array, threshold)
+    library.decode_sum(codec, [codes], [scales], sums.array)
     rest = size % period
     last = np.zeros(rest, dtype)
-    library.decode_sum(codec, [small_codes[of_codes]], [small_scales[of_scales]], last, threshold)
+    library.decode_sum(codec, [small_codes[of_codes]], [small_scales[of_scales]], last)
     np.testing.assert_array_equal(sums.array[-rest:].view(np.uint16), last.view(np.uint16))

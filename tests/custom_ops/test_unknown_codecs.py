@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import compiled
+from tests.cases import matrix
 from tests.custom_ops import native
 from tests.custom_ops.native import Codec, Levels, Library, OneBit
 
@@ -62,8 +64,9 @@ def program() -> Path:
     return compiled.kept(compiled.KEPT / "unknown_codecs", read, flags, link)
 
 
-@pytest.mark.parametrize("case", range(7))
-@pytest.mark.parametrize("codec", [0, 10, 255])
-def test_functions_that_cannot_report_an_error_trap(program: Path, case: int, codec: int) -> None:
-    done = subprocess.run([program, str(case), str(codec)], capture_output=True, check=False)
-    assert done.returncode in (-signal.SIGILL, -signal.SIGTRAP, -signal.SIGABRT), done.stdout
+@matrix
+def test_functions_that_cannot_report_an_error_trap(program: Path) -> None:
+    for case, codec in itertools.product(range(7), (0, 10, 255)):
+        done = subprocess.run([program, str(case), str(codec)], capture_output=True, check=False)
+        trapped = done.returncode in (-signal.SIGILL, -signal.SIGTRAP, -signal.SIGABRT)
+        assert trapped, (case, codec, done.stdout)
