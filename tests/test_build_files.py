@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.cases import matrix
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -98,6 +100,7 @@ def test_build_has_the_flags_of_setup_py(
         assert bazel[rule]["copts"] == setup_py["CXXFLAGS"]
 
 
+@matrix
 def test_build_finds_the_installed_tensorflow(setup_py: dict[str, Any]) -> None:
     import tensorflow as tf
 

@@ -1,6 +1,7 @@
 """The rules of structure: imports go downward, private symbols have one home."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,11 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 NATIVE_FILES = sorted(path for path in (ROOT / "custom_ops").rglob("*") if path.is_file())
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -64,7 +70,7 @@ def layer(module: str) -> int | None:
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of every module (or name in one) imported."""
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -96,7 +102,7 @@ def test_imports_go_downward(path: Path) -> None:
 def test_private_symbols_have_one_home(path: Path) -> None:
     names = list(imports(path))
     # importlib.import_module("...") and attribute access, tf.python.…, count too.
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             names += [(node.lineno, word) for word in node.value.split()[:1]]
         elif isinstance(node, ast.Attribute):
@@ -114,7 +120,7 @@ def test_only_the_keras_layer_knows_keras(path: Path) -> None:
     for line, name in imports(path):
         where = f"{relative(path)}:{line} imports {name}"
         assert name.split(".")[0] not in ("keras", "tf_keras"), where
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Attribute):
             assert ast.unparse(node) != "tf.keras", f"{relative(path)}:{node.lineno} uses tf.keras"
 
@@ -131,7 +137,7 @@ NO_VARIABLES = {
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_no_variable_is_asked_for_what_it_may_lack(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if not isinstance(node, ast.Call) or "'hooked_by_tf_gc'" in map(ast.unparse, node.args):
             continue
         function = ast.unparse(node.func)

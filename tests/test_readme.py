@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import wheels
+from tests.cases import matrix
 from tests.programs import ROOT, output_of
 
 
@@ -28,6 +29,7 @@ def test_every_public_name_is_documented() -> None:
         assert getattr(tf_gc, name).__doc__
 
 
+@matrix
 def test_the_demo_ends_with_a_table() -> None:
     arguments = ["--seeds=2", "--epochs=2", "--batch-size=128"]
     output = output_of(ROOT / "examples" / "digits.py", *arguments, new=True)

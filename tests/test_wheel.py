@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests import programs, versions
+from tests.cases import matrix
 from tests.programs import ROOT
 
 
@@ -45,6 +46,7 @@ def files(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
 
+@matrix
 def test_a_wheel_has_libraries_and_works_without_a_compiler(tmp_path: Path) -> None:
     sources = make_sources(tmp_path)
     beside = {path.name for path in sources.iterdir()} - {"PKG-INFO", "setup.cfg", "tf_gc.egg-info"}

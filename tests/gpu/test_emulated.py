@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import compiled
+from tests.cases import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", f"-I{ROOT}"]
@@ -21,6 +22,7 @@ TIMEOUT = 1200  # seconds, of a command
 
 
 @pytest.mark.timeout(3 * TIMEOUT)
+@matrix
 def test_the_emulated_kernels_give_the_bits_of_the_cpu() -> None:
     tests = ROOT / "tests" / "gpu"
     library = sorted((LIB / "cpu").glob("*.cc"))

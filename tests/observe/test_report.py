@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc import ops
 from tf_gc.observe import verdict_log
@@ -68,14 +69,11 @@ def not_zero(values: list[tf.Tensor]) -> int:
     return sum(int(np.sum(value != 0)) for value in values)
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize(
-    ("params", "codec", "threshold"),
-    [
-        (tf_gc.Quantized(**ALL), "three_bit", "auto"),
-        (tf_gc.TwoBit(0.5, bypass_size=0), "two_bit", 0.5),
-        (tf_gc.OneBit(**ALL), "one_bit", "auto"),
-    ],
+@cases(
+    "params, codec, threshold, eager",
+    (tf_gc.Quantized(**ALL), "three_bit", "auto", False),
+    (tf_gc.TwoBit(0.5, bypass_size=0), "two_bit", 0.5, True),
+    (tf_gc.OneBit(**ALL), "one_bit", "auto", False),
 )
 def test_density_and_residuals_are_those_of_the_first_replica(
     params: Any, codec: str, threshold: Any, eager: bool
@@ -100,13 +98,11 @@ def test_density_and_residuals_are_those_of_the_first_replica(
         assert 0.1 < report.density < 0.9
 
 
-@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
-@pytest.mark.parametrize(
-    ("params", "codec", "threshold"),
-    [
-        (tf_gc.Quantized(**ALL), "three_bit", "auto"),
-        (tf_gc.TwoBit(0.5, bypass_size=0), "two_bit", 0.5),
-    ],
+@cases(
+    "params, codec, threshold, plan",
+    (tf_gc.Quantized(**ALL), "three_bit", "auto", "scatter_gather"),
+    (tf_gc.Quantized(**ALL), "three_bit", "auto", "all_gather"),
+    (tf_gc.TwoBit(0.5, bypass_size=0), "two_bit", 0.5, "scatter_gather"),
 )
 def test_every_plan_is_measured(params: Any, codec: str, threshold: Any, plan: str) -> None:
     strategy = strategy_of(dataclasses.replace(params, plan=plan), replicas=4)
@@ -158,7 +154,7 @@ def test_what_it_says_before_the_first_step_and_where_nothing_is_compressed() ->
     assert "no gradient of this model is worth it" in str(strategy.report())
 
 
-@pytest.mark.parametrize("wire", ["packed", "compact"])
+@cases("wire", "compact", "packed")
 def test_while_the_warm_up_lasts_it_says_so_and_then_that_it_has_ended(wire: str) -> None:
     strategy = strategy_of(tf_gc.Quantized(wire=wire, bypass_size=0))
     run = reducer(strategy, variables_of(strategy, *SHAPES))

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.custom_ops import cases, native
+from tests.cases import cases, matrix
+from tests.custom_ops import cases as codec_cases
+from tests.custom_ops import native
 from tests.custom_ops.cases import Message
 from tests.custom_ops.native import Codec, Levels, OneBit
 from tests.oracles import two_bit as oracle
@@ -83,13 +85,20 @@ class Format:
 
 
 FIXED = [Format("two_bit", 0.5), Format("one_bit", 0.5), Format("one_bit", 0.0)]
-AUTO = [Format(codec, "auto") for codec in ("two_bit", "one_bit", "three_bit", "four_bit")]
-DTYPES: list[Any] = [np.float32, np.float16, ml_dtypes.bfloat16]
+AUTO = [Format(codec, "auto") for codec in ("three_bit", "two_bit", "one_bit", "four_bit")]
+DTYPES: list[Any] = [np.float16, np.float32, ml_dtypes.bfloat16]
 
-each_format = pytest.mark.parametrize("form", [*FIXED, *AUTO], ids=str)
-each_fixed = pytest.mark.parametrize("form", FIXED, ids=str)
-each_auto = pytest.mark.parametrize("form", AUTO, ids=str)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+# By default one of those that are counted in a scatter-gather, and one of those encoded again.
+each_format = pytest.mark.parametrize(
+    "form",
+    [
+        *(FIXED[0], AUTO[0]),
+        *(pytest.param(form, marks=matrix) for form in [*FIXED[1:], *AUTO[1:]]),
+    ],
+    ids=str,
+)
+each_auto = cases("form", *AUTO, ids=str)
+each_dtype = cases("dtype", *DTYPES)
 
 
 def make_replica(
@@ -118,7 +127,7 @@ def in_blocks(tensors: Sequence[Any]) -> Array:
 def oracle_encode(form: Format, gradients: list[Any], residuals: list[Any]) -> Message:
     """The message of a bucket, with the residuals in whole blocks."""
     messages = [
-        cases.oracle_encode(form.native, flat(gradient), flat(residual), form.number)
+        codec_cases.oracle_encode(form.native, flat(gradient), flat(residual), form.number)
         for gradient, residual in zip(gradients, residuals, strict=True)
     ]
     return Message(

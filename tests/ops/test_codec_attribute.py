@@ -42,13 +42,14 @@ def zeros() -> list[tf.Variable]:
     return [tf.Variable(tf.zeros(300))]
 
 
-@pytest.mark.parametrize("codec", ["", "five_bit", "TWO_BIT", "two_bit "])
 @pytest.mark.parametrize("op", CALLS)
-def test_an_unknown_codec_is_refused_by_name(op: str, codec: str) -> None:
+def test_an_unknown_codec_is_refused_by_name(op: str) -> None:
     residuals = zeros()
     message = ops.encode(GRADIENTS, zeros())
-    with pytest.raises(InvalidArgument, match=rf"codec' of \"{codec}\" .*\"two_bit\", \"one_bit\""):
-        CALLS[op](codec, message, residuals)
+    for codec in ("", "five_bit", "TWO_BIT", "two_bit "):
+        said = rf"codec' of \"{codec}\" .*\"two_bit\", \"one_bit\""
+        with pytest.raises(InvalidArgument, match=said):
+            CALLS[op](codec, message, residuals)
     np.testing.assert_array_equal(residuals[0], tf.zeros(300))
 
 
@@ -96,30 +97,28 @@ def test_the_header_has_the_number_of_the_codec(codec: str, threshold: float | s
     assert 0 <= message.size - 16 - bits / 8 < 16
 
 
-@pytest.mark.parametrize("number", [0, 3, 10, 99, 255])
 @pytest.mark.parametrize(("codec", "threshold"), FORMATS)
-def test_a_message_of_an_unknown_codec_is_refused(
-    codec: str, threshold: float | str, number: int
-) -> None:
+def test_a_message_of_an_unknown_codec_is_refused(codec: str, threshold: float | str) -> None:
     message = ops.encode(GRADIENTS, zeros(), codec, threshold).numpy().view(np.uint8)
     expected = message[0, 3]
-    message[0, 3] = number
-    rows = message.view(np.int64)
-    says = rf"a message has codec {number}, and this replica expects {expected}"
-    with pytest.raises(InvalidArgument, match=says):
-        ops.decode(rows, GRADIENTS, codec, threshold)
     second = CALLS["decode_shards" if threshold == "auto" else "count"]
-    with pytest.raises(InvalidArgument, match=says):
-        second(codec, rows, [])
+    for number in (0, 3, 10, 99, 255):
+        message[0, 3] = number
+        rows = message.view(np.int64).copy()
+        says = rf"a message has codec {number}, and this replica expects {expected}"
+        with pytest.raises(InvalidArgument, match=says):
+            ops.decode(rows, GRADIENTS, codec, threshold)
+        with pytest.raises(InvalidArgument, match=says):
+            second(codec, rows, [])
 
 
-@pytest.mark.parametrize("threshold", [0.5, -0.5, 1e-40, float("nan")])
 @pytest.mark.parametrize("codec", CODECS)
-def test_automatic_scales_have_no_threshold(codec: str, threshold: float) -> None:
-    attributes = {"codec": codec, "automatic": True, "threshold": threshold}
+def test_automatic_scales_have_no_threshold(codec: str) -> None:
     residuals = [residual.handle for residual in zeros()]
-    with pytest.raises(InvalidArgument, match=r"threshold must be 0 .*automatic, got"):
-        _loader.load().tf_gc_encode(gradients=GRADIENTS, residuals=residuals, **attributes)
+    for threshold in (0.5, -0.5, 1e-40, float("nan")):
+        attributes = {"codec": codec, "automatic": True, "threshold": threshold}
+        with pytest.raises(InvalidArgument, match=r"threshold must be 0 .*automatic, got"):
+            _loader.load().tf_gc_encode(gradients=GRADIENTS, residuals=residuals, **attributes)
 
 
 @pytest.mark.parametrize(("codec", "threshold"), FORMATS)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.custom_ops import cases
+from tests.cases import cases, matrix
+from tests.custom_ops import cases as codec_cases
 from tests.custom_ops.cases import Message
 from tests.ops.formats import (
     BLOCK,
@@ -44,7 +45,7 @@ def test_a_bucket_is_its_tensors_blocks_in_order(form: Format, dtype: Any) -> No
     assert message.shape[1] % 2 == 0
 
 
-@pytest.mark.parametrize("split", [False, True])
+@cases("split", True, False)
 @each_dtype
 @each_format
 def test_decode_adds_the_replicas_in_order(form: Format, dtype: Any, split: bool) -> None:
@@ -59,12 +60,12 @@ def test_decode_adds_the_replicas_in_order(form: Format, dtype: Any, split: bool
     for message in messages:
         codes, scales, _ = form.parts(message, 161)
         sent.append(Message(codes, scales, np.zeros(0, np.float32)))
-    total = cases.oracle_decode_sum(
+    total = codec_cases.oracle_decode_sum(
         form.native, sent, 161 * BLOCK, np.dtype(dtype), form.number
     ).reshape(161, BLOCK)
     blocks = np.split(total, [2, 4])
     for actual, expected in zip(sums, blocks, strict=True):
-        cases.assert_same_bits(flat(actual), expected.reshape(-1)[: flat(actual).size])
+        codec_cases.assert_same_bits(flat(actual), expected.reshape(-1)[: flat(actual).size])
 
 
 def test_the_bytes_of_two_bit_messages() -> None:
@@ -146,11 +147,11 @@ def test_any_body_decodes_to_what_its_codes_say(form: Format) -> None:
     like = [tf.zeros(size)]
     message = encode(like, [tf.Variable(tf.zeros(size))], form.codec, form.threshold)
     data = np.repeat(message.numpy().view(np.uint8), 5, axis=0)
-    for _ in range(20):
+    for _ in range(5):
         data[:, HEADER_BYTES:] = random.integers(256, size=data[:, HEADER_BYTES:].shape)
         (total,) = decode(data.view(np.int64), like, form.codec, form.threshold)
         sent = [Message(*form.parts(row, blocks)[:2], np.zeros(0, np.float32)) for row in data]
-        expected = cases.oracle_decode_sum(
+        expected = codec_cases.oracle_decode_sum(
             form.native, sent, size, np.dtype(np.float32), form.number
         )
         np.testing.assert_array_equal(total, expected)
@@ -159,6 +160,7 @@ def test_any_body_decodes_to_what_its_codes_say(form: Format) -> None:
 # ---- Threads and buffers -----------------------------------------------------------
 
 
+@matrix
 @each_format
 def test_many_threads_give_the_bits_of_one(form: Format) -> None:
     gradients, residuals = make_replica([(1_000_003,), (17,), (300_000,)])

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.cases import matrix
+
+pytestmark = matrix  # It compiles the kernels.
 ROOT = Path(__file__).resolve().parents[2]
 
 # Loads a library and says which kernels its ops have: (op, device, dtypes of T, host memory).

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases
 from tests.ops.formats import Format, each_auto, each_format, make_replica
 from tf_gc.ops import count, decode, decode_shards, encode, reencode, two_bit_encode
 
@@ -37,7 +38,7 @@ def test_shape_functions_know_the_message_and_the_sums(form: Format) -> None:
     trace.get_concrete_function(tf.TensorSpec((129,)), tf.TensorSpec((2, 5)))
 
 
-@pytest.mark.parametrize("known", [False, True])
+@cases("known", False, True)
 @each_format
 def test_a_gradient_of_open_size_takes_that_of_its_residual(form: Format, known: bool) -> None:
     residual = tf.Variable(tf.zeros(300), shape=(300,) if known else (None,))
@@ -124,7 +125,7 @@ def test_shape_functions_know_the_messages_of_counts(codec: str) -> None:
     trace.get_concrete_function(tf.TensorSpec((129,)), tf.TensorSpec((2, 5)))
 
 
-@pytest.mark.parametrize("known", [False, True])
+@cases("known", False, True)
 @each_format
 def test_shards_of_a_gradient_of_open_size(form: Format, known: bool) -> None:
     residual = tf.Variable(tf.zeros((300,)), shape=(300,) if known else (None,))

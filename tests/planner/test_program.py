@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import matrix
 from tf_gc.planner import forecast
 from tf_gc.planner.__main__ import main, parse
 from tf_gc.planner.prediction import CHOICES, STOCK, Choice, Prediction
@@ -255,6 +256,7 @@ def test_rates_in_words(rate: float, text: str) -> None:
     assert forecast.rate_in_words(rate) == text
 
 
+@matrix
 def test_importing_tf_gc_does_not_import_the_planner() -> None:
     code = "import sys, tf_gc; sys.exit('tf_gc.planner' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cases import matrix
+
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
@@ -21,6 +23,7 @@ print(len(errors), statistics.median(errors))
 """
 
 
+@matrix
 def test_most_recorded_steps_are_predicted_within_a_fifth() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 
 SHAPES = [(50, 61), (4,), (7, 9, 11)]
-each_dtype = pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 
 
 def sums(params: Any, gradients: list[np.ndarray], eager: bool = False) -> tuple[Any, Any]:
@@ -44,10 +44,13 @@ def gradients_of(replicas: int, scale: float = 1.0) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize("replicas", [2, 5])
-@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
-@each_dtype
+@cases(
+    "dtype, plan, replicas, eager",
+    ("bfloat16", "scatter_gather", 5, False),
+    ("float16", "all_gather", 5, False),
+    ("bfloat16", "all_gather", 2, True),
+    ("float16", "scatter_gather", 2, True),
+)
 def test_what_is_rounded_is_summed_in_float32(
     dtype: str, plan: str, replicas: int, eager: bool
 ) -> None:
@@ -72,7 +75,7 @@ def test_what_float16_cannot_hold_is_seen_as_infinite(plan: str) -> None:
         np.testing.assert_array_equal(total[6:], np.full(58, 2.0))
 
 
-@each_dtype
+@cases("dtype", "bfloat16", "float16")
 def test_only_large_float32_gradients_are_rounded(dtype: str) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), {"type": dtype, "exclude": "^kept"})
     shapes = {"large": (50, 50), "small": (2047,), "kept": (50, 50)}

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import NativeCodec
 from tf_gc.network.group import LocalChannel, LocalNetwork
@@ -26,12 +27,6 @@ from tf_gc.reducers.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES, choose_wire
 
 SHAPES = [(70, 100), (1,), (129,), (60_000,), (600, 100)]
 EVERY_TENSOR: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
-KINDS = [
-    tf_gc.TwoBit(0.5, bypass_size=0),
-    tf_gc.TwoBit(**EVERY_TENSOR),
-    tf_gc.Quantized(**EVERY_TENSOR),
-    tf_gc.Quantized(4, **EVERY_TENSOR),
-]
 AUTO = NativeCodec("three_bit", "auto", "four_bit")
 
 
@@ -90,8 +85,14 @@ def both_wires(
     return packed, compact
 
 
-@pytest.mark.parametrize(("plan", "replicas"), [("all_gather", 2), ("scatter_gather", 3)])
-@pytest.mark.parametrize("params", KINDS, ids=str)
+@cases(
+    "params, plan, replicas",
+    (tf_gc.Quantized(**EVERY_TENSOR), "scatter_gather", 3),
+    (tf_gc.TwoBit(0.5, bypass_size=0), "all_gather", 2),
+    (tf_gc.TwoBit(**EVERY_TENSOR), "scatter_gather", 3),
+    (tf_gc.Quantized(4, **EVERY_TENSOR), "all_gather", 2),
+    ids=str,
+)
 def test_sums_and_residuals_have_the_same_bits(
     params: CompressionParams, plan: str, replicas: int
 ) -> None:
@@ -103,6 +104,7 @@ def test_sums_and_residuals_have_the_same_bits(
     assert compact.traffic.stock_bytes == packed.traffic.stock_bytes
 
 
+@matrix
 def test_several_buckets_and_eager_steps() -> None:
     params = tf_gc.Quantized(plan="scatter_gather", sum_bits=3, **EVERY_TENSOR)
     _, compact = both_wires(params, 2, bucket_bytes=100_000)
@@ -110,7 +112,7 @@ def test_several_buckets_and_eager_steps() -> None:
     both_wires(params, 2, eager=True)
 
 
-@pytest.mark.parametrize("params", KINDS, ids=str)
+@cases("params", tf_gc.Quantized(**EVERY_TENSOR), tf_gc.TwoBit(0.5, bypass_size=0), ids=str)
 def test_columns_that_are_alike_are_sent_in_fewer_bytes(params: CompressionParams) -> None:
     random = np.random.default_rng(0)
     signs = random.choice([-1, 0, 1], size=128)
@@ -246,7 +248,7 @@ def test_messages_may_have_a_length_that_only_the_step_knows() -> None:
     assert sent < most == 8 + 8 * messages.shape[1]
 
 
-@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
+@cases("plan", "scatter_gather", "all_gather")
 def test_loops_and_branches(plan: str) -> None:
     sums, sent = [], []
     for wire in ("packed", "compact"):

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.params import Gradient, Treatment
 from tf_gc.reducers.factors import Matrices, matrix_of
@@ -25,8 +26,7 @@ def gradients_of(
     return [random.normal(size=(replicas, *shape)).astype("f") for shape in shapes or SHAPES]
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize("replicas", [2, 3])
+@cases("replicas, eager", (3, False), (2, True))
 def test_what_is_sent_and_what_is_kept_is_what_was_given(replicas: int, eager: bool) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
     variables = variables_of(strategy, *SHAPES)
@@ -115,7 +115,7 @@ def test_traffic_is_that_of_an_all_reduce() -> None:
         assert strategy.report().density == 1
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
+@cases("replicas", 2, 4)
 def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, replicas: int) -> None:
     def program() -> tuple[Any, Any, Any]:
         strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
@@ -172,7 +172,7 @@ def test_rules_and_trials_take_it() -> None:
     assert np.linalg.matrix_rank(total) == 2
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@cases("dtype", np.float32, np.float16)
 def test_what_gpus_run_does_the_same(dtype: Any) -> None:
     # TensorFlow's ops, which run on every device.
     shapes = SHAPES[:3]

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Network, Replica
@@ -69,7 +70,7 @@ def sums(plan: str, eager: bool) -> tuple[Any, Any]:
     return [run(gradients) for gradients in steps], strategy.traffic
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@cases("eager", False, True)
 @pytest.mark.usefixtures("star")
 def test_a_plan_may_be_point_to_point(eager: bool) -> None:
     mine, traffic = sums("star", eager)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams
@@ -18,14 +19,8 @@ CPUS, GPUS = ("CPU:0", "CPU:1"), ("GPU:0", "GPU:1")
 SHAPES = [(7, 100), (1,), (129,), (3000,)]
 
 
-each_sum = pytest.mark.parametrize(
-    ("kind", "sum_bits"),
-    [
-        *((tf_gc.OneBit, 1), (tf_gc.OneBit, 3)),
-        *((tf_gc.TwoBit, 2), (tf_gc.TwoBit, 3)),
-        *((tf_gc.Quantized, 3), (tf_gc.Quantized, 4)),
-    ],
-)
+# tests/ops/test_shards.py has each codec and each codec of sums.
+each_sum = cases("kind, sum_bits", (tf_gc.Quantized, 4), (tf_gc.OneBit, 3), (tf_gc.TwoBit, 2))
 
 
 def gradients_of(replicas: int, seed: int, scale: float = 0.1) -> list[np.ndarray]:
@@ -106,8 +101,11 @@ def test_an_unknown_plan_is_refused(plan: object) -> None:
         tf_gc.TwoBit(plan=plan)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize("case", ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"])
+@cases(
+    "case, eager",
+    ("normal_100x100", False),
+    *(("ramp_4x4", True), ("normal_37", False), ("uniform_2x3", True)),
+)
 def test_scattered_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
     with np.load(GOLDEN) as golden:
         gradients, expected = golden[f"{case}__grads"], golden[f"{case}__sums"]
@@ -122,8 +120,8 @@ def test_scattered_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
             np.testing.assert_array_equal(total, sums)
 
 
-@pytest.mark.parametrize("params", [tf_gc.TwoBit(0.07), tf_gc.OneBit(0.07)], ids=str)
-@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5, 6, 7, 8])
+@cases("params", tf_gc.TwoBit(0.07), tf_gc.OneBit(0.07), ids=str)
+@cases("replicas", 3, 1, 2, 8)
 def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
     replicas: int, params: CompressionParams
 ) -> None:
@@ -148,8 +146,7 @@ def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
 
 
 @each_sum
-@pytest.mark.parametrize("bucket_bytes", [0, 600])
-@pytest.mark.parametrize("replicas", [2, 3, 5])
+@cases("replicas, bucket_bytes", (3, 600), (2, 0), (5, 0))
 def test_scattered_and_reencoded_sums_lose_nothing(
     replicas: int, bucket_bytes: int, kind: type, sum_bits: int
 ) -> None:
@@ -173,8 +170,7 @@ def test_scattered_and_reencoded_sums_lose_nothing(
 
 
 @each_sum
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
-@pytest.mark.parametrize("replica", [0, 1, 2])
+@cases("bad, replica", (np.inf, 1), (np.nan, 0), (3e38, 2))
 def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
     bad: float, replica: int, kind: type, sum_bits: int
 ) -> None:

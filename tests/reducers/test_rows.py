@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus
 from tf_gc.params import Gradient
 
@@ -70,8 +71,7 @@ def as_dense(total: tf.IndexedSlices) -> np.ndarray:
     return result
 
 
-@pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@cases("dtype, eager", (np.float32, False), (np.float16, True), (ml_dtypes.bfloat16, False))
 def test_sent_plus_kept_is_what_was_given(dtype: Any, eager: bool) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(3), COLD)
     table = table_of(strategy, dtype)
@@ -110,18 +110,16 @@ def test_without_residuals_two_layers_are_sent(caplog: pytest.LogCaptureFixture)
     assert len(said) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "params",
-    [
-        {"type": "none"},
-        {**COLD, "sparse": False},
-        {**COLD, "exclude": "table"},
-        {"type": "2bit", "threshold": 0.5},
-        {"type": "bfloat16"},
-        tf_gc.ByVariable({"table": tf_gc.NoCompression()}),
-        {**COLD, "bypass_size": 5000},
-        {"type": "quantized", "warm_up": False},  # the table is small
-    ],
+    {**COLD, "sparse": False},
+    {"type": "none"},
+    {**COLD, "exclude": "table"},
+    {"type": "2bit", "threshold": 0.5},
+    {"type": "bfloat16"},
+    tf_gc.ByVariable({"table": tf_gc.NoCompression()}),
+    {**COLD, "bypass_size": 5000},
+    {"type": "quantized", "warm_up": False},  # the table is small
     ids=str,
 )
 def test_rows_that_are_not_compressed_are_those_of_the_stock_strategy(params: Any) -> None:
@@ -203,7 +201,7 @@ def test_a_pattern_knows_that_a_gradient_is_sparse() -> None:
     assert strategy.traffic.excluded_tensors == 1
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (4, 1)])
+@cases("before, after", (2, 4), (4, 2), (4, 1))
 def test_what_was_not_sent_survives_another_number_of_replicas(
     before: int, after: int, tmp_path: Any
 ) -> None:

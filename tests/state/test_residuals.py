@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import reducer
 
 CODEC = tf_gc.TwoBit(0.5)
@@ -138,8 +139,7 @@ def test_two_strategies_share_nothing() -> None:
     np.testing.assert_allclose(totals(second), [0.4])
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
-@pytest.mark.parametrize("restore_first", [True, False])
+@cases("replicas, restore_first", (4, True), (3, False), (1, False), (2, True))
 def test_a_checkpoint_keeps_the_sum_for_any_number_of_replicas(
     tmp_path: Path, replicas: int, restore_first: bool
 ) -> None:
@@ -223,9 +223,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Any:
         ),
     ],
 )
-@pytest.mark.parametrize(
-    "codec", [CODEC, tf_gc.TwoBit(0.6), tf_gc.OneBit(warm_up=False, bypass_size=0)]
-)
+@cases("codec", CODEC, tf_gc.TwoBit(0.6), tf_gc.OneBit(warm_up=False, bypass_size=0))
 def test_one_line_says_what_was_restored(
     tmp_path: Path, said: Any, names: str, level: str, line: str, codec: Any
 ) -> None:
@@ -295,7 +293,7 @@ def test_a_single_replica_says_that_a_traced_step_adds_nothing(tmp_path: Path, s
     assert "restore before the first step" in line[1]
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@cases("eager", False, True)
 def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
     tmp_path: Path, said: Any, eager: bool
 ) -> None:

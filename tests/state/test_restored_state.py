@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.strategies.helpers import cpus, reducer
 from tf_gc.steps import trial, warm_up
 
@@ -36,8 +37,7 @@ def step(strategy: tf.distribute.Strategy, variables: list[tf.Variable]) -> None
     reducer(strategy, variables)([np.zeros((replicas, *v.shape), np.float32) for v in variables])
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("step_first", [False, True])
+@cases("replicas, step_first", (3, False), (2, True))
 def test_a_checkpoint_of_before_streams(replicas: int, step_first: bool) -> None:
     strategy = strategy_of(tf_gc.Auto(SMALL), replicas)
     with strategy.scope():
@@ -97,7 +97,7 @@ def test_a_backup_of_before_streams(tmp_path: Path) -> None:
     assert strategy.compression_state.warm_up_steps in (steps, steps + 1)
 
 
-@pytest.mark.parametrize("step_first", [False, True])
+@cases("step_first", True, False)
 def test_a_residual_of_another_shape_is_left_out(
     tmp_path: Path, step_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,6 +126,7 @@ def test_a_residual_of_another_shape_is_left_out(
     )
 
 
+@matrix
 def test_transfer_learning_from_a_checkpoint_trains(tmp_path: Path) -> None:
     """The first `fit` used to raise: Cannot assign value to variable."""
 

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.keras.stock import stock_strategy
 from tests.strategies.helpers import cpus
 
@@ -80,7 +81,7 @@ def test_garbage_takes_no_name() -> None:
     del model
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@cases("eager", False, True)
 def test_two_calls_for_one_variable_are_two_streams(eager: bool) -> None:
     strategy = strategy_of()
     trunk, head = variable_of(strategy), variable_of(strategy, "head")
@@ -165,7 +166,7 @@ def two_losses(strategy: tf.distribute.Strategy, rates: tuple[float, float]) -> 
     return history["loss"][-1]
 
 
-@pytest.mark.parametrize("rate", [1e-6, 0.0])
+@cases("rate", 0.0, 1e-6)
 def test_a_shared_trunk_trains_as_without_compression(rate: float) -> None:
     """The second loss moves nothing. Its gradients used to be applied at the first one's rate."""
     stock = two_losses(stock_strategy(), (0.1, rate))
@@ -195,9 +196,7 @@ def fit(model: keras.Model, epochs: int = 1) -> None:
     model.fit(*samples(), batch_size=8, epochs=epochs, shuffle=False, verbose=0)
 
 
-@pytest.mark.parametrize(
-    "params", [DEFAULT, tf_gc.TwoBit(0.5), tf_gc.Quantized(warm_up=False, bypass_size=0)]
-)
+@cases("params", DEFAULT, tf_gc.TwoBit(0.5), tf_gc.Quantized(warm_up=False, bypass_size=0))
 def test_folds_are_the_same_to_the_bit(params: Any) -> None:
     strategy = strategy_of(params)
     model = dense(strategy, keras.optimizers.Adam)
@@ -215,6 +214,7 @@ def test_folds_are_the_same_to_the_bit(params: Any) -> None:
     assert len(strategy.compression_state) == 2  # the optimizers of earlier folds left nothing
 
 
+@matrix
 def test_a_new_objective_begins_without_the_rest_of_the_old_one() -> None:
     """What an objective a thousand times as large left unsent is not the new one's first step."""
     results = []
@@ -245,16 +245,13 @@ def inner(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-@pytest.mark.parametrize(
-    ("make", "settings"),
-    [
-        (lambda: keras.optimizers.SGD(0.001, gradient_accumulation_steps=2), {}),
-        (lambda: keras.optimizers.SGD(0.001, use_ema=True, ema_overwrite_frequency=3), {}),
-        (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.001)), {}),
-        (lambda: keras.optimizers.SGD(0.001), {"steps_per_execution": 4}),
-        (lambda: keras.optimizers.SGD(0.001), {"run_eagerly": True}),
-    ],
-    ids=["accumulation", "ema", "loss_scale", "steps_per_execution", "eager"],
+@cases(
+    "make, settings",
+    (lambda: keras.optimizers.SGD(0.001, gradient_accumulation_steps=2), {}),
+    (lambda: keras.optimizers.SGD(0.001, use_ema=True, ema_overwrite_frequency=3), {}),
+    (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.001)), {}),
+    (lambda: keras.optimizers.SGD(0.001), {"steps_per_execution": 4}),
+    (lambda: keras.optimizers.SGD(0.001), {"run_eagerly": True}),
 )
 def test_an_optimizer_is_one_stream(make: Callable[[], Any], settings: dict[str, Any]) -> None:
     strategy = strategy_of()
@@ -303,8 +300,7 @@ def test_what_a_stream_has_ends_with_its_optimizer() -> None:
 ACTOR_CRITIC = [(0.1, "actor"), (0.25, "critic")]
 
 
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("step_first", [False, True])
+@cases("order, step_first", (-1, False), (1, True))
 def test_a_checkpoint_holds_all_streams(tmp_path: Path, order: int, step_first: bool) -> None:
     saved = strategy_of()
     trunk = variable_of(saved)

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer
 from tf_gc.steps.trial import ROUNDS, TURN
 
@@ -58,8 +59,7 @@ def turn(step: int) -> str:
     return NAMES[step // TURN % len(NAMES)]
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize("choice", NAMES)
+@cases("choice, eager", (FULL, False), (GATHER, True), (SCATTER, False))
 def test_each_step_is_that_of_its_candidate(choice: str, eager: bool) -> None:
     strategy, variables, run = make(tf_gc.Auto(COLD, choice), eager=eager)
     alone = {name: make(params) for name, params in SINGLE.items()}
@@ -96,7 +96,7 @@ def test_each_step_is_that_of_its_candidate(choice: str, eager: bool) -> None:
     assert strategy.report().trial.chosen == strategy.report().trial.current == choice
 
 
-@pytest.mark.parametrize("params", [None, tf_gc.TwoBit(0.5, plan="scatter_gather")])
+@cases("params", None, tf_gc.TwoBit(0.5, plan="scatter_gather"))
 def test_nothing_is_lost_and_a_choice_repeats_a_run(params: Any) -> None:
     strategy, variables, run = make(tf_gc.Auto(params))
     sums = [run(gradients(step)) for step in range(STEPS + 60)]
@@ -158,21 +158,24 @@ def test_it_says_what_it_is_doing(caplog: pytest.LogCaptureFixture) -> None:
     assert eval(repeated[1], vars(tf_gc)) == strategy.compression_params
 
 
-@pytest.mark.parametrize("steps", [7, STEPS - 1, STEPS, STEPS + 3])
-def test_a_checkpoint_has_the_trial(tmp_path: Path, steps: int) -> None:
+def test_a_checkpoint_has_the_trial(tmp_path: Path) -> None:
     strategy, _, run = make(tf_gc.Auto(COLD, GATHER))
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
-    for step in range(steps):
+    saved = {}
+    for step in range(STEPS + 4):
+        if step in (7, STEPS - 1, STEPS, STEPS + 3):
+            saved[step] = checkpoint.save(tmp_path / "checkpoint")
         run(gradients(step))
-    path = checkpoint.save(tmp_path / "checkpoint")
     again, _, run_again = make(tf_gc.Auto(COLD, GATHER))
-    tf.train.Checkpoint(compression=again.compression_state).restore(path)
-    for step in range(steps, STEPS + 8):
-        run_again(gradients(step))
-        assert again.report().trial.current == (turn(step) if step < STEPS else GATHER)
+    checkpoint = tf.train.Checkpoint(compression=again.compression_state)
+    for steps, path in saved.items():  # the first one before the first step, the others later
+        checkpoint.restore(path)
+        for step in range(steps, STEPS + 8):
+            run_again(gradients(step))
+            assert again.report().trial.current == (turn(step) if step < STEPS else GATHER)
 
 
-@pytest.mark.parametrize("steps", [TURN * len(NAMES), STEPS - 1])
+@cases("steps", STEPS - 1, TURN * len(NAMES))
 def test_no_choice_follows_from_times_that_only_another_process_has(
     tmp_path: Path, steps: int
 ) -> None:

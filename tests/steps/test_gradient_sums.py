@@ -1,30 +1,26 @@
 """What the replicas get for their gradients."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.keras.stock import stock_strategy
 from tests.strategies.helpers import cpus, reducer, variables_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
-CASES = ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"]
-EVERY_TENSOR = [
-    tf_gc.TwoBit(0.5),
-    tf_gc.TwoBit(0.01),
-    tf_gc.TwoBit(warm_up=False, bypass_size=0),
-    tf_gc.OneBit(0.5),
-    tf_gc.OneBit(warm_up=False, bypass_size=0),
-    tf_gc.Quantized(3, warm_up=False, bypass_size=0),
-    tf_gc.Quantized(4, warm_up=False, bypass_size=0),
-]
+EVERY_TENSOR: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize("case", CASES)
+@cases(
+    "case, eager",
+    ("normal_100x100", False),
+    *(("uniform_2x3", True), ("ramp_4x4", False), ("normal_37", True)),
+)
 def test_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
     with np.load(GOLDEN) as golden:
         gradients = golden[f"{case}__grads"]
@@ -39,8 +35,16 @@ def test_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
             np.testing.assert_array_equal(total, sums)
 
 
-@pytest.mark.parametrize("params", EVERY_TENSOR, ids=str)
-@pytest.mark.parametrize("replicas", [2, 3, 4])
+@cases(
+    "params, replicas",
+    (tf_gc.Quantized(**EVERY_TENSOR), 3),
+    (tf_gc.TwoBit(0.01), 4),
+    (tf_gc.TwoBit(**EVERY_TENSOR), 2),
+    (tf_gc.OneBit(0.5), 3),
+    (tf_gc.OneBit(**EVERY_TENSOR), 2),
+    (tf_gc.Quantized(4, **EVERY_TENSOR), 4),
+    ids=str,
+)
 def test_sent_plus_residuals_is_the_sum_of_the_gradients(
     params: tf_gc.params.CompressionParams, replicas: int
 ) -> None:
@@ -85,7 +89,7 @@ def test_without_compression_sums_are_the_stock_strategys_bits() -> None:
     assert ours.traffic is None
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
+@cases("dtype", tf.float16, tf.bfloat16, tf.float32)
 def test_gradients_keep_their_dtype_and_residuals_are_float32(dtype: tf.DType) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
     with strategy.scope():
@@ -98,8 +102,15 @@ def test_gradients_keep_their_dtype_and_residuals_are_float32(dtype: tf.DType) -
     assert residual.dtype == tf.float32
 
 
-@pytest.mark.parametrize("params", EVERY_TENSOR, ids=str)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+@cases(
+    "params, bad",
+    (tf_gc.Quantized(**EVERY_TENSOR), np.inf),
+    (tf_gc.TwoBit(0.5), np.nan),
+    (tf_gc.TwoBit(**EVERY_TENSOR), -np.inf),
+    (tf_gc.OneBit(0.5), 3e38),
+    (tf_gc.OneBit(**EVERY_TENSOR), np.nan),
+    ids=str,
+)
 def test_a_bad_number_shows_on_all_replicas_once_and_poisons_nothing(
     params: tf_gc.params.CompressionParams, bad: float
 ) -> None:
@@ -133,7 +144,7 @@ def test_small_tensors_are_summed_in_full_precision() -> None:
     assert strategy.traffic.compressed_tensors == 1
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+@cases("dtype", np.float64, np.int64)
 def test_other_dtypes_take_the_stock_path(dtype: type) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
     with strategy.scope():

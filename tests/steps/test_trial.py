@@ -1,9 +1,9 @@
 """The rule of a trial: whose turn it is, when it ends, and what counts as fast."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
+from tests.cases import cases
 from tf_gc import ops
 from tf_gc.steps import trial
 from tf_gc.steps.trial import ROUNDS, TURN, Trial, fastest
@@ -22,7 +22,7 @@ def run(rule: Trial, state: tf.Tensor, steps: int, chosen: int = 0) -> tuple[lis
     return turns, state
 
 
-@pytest.mark.parametrize("chosen", range(len(NAMES)))
+@cases("chosen", 2, 0, 1)
 def test_candidates_take_turns_and_one_stays(chosen: int) -> None:
     rule = Trial(NAMES, replicas=2)
     turns, state = run(rule, tf.zeros(trial.SIZE), rule.steps + 20, chosen)
@@ -44,9 +44,7 @@ def test_it_knows_its_last_step_and_the_one_after_it() -> None:
     assert (last, just_ended) == ([rule.steps - 1], [rule.steps])
 
 
-@pytest.mark.parametrize(
-    "other", [Trial(NAMES, 4), Trial(("a", "b", "d"), 2), Trial(("a", "b"), 2)]
-)
+@cases("other", Trial(("a", "b", "d"), 2), Trial(NAMES, 4), Trial(("a", "b"), 2))
 def test_the_state_of_another_trial_counts_for_nothing(other: Trial) -> None:
     rule = Trial(NAMES, replicas=2)
     _, ended = run(rule, tf.zeros(trial.SIZE), rule.steps + 1, chosen=2)

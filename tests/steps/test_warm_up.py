@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.steps import warm_up
 
@@ -39,7 +40,7 @@ def steps_of(norms: list[float]) -> int:
     return len(norms)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     st.lists(st.sampled_from([0.0, 1e-3, 0.5, 1.0, 2.0, 30.0, math.nan, math.inf]), max_size=40),
     st.integers(1, 3),
@@ -64,8 +65,7 @@ def gradients(step: int, replicas: int) -> list[np.ndarray]:
     return [random.normal(scale=scale, size=(replicas, *shape)).astype("f") for shape in SHAPES]
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-@pytest.mark.parametrize("codec", [WARM, tf_gc.OneBit()], ids=lambda c: type(c).__name__)
+@cases("codec, eager", (WARM, False), (tf_gc.OneBit(), True), ids=str)
 def test_steps_are_those_without_compression_and_then_those_with_it(
     codec: Any, eager: bool
 ) -> None:
@@ -94,7 +94,7 @@ def test_steps_are_those_without_compression_and_then_those_with_it(
     assert strategy.traffic == runs["warm"][0].traffic
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@cases("bad", np.inf, np.nan)
 def test_a_bad_number_is_seen_and_does_not_stay(bad: float) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), WARM)
     run = reducer(strategy, variables_of(strategy, *SHAPES))
@@ -175,7 +175,7 @@ def test_it_goes_on_after_a_backup_and_inside_of_a_loop(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     x, y = random.normal(size=(240, 20)).astype("f"), random.integers(10, size=240)
     weights, dense = [], []
-    for steps, restarts in ((1, 0), (3, 0), (3, 1)):
+    for steps, restarts in ((1, 0), (3, 1)):
         for restart in range(restarts + 1):
             strategy = tf_gc.CompressedMirroredStrategy(cpus(2), WARM)
             model = digits_model(strategy, steps)
@@ -187,10 +187,9 @@ def test_it_goes_on_after_a_backup_and_inside_of_a_loop(tmp_path: Path) -> None:
         weights.append(model.get_weights())
         dense.append(strategy.compression_state.warm_up_steps)
     assert 10 < dense[0] < 24
-    assert dense == [dense[0]] * 3
-    for other in weights[1:]:
-        for a, b in zip(weights[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert dense == [dense[0]] * 2
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("value", [1, 0.5, "auto"])

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.conftest import REPLICAS
 from tests.strategies.helpers import cpus, variables_of
 from tf_gc import _compat
@@ -25,7 +26,7 @@ def as_switch(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]
     return _compat.switch_case(tf.cast(pred, tf.int32), [false_fn, true_fn])
 
 
-CONDS = pytest.mark.parametrize("cond", [_compat.cond, as_switch], ids=["cond", "switch_case"])
+CONDS = cases("cond", _compat.cond, as_switch)
 
 
 def first_is_used_before_the_second_exists(cond: Cond, seconds: float) -> bool:
@@ -60,6 +61,7 @@ def test_an_output_does_not_wait_for_the_others(cond: Cond) -> None:
     assert first_is_used_before_the_second_exists(cond, 600)
 
 
+@matrix
 @pytest.mark.waits
 def test_tensorflows_own_outputs_wait_for_each_other() -> None:
     """Otherwise the branches of tf_gc would have no purpose any more."""
@@ -119,7 +121,7 @@ def test_outside_of_functions_a_branch_is_called(cond: Cond) -> None:
 
 
 @CONDS
-@pytest.mark.parametrize("fails", [False, True], ids=["builds", "fails"])
+@cases("fails", True, False)
 def test_tensorflows_branches_stay_as_they_are(cond: Cond, fails: bool) -> None:
     log = tf.Variable(0)
 

@@ -1,5 +1,6 @@
 """Gradients that are sent by the params of their variables, or not compressed at all."""
 
+import functools
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer
 from tf_gc.steps import warm_up
 
@@ -51,10 +53,16 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("params", WAYS.values(), ids=WAYS.keys())
-def test_what_is_excluded_is_summed_as_by_the_stock_strategy(params: Any) -> None:
+@functools.cache
+def of_all() -> tuple[list[Arrays], list[Arrays]]:
+    """The sums if no variable is compressed, and if each is."""
+    return sums_of({"type": "none"}), sums_of(FIXED)
+
+
+@cases("way", *WAYS)
+def test_what_is_excluded_is_summed_as_by_the_stock_strategy(way: str) -> None:
     for step, (mine, stock, compressed) in enumerate(
-        zip(sums_of(params), sums_of({"type": "none"}), sums_of(FIXED), strict=True)
+        zip(sums_of(WAYS[way]), *of_all(), strict=True)
     ):
         assert_same(mine[1], stock[1])
         for i in (0, 2):  # as if no variable were excluded
@@ -62,7 +70,7 @@ def test_what_is_excluded_is_summed_as_by_the_stock_strategy(params: Any) -> Non
             assert (mine[i] != stock[i]).any(), step
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
+@cases("replicas", 4, 2)
 def test_each_variable_is_summed_as_by_its_own_params(replicas: int) -> None:
     codecs = [
         tf_gc.TwoBit(0.5, plan="scatter_gather"),
@@ -138,7 +146,7 @@ def test_if_all_is_excluded_the_log_says_so(caplog: pytest.LogCaptureFixture) ->
 AUTO = tf_gc.TwoBit(bypass_size=0)
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@cases("eager", False, True)
 def test_each_variable_has_the_warm_up_of_its_params(eager: bool) -> None:
     """What has no warm-up is compressed from the first step on, amid the warm-up of the rest."""
     params = tf_gc.ByVariable({"first": FIXED}, default=AUTO)
@@ -170,8 +178,7 @@ def total(strategy: Any, variable: tf.Variable) -> np.ndarray:
     return value
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@cases("replicas, eager", (4, False), (2, True))
 def test_what_was_not_sent_of_a_variable_is_applied_when_it_is_excluded(
     tmp_path: Path, replicas: int, eager: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,8 +224,11 @@ def test_a_variable_that_is_no_longer_excluded_starts_at_zero(
     assert line.endswith("2 variables restored; residuals of model/inner start at zero")
 
 
-@pytest.mark.parametrize("now", ["first", "inner", "last", "(first|last)"])
-@pytest.mark.parametrize("before", ["first", "last", "none of them"])
+@cases(
+    "before, now",
+    ("first", "last"),
+    *(("last", "(first|last)"), ("none of them", "inner"), ("first", "first")),
+)
 def test_a_warm_up_goes_on_whatever_is_excluded(tmp_path: Path, before: str, now: str) -> None:
     saved = strategy_of(tf_gc.TwoBit(bypass_size=0, exclude=before))
     reduce = reducer(saved, variables_of(saved))

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 
 SHAPE = (30, 100)
@@ -16,7 +17,7 @@ def gradients(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(2, *shape)).astype(np.float32)
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@cases("eager", False, True)
 def test_a_variable_without_a_shape_is_summed_beside_others(eager: bool) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
     (known,) = variables_of(strategy, SHAPE)
@@ -32,7 +33,7 @@ def test_a_variable_without_a_shape_is_summed_beside_others(eager: bool) -> None
     )
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@cases("eager", False, True)
 def test_the_second_gradient_of_a_variable_is_summed_in_full_precision(eager: bool) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
     (variable,) = variables_of(strategy, SHAPE)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 
 SUM = tf.distribute.ReduceOp.SUM
@@ -86,9 +87,7 @@ def test_the_error_of_a_wrong_place_names_the_argument() -> None:
         tf_gc.CompressedMirroredStrategy(cpus(2), cross_device_ops="nccl")
 
 
-@pytest.mark.parametrize(
-    "params", [None, {"type": "none"}, {"type": "2bit", "threshold": 1.0}], ids=str
-)
+@cases("params", {"type": "2bit", "threshold": 1.0}, None, {"type": "none"}, ids=str)
 def test_a_copy_reduces_as_the_original(params: Any) -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
     before = reducer(strategy, variables_of(strategy, (3000,)))([GRADIENT])
@@ -130,7 +129,7 @@ def test_without_compression_a_session_trains_as_under_the_stock_strategy() -> N
     np.testing.assert_array_equal(mine, stock)
 
 
-@pytest.mark.parametrize("params", [None, {"type": "2bit", "threshold": 6000.0}], ids=str)
+@cases("params", None, {"type": "2bit", "threshold": 6000.0}, ids=str)
 def test_a_session_trains_with_compressed_gradients(params: Any) -> None:
     steps = 30  # more than a warm-up takes if gradients do not grow
     first, second = train_in_a_session(tf_gc.CompressedMirroredStrategy(cpus(2), params), steps)
@@ -141,7 +140,7 @@ def test_a_session_trains_with_compressed_gradients(params: Any) -> None:
     assert np.abs(first - exact).max() < 2 * 6000
 
 
-@pytest.mark.parametrize("params", [None, {"type": "2bit", "threshold": 1.0}], ids=str)
+@cases("params", None, {"type": "2bit", "threshold": 1.0}, ids=str)
 def test_a_stock_strategy_takes_our_cross_device_ops(params: Any) -> None:
     expected = tf_gc.CompressedMirroredStrategy(cpus(2), params)
     ours = tf_gc.CompressedAllReduce(params, Counting())

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.keras import stock
 from tests.keras.compressed import AUTO, FIXED, NONE, compressed_strategy
 
@@ -96,12 +97,13 @@ def in_threads(*work: Callable[[], None]) -> None:
 
 
 # With None some of the tensors are small, and go to TensorFlow's collectives; with NONE all do.
-@pytest.mark.parametrize(
-    "params",
-    [AUTO, FIXED, tf_gc.TwoBit(warm_up=False, bypass_size=0, plan="scatter_gather"), None, NONE],
+@cases(
+    "params, replicas",
+    (None, 3),
+    *((AUTO, 2), (FIXED, 3), (NONE, 2)),
+    (tf_gc.TwoBit(warm_up=False, bypass_size=0, plan="scatter_gather"), 3),
     ids=str,
 )
-@pytest.mark.parametrize("replicas", [2, 3])
 def test_steps_of_two_models_do_not_meet(
     params: tf_gc.params.CompressionParams | None, replicas: int
 ) -> None:
