@@ -14,6 +14,7 @@ import pytest
 
 from examples import local_workers
 from tests import programs
+from tests.cases import matrix
 from tests.multiworker import cluster
 from tests.multiworker.nursery import NURSERY, Task
 
@@ -51,7 +52,7 @@ def test_digits_are_learned_and_files_written(tmp_path: Path) -> None:
     plot, log = tmp_path / "curves.png", tmp_path / "log"
     options = ["--compression=1bit", "--optimizer=adam"]  # the defaults are in the test of workers
     arguments = [*options, "--epochs=3", f"--plot={plot}", f"--tensorboard={log}"]
-    output = run("train_mnist.py", *arguments, new=True)
+    output = run("train_mnist.py", *arguments)
     assert "2 replicas, OneBit(threshold='auto'" in output
     assert "scikit-learn's digits: 1,347 training and 450 test images" in output
     assert "Epoch 3/3" in output
@@ -62,6 +63,7 @@ def test_digits_are_learned_and_files_written(tmp_path: Path) -> None:
     assert list(log.glob("validation/events*"))
 
 
+@matrix
 def test_a_cnn_with_sgd_and_without_compression() -> None:
     arguments = ["--network=cnn", "--compression=none", "--optimizer=sgd", "--epochs=5"]
     output = run("train_mnist.py", *arguments)
@@ -69,14 +71,17 @@ def test_a_cnn_with_sgd_and_without_compression() -> None:
     assert "bytes per step and replica  not compressed" in output
 
 
+@matrix
 def test_a_fixed_threshold_reaches_the_codec() -> None:
     output = run(
         *("train_mnist.py", "--compression=2bit", "--threshold=0.25"),
         *("--replicas=3", "--epochs=1", "--batch-size=128"),
+        new=True,
     )
     assert "3 replicas, TwoBit(threshold=0.25" in output
 
 
+@matrix
 @pytest.mark.multiworker
 def test_workers_fall_back_to_digits_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +128,7 @@ def test_a_rank_out_of_range() -> None:
     assert "--rank is for" in run("train_mnist.py", "--rank=4", status=2)
 
 
+@matrix
 def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("Every good boy does fine, and all cows eat grass.\n" * 200)
@@ -137,6 +143,7 @@ def test_the_language_model_learns_a_text(tmp_path: Path) -> None:
     assert "every good boy does fine, and all cows eat grass." in output
 
 
+@matrix
 @pytest.mark.multiworker
 def test_the_language_model_on_two_workers(tmp_path: Path) -> None:
     arguments = [
