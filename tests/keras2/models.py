@@ -52,8 +52,9 @@ class Recorder(tf_keras.callbacks.Callback):
 
 
 def averaged() -> Any:
-    """An optimizer that averages weights."""
-    return tf_keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5)
+    """An optimizer that averages weights, lets them decay, and clips."""
+    options = {"use_ema": True, "ema_momentum": 0.5, "weight_decay": 0.01}
+    return tf_keras.optimizers.Adam(0.01, **options, global_clipnorm=0.1)
 
 
 def interrupted(strategy: Any, folder: Any, save_freq: Any) -> Recorder:
