@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 import tf_gc
+from tests.cases import cases
 from tests.strategies.helpers import cpus
 from tf_gc.steps.trial import ROUNDS, TURN
 
@@ -42,17 +43,19 @@ def test_a_trial_inside_of_loops_is_that_of_single_steps() -> None:
         np.testing.assert_array_equal(mine, other)
 
 
-def test_a_restart_goes_on_with_the_trial_and_with_its_choice(tmp_path: Path) -> None:
-    for folder, done in (("amid", 10), ("after", STEPS + 2)):
-        for epochs, current in ((1, None), (2, CHOICE)):
-            strategy, model = make()
-            backup = tf_gc.keras.BackupAndRestore(str(tmp_path / folder), delete_checkpoint=False)
-            model.fit(X[: BATCH * done], Y[: BATCH * done], BATCH, epochs, 0, [backup])
-            if folder == "after":
-                assert current in (None, strategy.report().trial.current)
-        # The second epoch is the third turn of the trial, or past the trial.
-        trial = strategy.report().trial
-        assert trial.current == ("all_gather, packed" if folder == "amid" else CHOICE)
-        assert trial.chosen is None  # this process has not seen the end of a trial
-        steps = strategy.report().compressed_steps + strategy.report().warm_up_steps
-        assert steps == done
+@cases("when, done", ("after", STEPS + 2), ("amid", 10))
+def test_a_restart_goes_on_with_the_trial_and_with_its_choice(
+    tmp_path: Path, when: str, done: int
+) -> None:
+    for epochs, current in ((1, None), (2, CHOICE)):
+        strategy, model = make()
+        backup = tf_gc.keras.BackupAndRestore(str(tmp_path), delete_checkpoint=False)
+        model.fit(X[: BATCH * done], Y[: BATCH * done], BATCH, epochs, 0, [backup])
+        if when == "after":
+            assert current in (None, strategy.report().trial.current)
+    # The second epoch is the third turn of the trial, or past the trial.
+    trial = strategy.report().trial
+    assert trial.current == ("all_gather, packed" if when == "amid" else CHOICE)
+    assert trial.chosen is None  # this process has not seen the end of a trial
+    steps = strategy.report().compressed_steps + strategy.report().warm_up_steps
+    assert steps == done

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.keras.compressed import AUTO, NONE, compressed_strategy
 from tests.keras.stock import (
     BATCH,
@@ -157,21 +158,13 @@ def default_sigterm() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-# Jobs of two and of four replicas: each plan and each kind of threshold, to more replicas or to as
-# many and to fewer.
-@pytest.mark.parametrize(
-    ("before", "after", "threshold", "plan"),
-    [
-        (2, 4, 0.05, "all_gather"),
-        (4, 2, "auto", "scatter_gather"),
-        (4, 1, "auto", "scatter_gather"),
-        (2, 2, 0.05, "all_gather"),
-    ],
-)
+OF_FOUR = tf_gc.TwoBit(warm_up=False, bypass_size=0, plan="scatter_gather")
+
+
+@cases("before, after, codec", (4, 2, OF_FOUR), (2, 4, AUTO))
 def test_a_job_of_another_size_goes_on_with_all_that_was_not_sent(
-    tmp_path: Path, interrupted: Interrupted, before: int, after: int, threshold: Any, plan: str
+    tmp_path: Path, interrupted: Interrupted, before: int, after: int, codec: Any
 ) -> None:
-    codec = tf_gc.TwoBit(threshold, warm_up=False, bypass_size=0, plan=plan)
     first = interrupted(tmp_path / "backup", before, codec)
     strategy = compressed_strategy(after, codec)
     resumed = resume(strategy, tmp_path / "backup")
@@ -184,8 +177,7 @@ def test_a_job_of_another_size_goes_on_with_all_that_was_not_sent(
 def test_one_replica_applies_what_it_has_nobody_to_send_to(
     tmp_path: Path, interrupted: Interrupted
 ) -> None:
-    codec = tf_gc.TwoBit(warm_up=False, bypass_size=0, plan="scatter_gather")
-    first = interrupted(tmp_path, 4, codec)
+    first = interrupted(tmp_path, 4, OF_FOUR)
     alone = train(make(compressed_strategy(1)), tf_gc.keras.BackupAndRestore(tmp_path), at=(3, 0))
     assert_same_totals(alone, first)
     resumed = resume(compressed_strategy(2), tmp_path)
@@ -231,6 +223,7 @@ def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert len([r for r in caplog.records if "what fits" in r.getMessage()]) == 1
 
 
+@matrix
 def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None:
     params = tf_gc.TwoBit(bypass_size=0)
     first = compressed_strategy(2, params)
@@ -255,14 +248,14 @@ def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None
     assert states == [steps - 1]  # the backup is of two steps before, and one came since
 
 
-@pytest.mark.parametrize(
-    ("saved", "kind"),
-    [("stock", keras.callbacks.BackupAndRestore), ("none", tf_gc.keras.BackupAndRestore)],
-)
+@cases("saved", "none", "stock")
 def test_a_backup_of_uncompressed_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type, saved: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, saved: str
 ) -> None:
-    strategy = stock_strategy() if saved == "stock" else compressed_strategy(2, NONE)
+    if saved == "stock":
+        strategy, kind = stock_strategy(), keras.callbacks.BackupAndRestore
+    else:
+        strategy, kind = compressed_strategy(2, NONE), tf_gc.keras.BackupAndRestore
     first = train(make(strategy), kind(str(tmp_path)), at=(FAIL_IN, 1))
     resumed = resume(compressed_strategy(), tmp_path)
     assert_same_state(resumed, first)
@@ -272,7 +265,7 @@ def test_a_backup_of_uncompressed_training(
     assert "no residuals" in line
 
 
-@pytest.mark.parametrize("restarted", ["stock", "none", "fixed"])
+@cases("restarted", "none", "stock", "fixed")
 def test_a_restart_with_other_or_no_compression(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, interrupted: Interrupted, restarted: str
 ) -> None:
@@ -300,8 +293,13 @@ def test_restoring_in_the_same_process_undoes_later_steps(tmp_path: Path) -> Non
     assert_same_totals(resumed, first)
 
 
-@pytest.mark.parametrize("name", ["latest.weights.h5", "residuals.npz", "training_metadata.json"])
-@pytest.mark.parametrize("double", [False, True])
+@cases(
+    "double, name",
+    (True, "residuals.npz"),
+    (True, "latest.weights.h5"),
+    (False, "residuals.npz"),
+    (False, "training_metadata.json"),
+)
 def test_a_damaged_backup_is_an_error_unless_there_is_another(
     tmp_path: Path, interrupted: Interrupted, double: bool, name: str
 ) -> None:
@@ -327,7 +325,7 @@ def test_after_a_restart_backups_of_batches_know_their_epoch(tmp_path: Path) -> 
     assert list(resume(compressed_strategy(), tmp_path).states) == [2, 3]
 
 
-@pytest.mark.parametrize("save_freq", ["epoch", False])
+@cases("save_freq", False, "epoch")
 @pytest.mark.usefixtures("default_sigterm")
 def test_sigterm_saves_after_the_step_and_stops(tmp_path: Path, save_freq: Any) -> None:
     strategy = compressed_strategy()
@@ -350,6 +348,7 @@ def test_sigterm_saves_after_the_step_and_stops(tmp_path: Path, save_freq: Any) 
     assert not tmp_path.exists()
 
 
+@matrix
 @pytest.mark.usefixtures("default_sigterm")
 def test_a_program_keeps_its_own_handler(tmp_path: Path) -> None:
     calls = []
@@ -367,6 +366,7 @@ def test_a_program_keeps_its_own_handler(tmp_path: Path) -> None:
     assert tmp_path.exists()
 
 
+@matrix
 def test_under_the_default_strategy_it_is_keras_callback(tmp_path: Path) -> None:
     strategy = tf.distribute.get_strategy()
     first = interrupt(strategy, tmp_path)

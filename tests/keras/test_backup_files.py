@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+from tests.cases import cases
 from tests.multiworker.nursery import NURSERY
 from tf_gc.keras.backup_files import BackupFiles
 
@@ -63,13 +64,15 @@ def number(folder: str) -> int:
     return int(texts[0].rstrip(".")[-9:])
 
 
-def test_writers_that_are_killed_leave_the_last_complete_backup(tmp_path: Path) -> None:
-    for keep in (1, 2):
-        arguments = [str(tmp_path / str(keep)), str(keep), "60"]
-        output = NURSERY.output(f"{__name__}:kill_writers", *arguments)
-        last, entries = map(int, output.splitlines()[-1].split())
-        assert last >= 60
-        assert entries <= keep + 4  # what was kept, one to remove, one begun, the list, a new one
+@cases("keep, kills", (2, 20), (1, 60))
+def test_writers_that_are_killed_leave_the_last_complete_backup(
+    tmp_path: Path, keep: int, kills: int
+) -> None:
+    arguments = [str(tmp_path / "backups"), str(keep), str(kills)]
+    output = NURSERY.output(f"{__name__}:kill_writers", *arguments)
+    last, entries = map(int, output.splitlines()[-1].split())
+    assert last >= kills
+    assert entries <= keep + 4  # what was kept, one to remove, one begun, the list, a new one
 
 
 def test_only_what_is_committed_counts(tmp_path: Path) -> None:

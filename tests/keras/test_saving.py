@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.cases import matrix
 from tests.keras.compressed import AUTO, compressed_strategy
 from tests.keras.stock import Array, assert_same_weights, data, fit
 from tests.multiworker.nursery import NURSERY
@@ -46,6 +47,7 @@ def test_a_saved_model_predicts_the_same_without_tf_gc(
     np.testing.assert_allclose(loaded[kind], expected, rtol=1e-5, atol=1e-6)
 
 
+@matrix
 def test_a_saved_model_goes_on_training_under_another_strategy(
     trained: keras.Model, tmp_path: Path
 ) -> None:
