@@ -71,12 +71,14 @@ def named_mlp() -> keras.Model:
     )
 
 
-def normalized_mlp(synchronized: bool) -> keras.Model:
+def normalized_mlp(*synchronized: bool) -> keras.Model:
+    """A model with a normalization for each value; of statistics of its own, or of all replicas."""
+    layers = [keras.layers.BatchNormalization(momentum=0.5, synchronized=s) for s in synchronized]
     return keras.Sequential(
         [
             keras.Input((FEATURES,)),
             keras.layers.Dense(16),
-            keras.layers.BatchNormalization(momentum=0.5, synchronized=synchronized),
+            *layers,
             keras.layers.ReLU(),
             keras.layers.Dense(CLASSES),
         ]

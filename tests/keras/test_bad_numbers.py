@@ -6,32 +6,30 @@ import numpy as np
 import pytest
 
 import tf_gc
+from tests.cases import cases
 from tests.keras.compressed import components, compressed_strategy
 from tests.keras.flavour import keras
 from tests.keras.stock import BATCH, CLASSES, FEATURES, assert_same_bits, compiled, data
 from tests.strategies.helpers import cpus, reducer, variables_of
 
-CODECS = [
-    tf_gc.TwoBit(threshold, warm_up=False, bypass_size=bypass_size, plan=plan)
-    for plan in ("all_gather", "scatter_gather")
-    for threshold, bypass_size in (("auto", 0), (0.01, 0), ("auto", 10_000))
-] + [
-    *(
-        tf_gc.Quantized(warm_up=False, bypass_size=0, plan=p)
-        for p in ("all_gather", "scatter_gather")
-    ),
+DEFAULT = tf_gc.Quantized(warm_up=False, bypass_size=0, plan="scatter_gather")
+
+
+# tests/steps, tests/reducers and tests/custom_ops ask all codecs.
+@cases(
+    "codec",
+    DEFAULT,
+    tf_gc.TwoBit(0.01, warm_up=False, bypass_size=0, plan="all_gather"),
+    tf_gc.TwoBit(warm_up=False, bypass_size=10_000),
     tf_gc.NoCompression(),
-]
-
-
-@pytest.mark.parametrize("codec", CODECS, ids=str)
-@pytest.mark.parametrize("replicas", [2, 4])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_every_replica_sees_it_in_that_element_once(codec: Any, replicas: int, bad: float) -> None:
+    ids=str,
+)
+def test_every_replica_sees_it_in_that_element_once(codec: Any) -> None:
+    replicas = 3
     strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
     run = reducer(strategy, variables_of(strategy, (900,)))
     clean = np.random.default_rng(1).normal(size=(replicas, 900)).astype(np.float32)
-    for replica, element in ((0, 3), (1, 450), (replicas - 1, 899)):
+    for replica, element, bad in ((0, 3, np.nan), (1, 450, np.inf), (2, 899, -np.inf)):
         run([clean])
         before = [components(r)[replica] for r in strategy.compression_state.variables]
         gradients = clean.copy()
@@ -52,12 +50,7 @@ def linear() -> keras.Model:
 
 
 @pytest.mark.flavours
-# The same codecs as above, each with one of the replicas: what a step does is shown there.
-@pytest.mark.parametrize(
-    ("codec", "replica"),
-    [(codec, number % 2) for number, codec in enumerate(CODECS)],
-    ids=str,
-)
+@cases("codec, replica", (DEFAULT, 1), (tf_gc.NoCompression(), 0), ids=str)
 def test_terminate_on_nan_stops_after_the_step(codec: Any, replica: int) -> None:
     strategy = compressed_strategy(2, codec)
     model = compiled(strategy, linear)

@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.keras.compressed import assert_replicas_agree, compressed_strategy
 from tests.keras.stock import assert_same_bits, stock_strategy
 
@@ -48,6 +48,14 @@ def functional() -> keras.Model:
     return keras.Model(words, keras.layers.Dense(CLASSES)(inner(x)), name="outer")
 
 
+def dense() -> keras.Model:
+    words = keras.Input((LENGTH,), dtype="int32")
+    x = keras.layers.Flatten()(keras.layers.Embedding(WORDS, 8)(words))
+    x = keras.layers.Dense(8, name="outer")(x)
+    inner = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8)], name="inner")
+    return keras.Model(words, keras.layers.Dense(CLASSES)(inner(x)))
+
+
 def train(strategy: tf.distribute.Strategy, build: Any, epochs: int = 1) -> keras.Model:
     keras.utils.set_random_seed(7)
     with strategy.scope():
@@ -58,8 +66,8 @@ def train(strategy: tf.distribute.Strategy, build: Any, epochs: int = 1) -> kera
     return model
 
 
-@pytest.mark.parametrize(("build", "dense_embedding"), [(functional, True), (Residual, False)])
-def test_patterns_see_the_paths_of_keras(build: Any, dense_embedding: bool) -> None:
+@cases("build", Residual, functional)
+def test_patterns_see_the_paths_of_keras(build: Any) -> None:
     seen = []
 
     def note(gradient: Any) -> bool:
@@ -68,7 +76,7 @@ def test_patterns_see_the_paths_of_keras(build: Any, dense_embedding: bool) -> N
 
     def made() -> keras.Model:
         model = build()
-        if dense_embedding:  # a regularizer makes its gradient dense
+        if build is functional:  # a regularizer makes its gradient dense
             for layer in model._flatten_layers():
                 if isinstance(layer, keras.layers.Embedding):
                     layer.embeddings_regularizer = keras.regularizers.L2(1e-3)
@@ -80,6 +88,7 @@ def test_patterns_see_the_paths_of_keras(build: Any, dense_embedding: bool) -> N
     assert set(seen) == set(expected)
 
 
+@matrix
 def test_fit_leaves_out_what_is_excluded() -> None:
     params = tf_gc.TwoBit(1e-6, exclude=["embeddings", r".*/gamma", "^inner/"])
     strategy = compressed_strategy(params=params)
@@ -97,6 +106,7 @@ def test_fit_leaves_out_what_is_excluded() -> None:
     assert strategy.traffic.compressed_tensors == len(compressed)
 
 
+@matrix
 def test_with_everything_excluded_training_is_the_stock_strategys() -> None:
     mine = train(compressed_strategy(params=tf_gc.TwoBit(0.5, exclude=".")), functional)
     stock = train(stock_strategy(), functional)
@@ -149,19 +159,15 @@ class Totals(keras.callbacks.Callback):
         return {v.path: state.total(v.value) for v in self.model.trainable_variables}
 
 
-@pytest.mark.parametrize(
-    # The last one excludes a variable and includes another at the same time.
-    ("before", "after"),
-    [((), "inner"), ("inner", "lstm")],
-    ids=str,
-)
+# The first one excludes a variable and includes another at the same time.
+@cases("before, after", ("inner", "outer"), ((), "inner"), ids=str)
 def test_a_backup_restores_whatever_is_excluded(tmp_path: Path, before: Any, after: Any) -> None:
     def continued(exclude: Any, *callbacks: keras.callbacks.Callback) -> tuple[Any, keras.Model]:
         params = tf_gc.TwoBit(bypass_size=0, exclude=exclude)
         strategy = compressed_strategy(params=params)
         keras.utils.set_random_seed(7)
         with strategy.scope():
-            model = functional()
+            model = dense()
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(keras.optimizers.SGD(0.1), loss)
         backup = tf_gc.keras.BackupAndRestore(tmp_path / "backup")

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases, matrix
 from tests.keras.compressed import AUTO, NONE, assert_replicas_agree
 from tests.keras.stock import BATCH, CLASSES, SAMPLES, Run, assert_same_run, devices, fit
 
@@ -19,11 +20,10 @@ CLIPPING: dict[str, dict[str, float]] = {
     "global norm": {"global_clipnorm": 0.1},
     "value": {"clipvalue": 0.005},
 }
-each_clipping = pytest.mark.parametrize("clipping", CLIPPING.values(), ids=CLIPPING.keys())
+each_clipping = cases("clipping", "global norm", "norm", "value")
 
 # What a Keras program may do around it: arguments of the optimizer, and of `compile`.
 AROUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nothing else": ({}, {}),
     "both": ({"gradient_accumulation_steps": 2}, {"steps_per_execution": 2}),
     "averages and weight decay": (
         {
@@ -58,15 +58,12 @@ def distance(left: Run, right: Run) -> float:
 
 
 # Each kind of clipping with nothing else is also in the tests of sparse gradients and of other
-# optimizers, and with accumulation in that of a scaled loss.
-@pytest.mark.parametrize(
-    ("clipping", "around"),
-    [
-        ("norm", "nothing else"),
-        ("global norm", "both"),
-        ("value", "both"),
-        ("norm", "averages and weight decay"),
-    ],
+# optimizers.
+@cases(
+    "clipping, around",
+    ("global norm", "both"),
+    ("value", "both"),
+    ("norm", "averages and weight decay"),
 )
 def test_training_is_that_of_a_process_alone(clipping: str, around: str) -> None:
     optimizer, compile_arguments = AROUND[around]
@@ -78,6 +75,7 @@ def test_training_is_that_of_a_process_alone(clipping: str, around: str) -> None
     assert_replicas_agree(strategy, mine.model.trainable_variables)
 
 
+@matrix
 def test_otherwise_replicas_clip_their_own_gradients() -> None:
     clipping = CLIPPING["global norm"]
     expected = alone(optimizer=sgd(**clipping))
@@ -98,17 +96,17 @@ def embedding() -> keras.Model:
 
 
 @each_clipping
-def test_sparse_gradients_are_clipped_too(clipping: dict[str, Any]) -> None:
+def test_sparse_gradients_are_clipped_too(clipping: str) -> None:
     random = np.random.default_rng(0)
     words = random.integers(20, size=(4 * BATCH, 4)), random.integers(CLASSES, size=4 * BATCH)
-    arguments = {"build": embedding, "optimizer": sgd(**clipping), "training_data": words}
+    arguments = {"build": embedding, "optimizer": sgd(**CLIPPING[clipping]), "training_data": words}
     assert distance(fit(strategy_of(2), **arguments), alone(**arguments)) < 1e-5
 
 
-@each_clipping
-def test_with_a_scaled_loss(clipping: dict[str, Any]) -> None:
+@matrix
+def test_with_a_scaled_loss() -> None:
     def optimizer() -> keras.optimizers.Optimizer:
-        inner = sgd(**clipping, gradient_accumulation_steps=2)()
+        inner = sgd(**CLIPPING["norm"], gradient_accumulation_steps=2)()
         return keras.optimizers.LossScaleOptimizer(inner, initial_scale=64.0)
 
     strategy = strategy_of(2)
@@ -117,9 +115,8 @@ def test_with_a_scaled_loss(clipping: dict[str, Any]) -> None:
     assert_replicas_agree(strategy, mine.model.optimizer.variables)
 
 
-@pytest.mark.parametrize(
-    ("name", "clipping"), [("Adam", "norm"), ("AdamW", "global norm"), ("Lamb", "value")]
-)
+@matrix
+@pytest.mark.parametrize(("name", "clipping"), [("AdamW", "norm"), ("Lamb", "value")])
 def test_other_optimizers(name: str, clipping: str) -> None:
     def optimizer() -> keras.optimizers.Optimizer:
         return getattr(keras.optimizers, name)(0.01, **CLIPPING[clipping])
@@ -128,13 +125,13 @@ def test_other_optimizers(name: str, clipping: str) -> None:
 
 
 @each_clipping
-def test_the_decoded_sum_is_what_is_clipped(clipping: dict[str, Any]) -> None:
+def test_the_decoded_sum_is_what_is_clipped(clipping: str) -> None:
     """With compression, a step of plain SGD moves by no more than the clipped sum."""
     strategy = strategy_of(4, AUTO)
     rate = 0.5
     with strategy.scope():
         variables = [keras.Variable(np.zeros(shape, np.float32)) for shape in ((30, 10), (300,))]
-        optimizer = keras.optimizers.SGD(rate, **clipping)
+        optimizer = keras.optimizers.SGD(rate, **CLIPPING[clipping])
         optimizer.build(variables)
 
     def step(number: tf.Tensor) -> None:
@@ -152,34 +149,34 @@ def test_the_decoded_sum_is_what_is_clipped(clipping: dict[str, Any]) -> None:
             for variable, old in zip(variables, before, strict=True)
         ]
         norms = [float(np.linalg.norm(move)) for move in moves]
-        if "clipnorm" in clipping:
-            np.testing.assert_allclose(norms, clipping["clipnorm"], rtol=1e-3)
-        elif "global_clipnorm" in clipping:
-            np.testing.assert_allclose(np.linalg.norm(norms), 0.1, rtol=1e-3)
+        (limit,) = CLIPPING[clipping].values()
+        if clipping == "norm":
+            np.testing.assert_allclose(norms, limit, rtol=1e-3)
+        elif clipping == "global norm":
+            np.testing.assert_allclose(np.linalg.norm(norms), limit, rtol=1e-3)
         else:
             largest = max(float(move.max()) for move in moves)
-            np.testing.assert_allclose(largest, clipping["clipvalue"], rtol=1e-3)
+            np.testing.assert_allclose(largest, limit, rtol=1e-3)
     assert strategy.traffic is not None
     assert strategy.traffic.compressed_tensors == 2
     assert_replicas_agree(strategy, variables)
 
 
+@matrix
 def test_a_single_replica_clips_as_ever() -> None:
     arguments = {"optimizer": sgd(**CLIPPING["global norm"])}
     assert distance(fit(strategy_of(1), **arguments), alone(**arguments)) < 1e-6
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@cases("bad", np.nan, np.inf)
 @each_clipping
-def test_numbers_that_are_not_finite_do_what_they_do_in_keras(
-    clipping: dict[str, Any], bad: float
-) -> None:
+def test_numbers_that_are_not_finite_do_what_they_do_in_keras(clipping: str, bad: float) -> None:
     gradients = [np.array([1, 2, bad], np.float32), np.array([3, 4], np.float32)]
 
     def moved(strategy: tf.distribute.Strategy) -> list[Any]:
         with strategy.scope():
             variables = [keras.Variable(np.zeros(g.shape, np.float32)) for g in gradients]
-            optimizer = keras.optimizers.SGD(1.0, **clipping)
+            optimizer = keras.optimizers.SGD(1.0, **CLIPPING[clipping])
             optimizer.build(variables)
         share = 1 / strategy.num_replicas_in_sync
 
@@ -194,6 +191,7 @@ def test_numbers_that_are_not_finite_do_what_they_do_in_keras(
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@matrix
 def test_it_changes_nothing_without_clipping() -> None:
     assert_same_run(fit(strategy_of(2)), fit(strategy_of(2, NONE, False)))
 

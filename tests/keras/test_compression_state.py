@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import matrix
 from tests.keras.compressed import (
     assert_replicas_agree,
     compressed_strategy,
@@ -30,43 +31,42 @@ def _train_on(model: keras.Model) -> list[float]:
     return model.fit(*data(), batch_size=BATCH, epochs=2, verbose=0).history["loss"]
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_training_resumes_with_all_that_was_not_sent(tmp_path: Path, replicas: int) -> None:
+def test_training_resumes_with_all_that_was_not_sent(tmp_path: Path) -> None:
     saved = compressed_strategy(2)
     run = fit(saved, named_mlp)
+    variables = run.model.trainable_variables
     checkpoint = tf.train.Checkpoint(model=run.model, compression=saved.compression_state)
     path = checkpoint.save(tmp_path / "checkpoint")
+    totals = [total_residual(saved, variable) for variable in variables]
+    assert all((total != 0).any() for total in totals)
 
-    resumed = compressed_strategy(replicas)
+    resumed = compressed_strategy(4)
     model = compiled(resumed, named_mlp)
     tf.train.Checkpoint(model=model, compression=resumed.compression_state).restore(path)
     assert_same_weights(model, run.model)
-    for variable, original in zip(
-        model.trainable_variables, run.model.trainable_variables, strict=True
-    ):
-        expected = total_residual(saved, original)
-        assert (expected != 0).any()
+    for variable, expected in zip(model.trainable_variables, totals, strict=True):
         np.testing.assert_allclose(total_residual(resumed, variable), expected, rtol=1e-6)
         parts = resumed.compression_state.residuals_of(tf_variable(variable))
         for part in parts:
-            np.testing.assert_allclose(part, expected / replicas, rtol=1e-6)
+            np.testing.assert_allclose(part, expected / 4, rtol=1e-6)
     assert _train_on(model)[-1] < run.losses[-1]
     assert_replicas_agree(resumed, model.trainable_variables)
 
-
-def test_a_restored_model_goes_on_as_the_saved_one(tmp_path: Path) -> None:
-    """Into the same objects, after further training: as if that had not been."""
-    strategy = compressed_strategy()
-    model = fit(strategy, named_mlp, epochs=1).model
-    checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
-    path = checkpoint.save(tmp_path / "checkpoint")
-    kept = [total_residual(strategy, variable) for variable in model.trainable_variables]
-    _train_on(model)
+    # Into the same objects, after further training: as if that had not been.
+    _train_on(run.model)
     checkpoint.restore(path)
-    for variable, expected in zip(model.trainable_variables, kept, strict=True):
-        np.testing.assert_allclose(total_residual(strategy, variable), expected, rtol=1e-6)
+    for variable, expected in zip(variables, totals, strict=True):
+        np.testing.assert_allclose(total_residual(saved, variable), expected, rtol=1e-6)
+
+    saved.compression_state.reset()
+    for variable in variables:
+        assert (total_residual(saved, variable) == 0).all()
+    assert _train_on(run.model)[-1] < run.losses[-1]
+    for variable in variables:
+        assert (total_residual(saved, variable) != 0).any()
 
 
+@matrix
 def test_a_checkpoint_of_uncompressed_training_leaves_residuals_at_zero(tmp_path: Path) -> None:
     run = fit(stock_strategy(), named_mlp, epochs=1)
     path = tf.train.Checkpoint(model=run.model).save(tmp_path / "checkpoint")
@@ -80,18 +80,7 @@ def test_a_checkpoint_of_uncompressed_training_leaves_residuals_at_zero(tmp_path
     assert _train_on(model)[-1] < run.losses[-1]
 
 
-def test_reset_drops_what_was_not_sent_and_training_goes_on() -> None:
-    strategy = compressed_strategy()
-    run = fit(strategy)
-    kernel = run.model.layers[0].kernel
-    assert (total_residual(strategy, kernel) != 0).any()
-    strategy.compression_state.reset()
-    for variable in run.model.trainable_variables:
-        assert (total_residual(strategy, variable) == 0).all()
-    assert _train_on(run.model)[-1] < run.losses[-1]
-    assert (total_residual(strategy, kernel) != 0).any()
-
-
+@matrix
 def test_residuals_go_with_their_model() -> None:
     strategy = compressed_strategy()
     kept = fit(strategy, epochs=1).model

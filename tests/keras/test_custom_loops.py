@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.cases import cases
 from tests.keras.compressed import (
     AUTO,
     FIXED,
@@ -87,12 +88,8 @@ def _for_updates_by_hand() -> keras.Model:
     return keras.Sequential([keras.Input((FEATURES,)), Linear()])
 
 
-updates = pytest.mark.parametrize("update", [_by_optimizer, _by_hand])
-
-
 @pytest.mark.flavours
-@updates
-@pytest.mark.parametrize("eager", [False, True])
+@cases("update, eager", (_by_hand, False), (_by_optimizer, True))
 def test_loops_without_compression_equal_the_stock_strategy(update: Update, eager: bool) -> None:
     steps = 3
     ours, losses = _train(compressed_strategy(params=NONE), update, eager=eager, steps=steps)
@@ -103,33 +100,23 @@ def test_loops_without_compression_equal_the_stock_strategy(update: Update, eage
 
 
 @pytest.mark.flavours
-@updates
-@pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fixed"])
-def test_loops_train_with_compression(
-    update: Update, codec: tf_gc.params.CompressionParams
-) -> None:
-    strategy = compressed_strategy(2, codec)
-    model, losses = _train(strategy, update)
-    _, stock_losses = _train(stock_strategy(), update)
-    assert losses[0] == stock_losses[0]
-    assert np.mean(losses[-4:]) < np.mean(losses[:4])
-    assert np.mean(losses[-4:]) == pytest.approx(np.mean(stock_losses[-4:]), rel=0.2)
-    assert len(strategy.compression_state) == 2
-    assert_replicas_agree(strategy, model.trainable_variables)
-
-
-@pytest.mark.flavours
-def test_the_optimizer_and_assignment_by_hand_apply_the_same_sums() -> None:
-    by_optimizer, by_hand = (
-        _train(compressed_strategy(), update)[0].get_weights()
-        for update in (_by_optimizer, _by_hand)
-    )
-    for a, b in zip(by_optimizer, by_hand, strict=True):
+def test_loops_train_with_compression_by_an_optimizer_and_by_hand() -> None:
+    _, stock_losses = _train(stock_strategy(), _by_hand)
+    models = []
+    for update in (_by_optimizer, _by_hand):
+        strategy = compressed_strategy()
+        model, losses = _train(strategy, update)
+        models.append(model)
+        assert losses[0] == stock_losses[0]
+        assert np.mean(losses[-4:]) < np.mean(losses[:4])
+        assert np.mean(losses[-4:]) == pytest.approx(np.mean(stock_losses[-4:]), rel=0.2)
+        assert len(strategy.compression_state) == 2
+        assert_replicas_agree(strategy, model.trainable_variables)
+    for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
-@pytest.mark.parametrize("codec", [AUTO, FIXED], ids=["auto", "fixed"])
+@cases("replicas, codec", (4, AUTO), (2, FIXED))
 def test_what_is_applied_and_what_is_kept_add_up_to_the_gradients(
     replicas: int, codec: tf_gc.params.CompressionParams
 ) -> None:

@@ -1,4 +1,4 @@
-"""fit, evaluate and predict, in all the ways in which users call them."""
+"""fit, evaluate and predict, in the ways in which users call them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases, matrix
 from tests.keras.compressed import NONE, assert_trains_compressed, compressed_strategy
 from tests.keras.flavour import keras
 from tests.keras.stock import (
@@ -25,8 +26,18 @@ FitWay = Callable[[keras.Model], keras.callbacks.History]
 EPOCHS = 2
 
 
-def _numpy(model: keras.Model) -> keras.callbacks.History:
-    return model.fit(*data(), batch_size=BATCH, epochs=EPOCHS, verbose=0)
+def _arrays(model: keras.Model) -> keras.callbacks.History:
+    """Batches of 20, 20, 20 and 1: in the last one a replica has no sample at all."""
+    x, y = data()
+    return model.fit(
+        *(x[:61], y[:61]),
+        batch_size=20,
+        epochs=EPOCHS,
+        validation_data=data(24),
+        validation_batch_size=24,
+        class_weight={0: 1.0, 1: 3.0, 2: 0.25},
+        verbose=0,
+    )
 
 
 def _dataset(model: keras.Model) -> keras.callbacks.History:
@@ -34,25 +45,7 @@ def _dataset(model: keras.Model) -> keras.callbacks.History:
     return model.fit(dataset, steps_per_epoch=4, epochs=EPOCHS, verbose=0)
 
 
-def _validation_data(model: keras.Model) -> keras.callbacks.History:
-    return model.fit(*data(), batch_size=BATCH, epochs=EPOCHS, validation_data=data(24), verbose=0)
-
-
-def _class_weight(model: keras.Model) -> keras.callbacks.History:
-    weights = {0: 1.0, 1: 3.0, 2: 0.25}
-    return model.fit(*data(), batch_size=BATCH, epochs=EPOCHS, class_weight=weights, verbose=0)
-
-
-def _partial_last_batch(model: keras.Model) -> keras.callbacks.History:
-    """Batches of 20, 20, 20 and 1: in the last one a replica has no sample at all."""
-    x, y = data()
-    return model.fit(x[:61], y[:61], batch_size=20, epochs=EPOCHS, verbose=0)
-
-
-WAYS: list[FitWay] = [_numpy, _dataset, _validation_data, _class_weight, _partial_last_batch]
-
-
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__[1:])
+@cases("way", _arrays, _dataset, ids=lambda way: way.__name__[1:])
 def test_fit_works_as_under_the_stock_strategy(way: FitWay) -> None:
     strategy = compressed_strategy()
     runs = []
@@ -64,7 +57,19 @@ def test_fit_works_as_under_the_stock_strategy(way: FitWay) -> None:
     assert_same_run(uncompressed, expected)
     assert_trains_compressed(strategy, compressed, like=expected)
 
+    # With the same weights; 61 samples do not divide into batches of 24, nor by 2.
+    expected.model.set_weights(compressed.model.get_weights())
+    x, y = data()
+    evaluated, predicted = [], []
+    for run in (compressed, expected):
+        evaluated.append(run.model.evaluate(x[:61], y[:61], batch_size=24, verbose=0))
+        predicted.append(run.model.predict(x[:61], batch_size=24, verbose=0))
+    assert evaluated[0] == evaluated[1]
+    assert predicted[0].shape == (61, 3)
+    assert_same_bits(*predicted)
 
+
+@matrix
 def test_run_eagerly_trains_as_a_graph_does() -> None:
     strategies = [compressed_strategy(), compressed_strategy()]
     runs = []
@@ -81,6 +86,7 @@ def test_run_eagerly_trains_as_a_graph_does() -> None:
     assert eager.losses[-1] < eager.losses[0]
 
 
+@matrix
 def test_run_eagerly_without_compression_equals_stock_to_the_bit() -> None:
     runs = []
     for strategy in (compressed_strategy(params=NONE), stock_strategy()):
@@ -89,27 +95,7 @@ def test_run_eagerly_without_compression_equals_stock_to_the_bit() -> None:
     assert_same_run(*runs)
 
 
-def test_evaluate_and_predict_equal_those_of_the_stock_strategy() -> None:
-    """With the same weights; 61 samples do not divide into batches of 16, nor by 2."""
-    x, y = data()
-    trained = compiled(compressed_strategy())
-    trained.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
-    expected = compiled(stock_strategy())
-    expected.set_weights(trained.get_weights())
-    for model in (trained, expected):
-        model.evaluate(x[:61], y[:61], batch_size=BATCH, verbose=0)
-    ours, theirs = (
-        model.evaluate(x[:61], y[:61], batch_size=BATCH, return_dict=True, verbose=0)
-        for model in (trained, expected)
-    )
-    assert ours == theirs
-    ours, theirs = (
-        model.predict(x[:61], batch_size=BATCH, verbose=0) for model in (trained, expected)
-    )
-    assert ours.shape == (61, 3)
-    assert_same_bits(ours, theirs)
-
-
+@matrix
 def test_callbacks_stop_and_save_and_change_the_learning_rate(tmp_path: Path) -> None:
     path = str(tmp_path / "best.keras")
     model = compiled(compressed_strategy())

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases, matrix
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
 
 pytestmark = pytest.mark.optimized_graphs
-
-SMALL_MOMENTUM = 0.5
 
 
 class RunningMean(keras.layers.Layer):
@@ -35,23 +34,19 @@ class RunningMean(keras.layers.Layer):
 
 
 def normalized() -> keras.Model:
-    return stock.normalized_mlp(synchronized=False)
+    return stock.normalized_mlp(False)
 
 
-def renormalized() -> keras.Model:
+def with_statistics_of_each_kind() -> keras.Model:
     return keras.Sequential(
         [
             keras.Input((stock.FEATURES,)),
+            RunningMean(),
             keras.layers.Dense(16),
-            keras.layers.BatchNormalization(momentum=SMALL_MOMENTUM, **stock.RENORM),
+            keras.layers.BatchNormalization(momentum=0.5),
+            keras.layers.BatchNormalization(momentum=0.5, **stock.RENORM),
             keras.layers.Dense(stock.CLASSES),
         ]
-    )
-
-
-def with_running_mean() -> keras.Model:
-    return keras.Sequential(
-        [keras.Input((stock.FEATURES,)), RunningMean(), keras.layers.Dense(stock.CLASSES)]
     )
 
 
@@ -59,38 +54,56 @@ def fit(strategy: tf.distribute.Strategy, build: Any = normalized, **arguments: 
     return stock.fit(strategy, build, epochs=2, **arguments).model
 
 
-def assert_one_model(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
+def assert_one_model(
+    strategy: tf.distribute.Strategy, model: keras.Model, weights: Any = None
+) -> None:
     """All replicas have the same weights, and predict what the model computes elsewhere."""
-    compressed.assert_replicas_agree(strategy, model.weights)
+    compressed.assert_replicas_agree(strategy, weights or model.weights)
     x, _ = stock.data()
     expected = model(x, training=False).numpy()
     np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("replicas", "build"), [(2, renormalized), (4, normalized)])
-def test_statistics_are_the_same_on_all_replicas_after_fit(replicas: int, build: Any) -> None:
-    strategy = compressed.compressed_strategy(replicas)
-    assert_one_model(strategy, fit(strategy, build))
-
-
-def test_stock_replicas_drift_apart() -> None:
-    """Why all this exists: should Keras mend it, layer_state.py can go."""
-    strategy = stock.stock_strategy()
-    model = fit(strategy)
-    mean, *_ = [w for w in model.non_trainable_weights if "moving_mean" in w.path]
-    first, second = components(mean)
+def test_statistics_are_the_same_on_all_replicas_after_fit() -> None:
+    strategy = compressed.compressed_strategy(4)
+    model = fit(strategy, with_statistics_of_each_kind)
+    layer = model.layers[0]
+    assert_one_model(strategy, model, [w for w in model.weights if w is not layer.memory])
+    assert components(layer.calls)[0] == 2 * stock.SAMPLES // stock.BATCH
+    first, second, *_ = components(layer.memory)  # no weight: left to the replica
     assert not np.allclose(first, second)
 
+    # `evaluate` and `predict` send nothing: their graphs have no collective for it.
+    x, _ = stock.data()
 
-@pytest.mark.parametrize("arguments", [{}, {"run_eagerly": True}, {"steps_per_execution": 3}])
+    def collectives(training: bool) -> int:
+        @tf.function
+        def step(batch: tf.Tensor) -> Any:
+            return strategy.run(lambda: model(batch, training=training))
+
+        graph = step.get_concrete_function(tf.constant(x)).graph
+        return sum("Collective" in operation.type for operation in graph.get_operations())
+
+    assert collectives(training=False) == 0
+    assert collectives(training=True) > 0
+
+
+@pytest.fixture(scope="module")
+def drifted() -> keras.Model:
+    return stock.fit(stock.stock_strategy(), normalized, epochs=1).model
+
+
+@cases("arguments", {"steps_per_execution": 3}, {"run_eagerly": True}, {}, ids=str)
 def test_averages_are_those_of_the_stock_replicas_however_steps_are_run(
-    arguments: dict[str, Any],
+    drifted: keras.Model, arguments: dict[str, Any]
 ) -> None:
     """With the same gradients, averaging in each step is averaging at the end."""
     strategy = compressed.compressed_strategy(2, {"type": "none"}, True)
     mine = stock.fit(strategy, normalized, epochs=1, **arguments).model
     assert_one_model(strategy, mine)
-    drifted = stock.fit(stock.stock_strategy(), normalized, epochs=1).model
+    # Why all this exists: should Keras mend it, layer_state.py can go.
+    mean, *_ = [w for w in drifted.non_trainable_weights if "moving_mean" in w.path]
+    assert not np.allclose(*components(mean))
     for averaged, apart in zip(
         mine.non_trainable_weights, drifted.non_trainable_weights, strict=True
     ):
@@ -98,10 +111,8 @@ def test_averages_are_those_of_the_stock_replicas_however_steps_are_run(
         np.testing.assert_allclose(components(averaged)[0], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("params", [{"type": "none"}, None])
-def test_replicas_keep_their_statistics_if_that_is_asked_for(params: Any) -> None:
-    average = None if params else False  # {"type": "none"} is the stock strategy by default
-    strategy = compressed.compressed_strategy(2, params, average)
+def test_replicas_keep_their_statistics_if_that_is_asked_for() -> None:
+    strategy = compressed.compressed_strategy(2, None, average_layer_state=False)
     model = fit(strategy)
     mean, *_ = [w for w in model.non_trainable_weights if "moving_mean" in w.path]
     first, second = components(mean)
@@ -118,25 +129,7 @@ def test_a_replica_without_a_batch_does_not_spoil_the_statistics() -> None:
     assert all(np.isfinite(components(w)).all() for w in model.non_trainable_weights)
 
 
-def test_only_a_run_that_writes_statistics_averages_them() -> None:
-    """`evaluate` and `predict` send nothing: their graphs have no collective for it."""
-    strategy = compressed.compressed_strategy()
-    model = fit(strategy)
-    x, _ = stock.data()
-
-    def collectives(training: bool) -> int:
-        @tf.function
-        def step(batch: tf.Tensor) -> Any:
-            return strategy.run(lambda: model(batch, training=training))
-
-        graph = step.get_concrete_function(tf.constant(x)).graph
-        return sum("Collective" in operation.type for operation in graph.get_operations())
-
-    assert collectives(training=False) == 0
-    assert collectives(training=True) > 0
-
-
-@pytest.mark.parametrize("as_function", [True, False])
+@cases("as_function", True, False)
 def test_a_loop_of_ones_own_has_one_model_after_every_run(as_function: bool) -> None:
     strategy = compressed.compressed_strategy()
     model = stock.compiled(strategy, normalized)
@@ -152,6 +145,7 @@ def test_a_loop_of_ones_own_has_one_model_after_every_run(as_function: bool) -> 
         compressed.assert_replicas_agree(strategy, model.weights)
 
 
+@matrix
 def test_an_eager_step_may_call_a_function_that_was_traced_before() -> None:
     strategy = compressed.compressed_strategy()
     model = stock.compiled(strategy, normalized)
@@ -184,16 +178,6 @@ def test_functions_within_a_step_are_seen_when_they_are_not_traced_again() -> No
     for shape in (), (2,):  # the second traces `step` again, and not `forward`
         step(tf.ones(shape))
         compressed.assert_replicas_agree(strategy, model.weights)
-
-
-def test_statistics_of_a_layer_of_ones_own_are_averaged() -> None:
-    strategy = compressed.compressed_strategy()
-    model = fit(strategy, with_running_mean)
-    layer = model.layers[0]
-    compressed.assert_replicas_agree(strategy, [layer.mean, layer.calls])
-    assert components(layer.calls)[0] == 2 * stock.SAMPLES // stock.BATCH
-    first, second = components(layer.memory)  # no weight: left to the replica
-    assert not np.allclose(first, second)
 
 
 def test_float16_and_float64_statistics_keep_their_dtype() -> None:

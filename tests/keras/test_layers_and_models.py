@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import cases, matrix
 from tests.keras.compressed import (
     NONE,
     assert_replicas_agree,
@@ -19,7 +20,6 @@ from tests.keras.stock import (
     CLASSES,
     FEATURES,
     SAMPLES,
-    Array,
     Build,
     assert_same_bits,
     assert_same_run,
@@ -34,17 +34,6 @@ from tests.keras.stock import (
 pytestmark = pytest.mark.flavours
 
 
-def _embedding() -> keras.Model:
-    return keras.Sequential(
-        [
-            keras.Input((FEATURES,), dtype="int32"),
-            keras.layers.Embedding(20, 8, name="embedding"),
-            keras.layers.Flatten(),
-            keras.layers.Dense(CLASSES),
-        ]
-    )
-
-
 def _lstm() -> keras.Model:
     return keras.Sequential(
         [
@@ -56,76 +45,51 @@ def _lstm() -> keras.Model:
     )
 
 
-def _dropout() -> keras.Model:
-    return keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            keras.layers.Dense(16, activation="relu"),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(CLASSES),
-        ]
-    )
+def _of_each_kind() -> keras.Model:
+    """A model with rows, a shared layer, dropout and an unused variable."""
 
+    class Unused(keras.layers.Layer):
+        """No loss depends on its variable, whose gradient is None."""
 
-def _shared() -> keras.Model:
-    """One layer in two places."""
-    inputs = keras.Input((FEATURES,))
-    shared = keras.layers.Dense(FEATURES, activation="tanh")
-    return keras.Model(inputs, keras.layers.Dense(CLASSES)(shared(shared(inputs))))
-
-
-def _unused() -> keras.Model:
-    """A variable that no loss depends on: its gradient is None."""
-
-    class Unused(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = keras.layers.Dense(CLASSES)
-
-        def build(self, input_shape: Any) -> None:
+        def build(self, shape: Any) -> None:
             self.unused = self.add_weight(shape=(5,), initializer="ones", name="unused")
-            self.dense.build(input_shape)
             self.built = True
 
-        def call(self, inputs: Any) -> Any:
-            return self.dense(inputs)
+        def call(self, x: Any) -> Any:
+            return x
 
-    return Unused()
-
-
-BUILDS: dict[str, Build] = {
-    "embedding": _embedding,
-    "lstm": _lstm,
-    "dropout": _dropout,
-    "shared": _shared,
-    "unused": _unused,
-    "batch_normalization": functools.partial(normalized_mlp, synchronized=False),
-    "synchronized_batch_normalization": functools.partial(normalized_mlp, synchronized=True),
-}
-
-
-def _data_for(name: str) -> tuple[Array, Array]:
-    x, y = data(3 * SAMPLES)
-    return (np.abs(x * 6).astype(np.int32), y) if name == "embedding" else (x, y)
+    inputs = keras.Input((FEATURES,))
+    x = keras.layers.Rescaling(0.1)(inputs)
+    shared = keras.layers.Dense(FEATURES, activation="tanh")
+    x = shared(shared(x))
+    x = keras.layers.Dropout(0.3)(x)
+    words = keras.layers.Flatten()(keras.layers.Embedding(20, 8)(inputs))
+    both = Unused(name="unused")(keras.layers.Concatenate()([x, words]))
+    return keras.Model(inputs, keras.layers.Dense(CLASSES)(both))
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
-@pytest.mark.parametrize("name", BUILDS)
-def test_models_train_as_under_the_stock_strategy(name: str) -> None:
-    train = functools.partial(fit, build=BUILDS[name], training_data=_data_for(name))
+@cases("build", _of_each_kind, _lstm, ids=lambda build: build.__name__[1:])
+def test_models_train_as_under_the_stock_strategy(build: Build) -> None:
+    x, y = data(3 * SAMPLES)
+    words = np.abs(x * 6).astype(np.int32).astype(np.float32)
+    train = functools.partial(fit, build=build, training_data=(words, y))
     expected = train(stock_strategy())
     assert_same_run(train(compressed_strategy(params=NONE)), expected)
     strategy = compressed_strategy()
     run = train(strategy)
     assert_trains_compressed(strategy, run, like=expected)
     assert strategy.traffic is not None
+    variables = len(run.model.trainable_variables)
+    if build is _lstm:
+        assert strategy.traffic.compressed_tensors == variables
+        return
     # The sparse gradient of a small embedding takes the stock path.
-    assert strategy.traffic.bypassed_tensors == (name == "embedding")
-    if name == "embedding":
-        assert strategy.traffic.compressed_tensors == 2
-    if name == "unused":  # a variable without gradient stays as it is
-        assert_same_bits(run.model.unused.numpy(), np.ones(5, np.float32))
-        assert len(strategy.compression_state) == len(run.model.trainable_variables) - 1 == 2
+    assert strategy.traffic.bypassed_tensors == 1
+    assert strategy.traffic.compressed_tensors == variables - 2
+    # A variable without gradient stays as it is.
+    assert_same_bits(run.model.get_layer("unused").unused.numpy(), np.ones(5, np.float32))
+    assert len(strategy.compression_state) == variables - 2
 
 
 def _freeze(model: keras.Model, layer: int, frozen: bool, optimizer: Any = None) -> None:
@@ -139,6 +103,7 @@ def _fit(model: keras.Model) -> list[float]:
     return model.fit(*data(), batch_size=BATCH, shuffle=False, verbose=0).history["loss"]
 
 
+@matrix
 def test_residuals_stay_with_their_variables_while_a_layer_is_frozen() -> None:
     strategy = compressed_strategy()
     model = compiled(strategy)
@@ -154,6 +119,7 @@ def test_residuals_stay_with_their_variables_while_a_layer_is_frozen() -> None:
     assert (total_residual(strategy, second) != kept[1]).any()
     with strategy.scope():
         _freeze(model, 0, frozen=False, optimizer=model.optimizer)
+    assert_same_bits(total_residual(strategy, first), kept[0])
     _fit(model)
     assert (first.numpy() != weight).any()
     assert (total_residual(strategy, first) != kept[0]).any()
@@ -161,6 +127,7 @@ def test_residuals_stay_with_their_variables_while_a_layer_is_frozen() -> None:
     assert_replicas_agree(strategy, model.trainable_variables)
 
 
+@matrix
 def test_freezing_without_compression_equals_stock() -> None:
     models = []
     for strategy in (compressed_strategy(params=NONE), stock_strategy()):
@@ -173,23 +140,12 @@ def test_freezing_without_compression_equals_stock() -> None:
     assert_same_weights(*models)
 
 
-def test_compiling_again_with_the_same_optimizer_keeps_the_residuals() -> None:
-    strategy = compressed_strategy()
-    model = compiled(strategy)
-    losses = _fit(model)
-    kernel = model.layers[0].kernel
-    kept = total_residual(strategy, kernel)
-    with strategy.scope():
-        _freeze(model, 0, frozen=False, optimizer=model.optimizer)
-    assert_same_bits(total_residual(strategy, kernel), kept)
-    losses += _fit(model)
-    assert losses == sorted(losses, reverse=True)
-    assert len(strategy.compression_state) == 4
-
-
+@matrix
 def test_two_models_under_one_strategy_train_as_each_would_alone() -> None:
+    normalized = functools.partial(normalized_mlp, True)
+
     def pair(strategies: list[Any]) -> list[keras.Model]:
-        models = [compiled(strategies[0]), compiled(strategies[1], _lstm)]
+        models = [compiled(strategies[0]), compiled(strategies[1], normalized)]
         for _ in range(2):
             for model in models:
                 _fit(model)

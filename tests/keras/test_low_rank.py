@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tf_gc
+from tests.cases import matrix
 from tests.keras.compressed import assert_replicas_agree, compressed_strategy
 
 STEPS = 6
@@ -38,7 +39,7 @@ def model_of(strategy: Any, optimizer: Any = None) -> keras.Model:
     return model
 
 
-def kept(strategy: Any, model: keras.Model) -> tuple[Any, dict[str, np.ndarray]]:
+def kept(strategy: Any, model: keras.Model) -> tuple[np.ndarray, np.ndarray]:
     """The sum of the residuals of the first kernel, and its factors."""
     (variable, *_) = model.trainable_variables
     entries = strategy.compression_state.entries(variable.value)
@@ -46,9 +47,10 @@ def kept(strategy: Any, model: keras.Model) -> tuple[Any, dict[str, np.ndarray]]
     first, *others = [part.numpy() for part in values["factors"].values]
     for other in others:
         np.testing.assert_array_equal(other, first)
-    return strategy.compression_state.total(variable.value), {"factors": first}
+    return strategy.compression_state.total(variable.value), first
 
 
+@matrix
 def test_a_model_trains() -> None:
     strategy = compressed_strategy(2, tf_gc.LowRank(2))
     model = model_of(strategy)
@@ -64,53 +66,49 @@ class StoppedError(Exception):
     """Stands for what kills a job."""
 
 
-class _StopAfter(keras.callbacks.Callback):
-    def __init__(self, epoch: int) -> None:
-        super().__init__()
-        self._epoch = epoch
-
+class _StopAtThird(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == self._epoch:
+        if epoch == 2:
             raise StoppedError
 
 
 def test_a_backup_goes_on_where_it_was(tmp_path: Path) -> None:
     x, y = data()
 
-    def train(*callbacks: Any, epochs: int = 3) -> tuple[Any, keras.Model]:
+    def make() -> tuple[Any, keras.Model]:
         strategy = compressed_strategy(2, PARAMS)
-        model = model_of(strategy)
-        backup = tf_gc.keras.BackupAndRestore(tmp_path / "backup")
-        model.fit(
-            *(x, y), batch_size=16, epochs=epochs, shuffle=False, verbose=0,
-            callbacks=[backup, *callbacks],
-        )  # fmt: skip
-        return strategy, model
+        return strategy, model_of(strategy)
 
+    def fit(model: keras.Model, *callbacks: Any, **arguments: Any) -> None:
+        model.fit(
+            *(x, y), batch_size=16, epochs=3, shuffle=False, verbose=0,
+            callbacks=list(callbacks), **arguments,
+        )  # fmt: skip
+
+    strategy, model = make()
     with pytest.raises(StoppedError):
-        train(_StopAfter(2))
+        fit(model, tf_gc.keras.BackupAndRestore(tmp_path / "backup"), _StopAtThird())
     seen: list[Any] = []
 
     class Look(keras.callbacks.Callback):
         def on_train_begin(self, logs: Any = None) -> None:
             seen.append(self.model.get_weights())
 
-    strategy = compressed_strategy(2, PARAMS)
-    model = model_of(strategy)
-    model.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
     total, factors = kept(strategy, model)
-    restored, resumed = train(Look(), epochs=3)
+    restored, resumed = make()
+    fit(resumed, tf_gc.keras.BackupAndRestore(tmp_path / "backup"), Look())
     for mine, theirs in zip(seen[0], model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    # One more epoch here: equal parts of the residuals, and the factors as they were.
-    model.fit(x, y, batch_size=16, initial_epoch=2, epochs=3, shuffle=False, verbose=0)
+    # The last epoch here: equal parts of the residuals, and the factors as they were.
+    fit(model, initial_epoch=2)
     mine, theirs = kept(restored, resumed), kept(strategy, model)
     np.testing.assert_allclose(mine[0], theirs[0], atol=1e-4)
-    np.testing.assert_allclose(mine[1]["factors"], theirs[1]["factors"], atol=1e-3)
+    np.testing.assert_allclose(mine[1], theirs[1], atol=1e-3)
     assert np.abs(total).max() > 1e-3
-    assert factors["factors"].any()
+    assert factors.any()
 
 
+@matrix
 def test_a_loss_scale_sees_what_is_not_finite() -> None:
     strategy = compressed_strategy(2, PARAMS)
     inner = keras.optimizers.SGD(0.01)

@@ -4,11 +4,10 @@ import functools
 
 import keras
 import numpy as np
-import pytest
 
+from tests.cases import cases, matrix
 from tests.keras.compressed import (
     AUTO,
-    FIXED,
     NONE,
     assert_replicas_agree,
     assert_trains_compressed,
@@ -55,9 +54,11 @@ WARM = TwoBit(bypass_size=0)
 _float16 = functools.partial(_mlp, "mixed_float16")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "optimizer"),
-    [("mixed_float16", _scaled_sgd), ("mixed_bfloat16", sgd), ("float16", sgd)],
+@cases(
+    "dtype, optimizer",
+    ("mixed_float16", _scaled_sgd),
+    ("mixed_bfloat16", sgd),
+    ("float16", sgd),
 )
 def test_half_precision_trains_as_under_the_stock_strategy(dtype: str, optimizer: type) -> None:
     train = functools.partial(fit, build=functools.partial(_mlp, dtype), optimizer=optimizer)
@@ -69,6 +70,7 @@ def test_half_precision_trains_as_under_the_stock_strategy(dtype: str, optimizer
     assert_replicas_agree(strategy, compressed.model.optimizer.variables)
 
 
+@matrix
 def test_bfloat16_variables_are_trained() -> None:
     strategy = compressed_strategy()
     run = fit(strategy, functools.partial(_mlp, "bfloat16"))
@@ -78,6 +80,7 @@ def test_bfloat16_variables_are_trained() -> None:
     assert strategy.traffic.bypassed_tensors == 0
 
 
+@matrix
 def test_the_global_policy_scales_the_loss_by_itself() -> None:
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
@@ -91,11 +94,7 @@ def test_the_global_policy_scales_the_loss_by_itself() -> None:
     assert_replicas_agree(strategy, run.model.variables)
 
 
-@pytest.mark.parametrize(
-    ("overflowing", "params"),
-    [(0, NONE), (1, AUTO), (1, FIXED), (0, WARM)],
-    ids=["0-none", "1-auto", "1-fixed", "0-warm-up"],
-)
+@cases("overflowing, params", (1, AUTO), (0, NONE), (0, WARM))
 def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     overflowing: int, params: CompressionParams
 ) -> None:
@@ -124,7 +123,7 @@ def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     assert strategy.compression_state.warm_up_steps == (2 if params is WARM else 0)
 
 
-@pytest.mark.parametrize("params", [NONE, AUTO, SMALL], ids=["none", "auto", "bypassed"])
+@cases("params", AUTO, NONE, SMALL)
 def test_layers_of_double_and_of_single_precision_train_together(params: CompressionParams) -> None:
     """The stock strategy cannot do that: it concatenates all gradients."""
 
@@ -144,6 +143,7 @@ def test_layers_of_double_and_of_single_precision_train_together(params: Compres
     assert len(strategy.compression_state) == (2 if params is AUTO else 0)
 
 
+@matrix
 def test_a_model_of_double_precision_equals_stock_to_the_bit() -> None:
     build = functools.partial(_mlp, "float64")
     strategy = compressed_strategy()

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from tests.cases import matrix
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
 
@@ -21,7 +22,7 @@ class Memory(keras.layers.Layer):
     """A layer with a float weight, which an update gives a new value from keys [2, 3]."""
 
     def __init__(self, update: Update, **of_weight: Any) -> None:
-        super().__init__(name="memory")
+        super().__init__(name=update.__name__)
         self.update, self.of_weight = update, of_weight
 
     def build(self, shape: tuple[int, ...]) -> None:
@@ -101,17 +102,20 @@ def last_mean(queue: Any, keys: Any, pointer: Any) -> None:
 
 
 def run(
-    update: Update, gather: bool = False, **of_weight: Any
-) -> tuple[tf.distribute.Strategy, Memory]:
+    *updates: Update, gather: bool = False, **of_weight: Any
+) -> tuple[tf.distribute.Strategy, list[Memory]]:
     strategy = compressed.compressed_strategy()
     with strategy.scope():
-        layer = Memory(update, **of_weight)
-        layer.build((2, 3))
+        layers = [Memory(update, **of_weight) for update in updates]
+        for layer in layers:
+            layer.build((2, 3))
 
     def replica_step() -> None:
         replica = tf.distribute.get_replica_context()
         keys = tf.fill([2, 3], 2.0 * tf.cast(replica.replica_id_in_sync_group + 1, tf.float32))
-        layer(replica.all_gather(keys, axis=0)[:2] if gather else keys)
+        keys = replica.all_gather(keys, axis=0)[:2] if gather else keys
+        for layer in layers:
+            layer(keys)
 
     @tf.function
     def step(again: tf.Tensor) -> None:
@@ -119,64 +123,52 @@ def run(
 
     for shape in ((), (), (2,)):  # the last one traces it again
         step(tf.zeros(shape))
-    return strategy, layer
+    return strategy, layers
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return [each for each in log.messages if "hold samples" in each]
 
 
-@pytest.mark.parametrize(
-    "update",
-    [
-        append,
-        prepend,
-        append_normalized,
-        write_slice,
-        write_rows,
-        write_part_of_variable,
-        scatter_into_variable,
-    ],
-)
-def test_samples_get_one_warning(update: Update, caplog: pytest.LogCaptureFixture) -> None:
-    run(update)
-    (message,) = warnings(caplog)
-    assert "memory/" in message
-    assert "all_gather" in message
+SAMPLES = [
+    append,
+    prepend,
+    append_normalized,
+    write_slice,
+    write_rows,
+    write_part_of_variable,
+    scatter_into_variable,
+]
+STATISTICS = [
+    moving_average,
+    moving_average_of_parts,
+    moving_average_of_what_it_normalizes,
+    prototypes,
+    counts,
+    first_batch_or_average,
+    last_mean,
+]
 
 
-@pytest.mark.parametrize(
-    "update",
-    [
-        moving_average,
-        moving_average_of_parts,
-        moving_average_of_what_it_normalizes,
-        prototypes,
-        counts,
-        first_batch_or_average,
-        last_mean,
-    ],
-)
-def test_statistics_get_none(update: Update, caplog: pytest.LogCaptureFixture) -> None:
-    run(update)
-    assert warnings(caplog) == []
+def test_samples_get_one_warning_and_statistics_none(caplog: pytest.LogCaptureFixture) -> None:
+    run(*SAMPLES, *STATISTICS)
+    messages = warnings(caplog)
+    assert len(messages) == len(SAMPLES)
+    for update in SAMPLES:
+        (message,) = [m for m in messages if m.startswith(f"tf_gc: {update.__name__}/")]
+        assert "all_gather" in message
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        lambda: keras.layers.BatchNormalization(),
-        lambda: keras.layers.BatchNormalization(**stock.RENORM),
-        lambda: keras.layers.SpectralNormalization(keras.layers.Dense(3)),
-        lambda: keras.layers.Bidirectional(keras.layers.LSTM(2, dropout=0.5, stateful=True)),
-    ],
-    ids=["batch", "renorm", "spectral", "lstm"],
-)
-def test_layers_of_keras_get_none(layer: Any, caplog: pytest.LogCaptureFixture) -> None:
+@matrix
+def test_layers_of_keras_get_none(caplog: pytest.LogCaptureFixture) -> None:
     strategy = compressed.compressed_strategy()
     with strategy.scope():
         inputs = keras.Input(batch_shape=(2, 4, 3))
-        model = keras.Model(inputs, layer()(inputs))
+        x = keras.layers.BatchNormalization()(inputs)
+        x = keras.layers.BatchNormalization(**stock.RENORM)(x)
+        x = keras.layers.SpectralNormalization(keras.layers.Dense(3))(x)
+        recurrent = keras.layers.LSTM(2, dropout=0.5, stateful=True)
+        model = keras.Model(inputs, keras.layers.Bidirectional(recurrent)(x))
         model.compile("sgd", "mse")
     x = np.ones((8, 4, 3), np.float32)
     data = tf.data.Dataset.from_tensor_slices((x, np.zeros((8, *model.output_shape[1:])))).batch(4)
@@ -187,11 +179,11 @@ def test_layers_of_keras_get_none(layer: Any, caplog: pytest.LogCaptureFixture) 
 def test_what_is_averaged_and_what_the_warning_advises(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    strategy, layer = run(append)
+    strategy, (layer,) = run(append)
     compressed.assert_replicas_agree(strategy, [layer.queue])
     np.testing.assert_array_equal(components(layer.queue)[0][-1], np.full(3, 3.0))  # of 2 and 4
     caplog.clear()
     for options in ({"gather": True}, {"aggregation": "only_first_replica"}):
-        strategy, layer = run(append, **options)
+        strategy, (layer,) = run(append, **options)
         compressed.assert_replicas_agree(strategy, [layer.queue])
         np.testing.assert_array_equal(components(layer.queue)[0][-1], np.full(3, 2.0))

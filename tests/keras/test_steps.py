@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import cases, matrix
 from tests.keras.compressed import AUTO, NONE, assert_replicas_agree, compressed_strategy
 from tests.keras.flavour import keras
 from tests.keras.stock import (
     BATCH,
-    Build,
     assert_same_bits,
     assert_same_run,
     compiled,
     data,
     fit,
-    mlp,
     normalized_mlp,
 )
 from tf_gc.params import CompressionParams, TwoBit
@@ -27,30 +26,21 @@ pytestmark = pytest.mark.optimized_graphs
 
 # The biases are bypassed, the kernels are compressed.
 MIXED = TwoBit(warm_up=False, bypass_size=20)
-each_params = pytest.mark.parametrize("params", [NONE, AUTO, MIXED], ids=["none", "auto", "mixed"])
-normalized = functools.partial(normalized_mlp, synchronized=True)
+normalized = functools.partial(normalized_mlp, True)
 
 
 @pytest.mark.flavours
-# Each with more kinds of collectives than what is left out: without normalization where not all
-# gradients are compressed, and with it where all are.
-@pytest.mark.parametrize(
-    ("build", "params"),
-    [(mlp, AUTO), (normalized, NONE), (normalized, MIXED)],
-    ids=["mlp-auto", "synchronized-none", "synchronized-mixed"],
-)
-def test_several_steps_in_one_execution_are_the_same_steps(
-    build: Build, params: CompressionParams
-) -> None:
+@cases("params", MIXED, NONE)  # the first with more kinds of collectives
+def test_several_steps_in_one_execution_are_the_same_steps(params: CompressionParams) -> None:
     """Three of them, where an epoch has four."""
-    single = fit(compressed_strategy(2, params), build)
+    single = fit(compressed_strategy(2, params), normalized)
     strategy = compressed_strategy(2, params)
-    several = fit(strategy, build, steps_per_execution=3)
+    several = fit(strategy, normalized, steps_per_execution=3)
     assert_same_run(several, single)
     assert_replicas_agree(strategy, several.model.trainable_variables)
 
 
-@pytest.mark.flavours
+@matrix
 def test_several_steps_in_one_execution_for_any_data_after_another() -> None:
     model = compiled(compressed_strategy(2, NONE), normalized, steps_per_execution=2)
     x, y = data()
@@ -64,7 +54,7 @@ def test_several_steps_in_one_execution_for_any_data_after_another() -> None:
     assert model.evaluate(x, y, verbose=0, return_dict=True)["loss"] < 1.2
 
 
-@pytest.mark.parametrize("order", ["step loop step", "loop step", "loop longer", "branch step"])
+@cases("order", "step loop step", "loop step", "loop longer", "branch step")
 def test_a_step_runs_by_itself_in_a_loop_and_in_a_branch(order: str) -> None:
     """In any order of tracing: a traced step serves all its callers."""
     strategy = compressed_strategy(2, NONE)
@@ -100,7 +90,7 @@ def test_a_step_runs_by_itself_in_a_loop_and_in_a_branch(order: str) -> None:
         assert_same_bits(caller(tf.constant(x)).numpy(), factor * x)
 
 
-@pytest.mark.parametrize("params", [AUTO, MIXED], ids=["auto", "mixed"])
+@cases("params", MIXED, AUTO)
 def test_accumulating_gradients_is_training_with_larger_batches(params: CompressionParams) -> None:
     """Of the first half of the batches, then of the second: replicas see the same samples."""
     x, y = data()
@@ -121,16 +111,11 @@ def test_accumulating_gradients_is_training_with_larger_batches(params: Compress
     assert int(model.optimizer.iterations.numpy()) == 4  # updates
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"ema_overwrite_frequency": 3}, {"gradient_accumulation_steps": 2}],
-    ids=["overwriting", "accumulating"],
-)
-def test_averages_of_weights_are_those_of_training_without_a_strategy(
-    options: dict[str, int],
-) -> None:
+@matrix  # test_clip_after_sum.py has averages that are put in place of the weights
+def test_averages_of_weights_are_those_of_training_without_a_strategy() -> None:
     def optimizer() -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5, **options)
+        options = {"use_ema": True, "ema_momentum": 0.5, "gradient_accumulation_steps": 2}
+        return keras.optimizers.SGD(0.1, **options)
 
     strategy = compressed_strategy(2, NONE)
     run = fit(strategy, optimizer=optimizer)
@@ -142,7 +127,7 @@ def test_averages_of_weights_are_those_of_training_without_a_strategy(
     assert_replicas_agree(strategy, run.model.optimizer._model_variables_moving_average)
 
 
-@each_params
+@cases("params", AUTO, NONE)
 def test_compilation_by_xla_is_refused_with_a_clear_error(params: CompressionParams) -> None:
     with pytest.raises(ValueError, match="jit_compile=False"):
         fit(compressed_strategy(2, params), jit_compile=True)
