@@ -111,22 +111,6 @@ def test_accumulating_gradients_is_training_with_larger_batches(params: Compress
     assert int(model.optimizer.iterations.numpy()) == 4  # updates
 
 
-@matrix  # test_clip_after_sum.py has averages that are put in place of the weights
-def test_averages_of_weights_are_those_of_training_without_a_strategy() -> None:
-    def optimizer() -> keras.optimizers.Optimizer:
-        options = {"use_ema": True, "ema_momentum": 0.5, "gradient_accumulation_steps": 2}
-        return keras.optimizers.SGD(0.1, **options)
-
-    strategy = compressed_strategy(2, NONE)
-    run = fit(strategy, optimizer=optimizer)
-    expected = fit(tf.distribute.get_strategy(), optimizer=optimizer)
-    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-5)
-    for a, b in zip(run.model.get_weights(), expected.model.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-    assert_replicas_agree(strategy, run.model.trainable_variables)
-    assert_replicas_agree(strategy, run.model.optimizer._model_variables_moving_average)
-
-
 @cases("params", AUTO, NONE)
 def test_compilation_by_xla_is_refused_with_a_clear_error(params: CompressionParams) -> None:
     with pytest.raises(ValueError, match="jit_compile=False"):
