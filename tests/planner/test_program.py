@@ -2,13 +2,12 @@
 
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cases import matrix
+from tests import programs
 from tf_gc.planner import forecast
 from tf_gc.planner.__main__ import main, parse
 from tf_gc.planner.prediction import CHOICES, STOCK, Choice, Prediction
@@ -256,7 +255,7 @@ def test_rates_in_words(rate: float, text: str) -> None:
     assert forecast.rate_in_words(rate) == text
 
 
-@matrix
-def test_importing_tf_gc_does_not_import_the_planner() -> None:
-    code = "import sys, tf_gc; sys.exit('tf_gc.planner' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+def test_importing_tf_gc_does_not_import_the_planner(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys, tf_gc; sys.exit('tf_gc.planner' in sys.modules)")
+    programs.output_of(program)
