@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.multiworker, matrix]
 
 AUTO = {"type": "quantized", "bypass_size": 0, "warm_up": False}
 FIXED = {"type": "2bit", "bypass_size": 0, "threshold": 0.01}
+ONE_BIT = {"type": "1bit", "bypass_size": 0, "warm_up": False}
 LOW_RANK = {"type": "low_rank", "rank": 1, "bypass_size": 0, "warm_up": False}
 
 
@@ -29,7 +30,7 @@ LOW_RANK = {"type": "low_rank", "rank": 1, "bypass_size": 0, "warm_up": False}
         pytest.param(
             *(2, 3),
             [{**AUTO, "plan": "hierarchical"}],
-            [],
+            [{**ONE_BIT, "plan": "hierarchical"}],
             id="hierarchical",
         ),
     ],
