@@ -25,6 +25,7 @@ def points(folder: Path) -> Points:
             for value in event.summary.value:
                 assert value.metadata.plugin_data.plugin_name == "scalars"
                 by_step = found.setdefault(value.tag.removeprefix("compression/"), {})
+                assert event.step not in by_step, "written twice"
                 by_step[event.step] = float(tf.make_ndarray(value.tensor))
     return found
 
