@@ -201,7 +201,7 @@ def attack_rows(_: Library, rng: Rng, fences: Fences) -> None:
 
 
 def attack(*steps: str) -> None:
-    """Attacks the library so many times in each way, with each instruction set."""
+    """Attacks the library in each way, `steps` times, with each instruction set."""
     faulthandler.enable()
     _loader.load()
     library = Library(_loader.library_path())

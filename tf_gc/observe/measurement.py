@@ -145,7 +145,7 @@ class Measurement:
     def steps(self, schedule: Schedule) -> tuple[int, int] | None:
         """Returns how many steps were in full precision, and how many compressed.
 
-        `None` if the schedule is not that of the most recently built reduction.
+        `None` if another reduction was built since.
         """
         with self._lock:
             number = self._latest

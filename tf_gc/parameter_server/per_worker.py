@@ -22,7 +22,7 @@ class PerWorker(abc.ABC):
     Attributes:
       aggregation: whether a checkpoint holds the sum over the workers, or the value of the first
         one.
-      device: that of `read_value`.
+      device: where `read_value` puts what it returns.
       shape: that of each variable.
       values: the variables of the workers that are alive, in their order. They are on other
         machines: reading one copies it to the coordinator.

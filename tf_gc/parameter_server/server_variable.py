@@ -96,7 +96,7 @@ class _Trace:
     """A function of a replica that is being built; several threads may build some at once.
 
     Attributes:
-      graph: that of the replica.
+      graph: the graph of the replica.
       pulled: what was pulled and not written since, by the ids of graph and variable.
       rounded: what pulls have rounded, by the id of the tensor.
       loops: graphs of loops, and for each the variables that were pulled before it.
