@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
-from tf_gc.network.group import LocalNetwork
+from tf_gc.network.group import LocalNetwork, Replica
 from tf_gc.params import CompressionParams
+from tf_gc.reducers import hierarchical
 from tf_gc.reducers.plans import choose_plan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
@@ -196,3 +198,15 @@ def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
         )
         for (total,) in run([clean]):
             assert np.isfinite(total).all()
+
+
+def test_a_leader_takes_over_what_others_of_its_host_have_not_sent() -> None:
+    replicas = []
+    for number, device in enumerate(cpus(3)):
+        with tf.device(device):
+            residual = tf.Variable(tf.fill([5], 10.0**number))
+            replicas.append(Replica(device, [tf.fill([5], number + 1.0)], [residual]))
+    leader = hierarchical._sum_on_host(replicas, leader=1)
+    np.testing.assert_array_equal(leader.gradients[0], np.full(5, 6.0))
+    for replica, left in zip(replicas, (0.0, 111.0, 0.0), strict=True):
+        np.testing.assert_array_equal(replica.residuals[0], np.full(5, left))
