@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -312,3 +313,14 @@ def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
     (line,) = said()
     assert "residuals of 1 variables restored; residuals of b not used so far" in line[1]
     assert len(strategy.compression_state) == 1  # no memory for variables without any
+
+
+def test_threads_change_what_is_kept_one_after_the_other() -> None:
+    strategy = strategy_of()
+    (variable,) = variables_of(strategy, "v")
+    other = threading.Thread(target=lambda: strategy.compression_state.entries(variable))
+    with strategy.compression_state._book.held():
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+    other.join()
