@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.params import CompressionParams, Gradient, LeftAlone, Treatment
+from tf_gc.params import CompressionParams, Gradient, LeftAlone
 from tf_gc.reducers.codes import Codes
+from tf_gc.reducers.reducer import Spec
 
 Tensors = Sequence[tf.Tensor]
 
@@ -49,13 +50,13 @@ class Simulated(CompressionParams):
     plan: str = "all_gather"
     warm_up: bool = True
 
-    def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(Codes(_SimulatedCodec(self), self.plan), warm_up=self.warm_up),)
+    def specs(self) -> tuple[Spec, ...]:
+        return (Codes(_SimulatedCodec(self), self.plan, warm_up=self.warm_up),)
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         if gradient.sparse or gradient.elements < self.bypass_size:
             return LeftAlone(gradient.path, "sparse or small")
-        return self.treatments()[0]
+        return self.specs()[0]
 
 
 class Entropy:

@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 from simulated_codec import rounded
+from tf_gc.reducers.exchange import Push
 
 from tf_gc.network.group import Network, Replica
 from tf_gc.params import CompressionParams, Gradient, LeftAlone, Quantized, Treatment
-from tf_gc.reducers.exchange import Push
 from tf_gc.reducers.factors import FACTORS, matrix_of, orthonormal, product, slot_of
 from tf_gc.reducers.low_rank import Factors
 from tf_gc.reducers.reducer import Encoded, Reducer, Reduction, Way

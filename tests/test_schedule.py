@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 
 import tf_gc
 from tf_gc.network.group import LocalNetwork
-from tf_gc.params import CompressionParams, Gradient, LeftAlone, Treatment
-from tf_gc.reducers.reducer import Reducers
+from tf_gc.params import CompressionParams, Gradient, LeftAlone
+from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, make_schedule
 
 F32, F16 = tf.float32, tf.float16
 ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
-REDUCERS = Reducers(LocalNetwork(["/device:CPU:0", "/device:CPU:1"]))
+
+
+def reducer_of(spec: Spec) -> Reducer | str:
+    return spec.on(LocalNetwork(["/device:CPU:0", "/device:CPU:1"]))
 
 
 def schedule_of(
@@ -26,7 +29,7 @@ def schedule_of(
         gradient and Gradient(f"v{i}", gradient[0], (gradient[1],))
         for i, gradient in enumerate(gradients)
     ]
-    return make_schedule(params, known, REDUCERS, bucket_bytes)
+    return make_schedule(params, known, reducer_of, bucket_bytes)
 
 
 def places(schedule: Schedule) -> list[tuple[int, ...]]:
@@ -95,25 +98,25 @@ class ByName(CompressionParams):
     """Sends the variables of some names by another codec and plan than the rest."""
 
     names: frozenset[str]
-    chosen: Treatment
-    rest: Treatment
+    chosen: Spec
+    rest: Spec
 
-    def treatments(self) -> tuple[Treatment, ...]:
+    def specs(self) -> tuple[Spec, ...]:
         return self.chosen, self.rest
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         return self.chosen if gradient.path in self.names else self.rest
 
 
 def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
-    chosen, *_ = tf_gc.TwoBit(0.5, plan="scatter_gather").treatments()
-    rest, *_ = tf_gc.OneBit().treatments()
+    chosen, *_ = tf_gc.TwoBit(0.5, plan="scatter_gather").specs()
+    rest, *_ = tf_gc.OneBit().specs()
     params = ByName(frozenset(["v0", "v2"]), chosen, rest)
     schedule = schedule_of(params, [(F32, 10)] * 4)
     assert places(schedule) == [(3, 1), (2, 0)]
     others, named = schedule.buckets
-    assert (named.reducer.name, named.reducer.plan) == (str(chosen.way.codec), "scatter_gather")
-    assert (others.reducer.name, others.reducer.plan) == (str(rest.way.codec), "all_gather")
+    assert (named.reducer.name, named.reducer.plan) == (str(chosen.codec), "scatter_gather")
+    assert (others.reducer.name, others.reducer.plan) == (str(rest.codec), "all_gather")
 
 
 def test_a_schedule_can_be_printed() -> None:
@@ -131,8 +134,8 @@ def test_a_schedule_can_be_printed() -> None:
 
 def test_it_says_that_a_gpu_leaves_rows_alone() -> None:
     table = Gradient("table", F32, (1 << 12, 64), sparse=True)
-    gpus = Reducers(LocalNetwork(["/device:GPU:0", "/device:GPU:1"]))
-    schedule = make_schedule(tf_gc.Quantized(), [table], gpus)
+    gpus = LocalNetwork(["/device:GPU:0", "/device:GPU:1"])
+    schedule = make_schedule(tf_gc.Quantized(), [table], lambda spec: spec.on(gpus))
     assert schedule.bypass == (0,)
     assert "1 are sparse (tf.IndexedSlices), which are compressed on CPUs only (table)" in str(
         schedule

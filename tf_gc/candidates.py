@@ -31,7 +31,7 @@ def candidates(auto: Auto, network: Network) -> tuple[Candidate, ...]:
     Raises:
       ValueError: if `auto` chooses something else.
     """
-    ways = [way for treatment in auto.treatments() for way in treatment.way.alternatives(network)]
+    ways = [way for spec in auto.specs() for way in spec.alternatives(network)]
     by_params: dict[CompressionParams, str] = {NoCompression(): FULL_PRECISION}
     for plan, wire in ways:
         by_params.setdefault(auto.sent_by(plan, wire), f"{plan}, {wire}")

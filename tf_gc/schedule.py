@@ -6,15 +6,14 @@ steps carry it out.
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tf_gc.network.traffic import ALONE
-from tf_gc.params import CompressionParams, Gradient, LeftAlone, Treatment
-from tf_gc.reducers.exchange import Exchange
-from tf_gc.reducers.reducer import Way
+from tf_gc.params import CompressionParams, Gradient, LeftAlone
+from tf_gc.reducers.reducer import Sender, Spec
 
 # Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). This is
 # small enough that the first bucket is on its way early and its codes stay in the cache, and large
@@ -28,13 +27,6 @@ _DEFAULT_BYTES = 4 << 20
 _SMALL = 16
 
 
-class Exchanges(Protocol):
-    """What there is for each way to send gradients."""
-
-    def of(self, way: Way) -> Exchange | str:
-        """Returns what sends gradients in a way, or why the stock ops do; as `Way.on`."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Bucket:
     """Gradients of one dtype that are summed together.
@@ -44,8 +36,7 @@ class Bucket:
       variables: the paths of their variables.
       dtype: the gradients' dtype.
       shapes: the shapes of their variables.
-      reducer: sums them, a `tf_gc.reducers.reducer.Reducer`, or takes them to a parameter server,
-        a `tf_gc.reducers.exchange.Push`.
+      reducer: a `tf_gc.reducers.reducer.Reducer`, or under parameter servers a `Push`.
       warm_up: whether it is in full precision in the first steps.
     """
 
@@ -140,7 +131,7 @@ class Schedule:
 def make_schedule(
     params: CompressionParams,
     gradients: Sequence[Gradient | LeftAlone | None],
-    reducers: Exchanges,
+    sender_of: Callable[[Spec], Sender | str],
     bucket_bytes: int = 0,
 ) -> Schedule:
     """Decides what is sent how.
@@ -153,48 +144,48 @@ def make_schedule(
       params: what the user asks for.
       gradients: what is known of each gradient, in the order of the variables; why it is left
         alone whatever the params say; or `None` for a value that is no gradient.
-      reducers: those of the network, or what pushes to servers.
+      sender_of: returns what sends the gradients of a spec, or why the stock ops sum them
+        (`Spec.on`).
       bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
-    to_compress: dict[int, tuple[Gradient, Treatment]] = {}
+    to_compress: dict[int, tuple[Gradient, Spec]] = {}
     left_alone = []
     for index, gradient in enumerate(gradients):
         if isinstance(gradient, Gradient):
-            treatment = params.treatment_of(gradient)
-            if isinstance(treatment, LeftAlone):
-                left_alone.append(treatment)
-            elif isinstance(reason := reducers.of(treatment.way), str):
+            spec = params.spec_of(gradient)
+            if isinstance(spec, LeftAlone):
+                left_alone.append(spec)
+            elif isinstance(reason := sender_of(spec), str):
                 left_alone.append(LeftAlone(gradient.path, reason))
             else:
-                to_compress[index] = (gradient, treatment)
+                to_compress[index] = (gradient, spec)
         elif gradient is not None:
             left_alone.append(gradient)
 
     def bucket(indices: list[int]) -> Bucket:
         known = [to_compress[index][0] for index in indices]
-        treatment = to_compress[indices[0]][1]
-        reducer = reducers.of(treatment.way)
+        spec = to_compress[indices[0]][1]
         return Bucket(
             indices=tuple(indices),
             variables=tuple(gradient.path for gradient in known),
             dtype=known[0].dtype,
             shapes=tuple(gradient.shape for gradient in known),
-            reducer=reducer,
-            warm_up=treatment.warm_up,
+            reducer=sender_of(spec),
+            warm_up=spec.warm_up,
         )
 
     full: list[list[int]] = []
-    open_buckets: dict[tuple[Treatment, tf.DType, bool], tuple[list[int], int]] = {}
+    open_buckets: dict[tuple[Spec, tf.DType, bool], tuple[list[int], int]] = {}
     # Backpropagation reaches the last variable first.
-    for index, (gradient, treatment) in reversed(to_compress.items()):
+    for index, (gradient, spec) in reversed(to_compress.items()):
         size = gradient.elements * gradient.dtype.size
-        if treatment.way.in_one_bucket:
+        if spec.in_one_bucket:
             size = 0
         if size >= limit:
             full.append([index])
             continue
-        kind = (treatment, gradient.dtype, size * _SMALL <= limit)
+        kind = (spec, gradient.dtype, size * _SMALL <= limit)
         indices, total = open_buckets.pop(kind, ([], 0))
         indices.append(index)
         total += size

@@ -14,7 +14,6 @@ import tf_gc
 from tf_gc.codecs import NativeCodec
 from tf_gc.network.group import Group, LocalNetwork, Replica
 from tf_gc.reducers.codes import Codes
-from tf_gc.reducers.reducer import Reducers
 from tf_gc.reducers.wire import WIRES
 
 EVERY_TENSOR = {"warm_up": False, "bypass_size": 0}
@@ -131,7 +130,7 @@ def by_each_wire(network: Apart, plan: str) -> list[list[np.ndarray]]:
     codec = NativeCodec("three_bit", "auto", "four_bit")
     found = []
     for wire in WIRES:
-        reducer = Reducers(network).of(Codes(codec, plan, wire))
+        reducer = Codes(codec, plan, wire).on(network)
         with tf.device(device):
             residual = tf.Variable(tf.zeros([100, 700]))
 

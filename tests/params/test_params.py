@@ -16,9 +16,9 @@ F64 = tf.float64
 
 
 def compresses(params: CompressionParams, dtype: tf.DType, elements: int) -> bool:
-    treatment = params.treatment_of(Gradient("kernel", dtype, (elements,)))
-    assert isinstance(treatment, LeftAlone) or treatment in params.treatments()
-    return not isinstance(treatment, LeftAlone)
+    spec = params.spec_of(Gradient("kernel", dtype, (elements,)))
+    assert isinstance(spec, LeftAlone) or spec in params.specs()
+    return not isinstance(spec, LeftAlone)
 
 
 def test_none_means_three_bits() -> None:
@@ -68,8 +68,8 @@ def test_integers_may_be_those_of_numpy() -> None:
 
 
 def test_one_and_two_bits_are_the_codecs_of_these_names() -> None:
-    assert tf_gc.Quantized(1).treatments() == tf_gc.OneBit().treatments()
-    assert tf_gc.Quantized(2).treatments() == tf_gc.TwoBit().treatments()
+    assert tf_gc.Quantized(1).specs() == tf_gc.OneBit().specs()
+    assert tf_gc.Quantized(2).specs() == tf_gc.TwoBit().specs()
 
 
 def test_mxnet_dict_gives_the_fixed_threshold() -> None:
@@ -190,8 +190,8 @@ def test_an_empty_tensor_is_never_compressed(kind: type) -> None:
 def test_tables_of_a_megabyte_are_compressed_by_default(rows: int, by_default: bool) -> None:
     table = Gradient("table", tf.float32, (rows, 64), sparse=True)
     for sparse, expected in ((None, by_default), (True, True), (False, False)):
-        treatment = tf_gc.Quantized(sparse=sparse).treatment_of(table)
-        assert isinstance(treatment, LeftAlone) != expected
+        spec = tf_gc.Quantized(sparse=sparse).spec_of(table)
+        assert isinstance(spec, LeftAlone) != expected
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_tables_of_a_megabyte_are_compressed_by_default(rows: int, by_default: b
 def test_what_is_left_alone_has_its_true_reason(
     params: CompressionParams, dtype: tf.DType, elements: int, sparse: bool, reason: str
 ) -> None:
-    left = params.treatment_of(Gradient("table", dtype, (elements, 1), sparse))
+    left = params.spec_of(Gradient("table", dtype, (elements, 1), sparse))
     assert isinstance(left, LeftAlone)
     assert re.search(reason, left.reason), left.reason
     assert left.path == "table"
@@ -273,8 +273,8 @@ def test_sums_with_a_fixed_threshold_have_no_bits(kind: type) -> None:
 
 
 def bits(params: CompressionParams, *replicas: int) -> list[float]:
-    treatment, *_ = params.treatments()
-    return [treatment.way.codec.bits(n) for n in replicas]
+    spec, *_ = params.specs()
+    return [spec.codec.bits(n) for n in replicas]
 
 
 def test_bits_of_a_message() -> None:
@@ -297,17 +297,17 @@ def test_an_unknown_wire_is_refused(kind: type, wire: object) -> None:
 
 @each_class
 @pytest.mark.parametrize("wire", [None, "packed"])
-def test_a_wire_is_part_of_the_treatment(kind: type, wire: str | None) -> None:
-    treatment, *_ = kind(wire=wire).treatments()
-    assert treatment.way.wire == wire
+def test_a_wire_is_part_of_the_spec(kind: type, wire: str | None) -> None:
+    spec, *_ = kind(wire=wire).specs()
+    assert spec.wire == wire
 
 
 def test_the_compact_wire_can_be_asked_for() -> None:
     params = from_params({"type": "2bit", "threshold": 0.5, "wire": "compact"})
     assert params == tf_gc.TwoBit(0.5, wire="compact")
     assert from_params({"type": "quantized", "wire": "compact"}) == tf_gc.Quantized(wire="compact")
-    treatment, *_ = params.treatments()
-    assert treatment.way.wire == "compact"
+    spec, *_ = params.specs()
+    assert spec.wire == "compact"
 
 
 def test_codes_of_one_bit_have_no_compact_wire() -> None:

@@ -52,15 +52,15 @@ def test_a_pattern_is_searched_for_in_the_path(pattern: Any, path: str, expected
 
 
 def excludes(params: CompressionParams, of: Gradient) -> bool:
-    left = params.treatment_of(of)
+    left = params.spec_of(of)
     return isinstance(left, LeftAlone) and left.excluded
 
 
 @each_class
-def test_what_is_excluded_has_no_treatment(kind: Any) -> None:
+def test_what_is_excluded_has_no_spec(kind: Any) -> None:
     params = kind(exclude=["embeddings", is_vector])
-    treatment, *_ = params.treatments()
-    assert params.treatment_of(gradient("dense/kernel")) == treatment
+    spec, *_ = params.specs()
+    assert params.spec_of(gradient("dense/kernel")) == spec
     for excluded in (gradient("a/embeddings"), gradient("dense/bias", (4096,))):
         assert excludes(params, excluded)
     assert not excludes(params, gradient("dense/kernel", (1, 1)))
@@ -140,11 +140,11 @@ def test_the_first_rule_that_matches_decides() -> None:
         default={"type": "1bit"},
     )
     all_params = (tf_gc.Quantized(4), tf_gc.TwoBit(), tf_gc.OneBit())
-    four, two, one = (each.treatments()[0] for each in all_params)
-    assert params.treatments() == tuple(t for each in all_params for t in each.treatments())
-    assert params.treatment_of(gradient("lstm/kernel")) == four
-    assert params.treatment_of(gradient("dense/kernel")) == two
-    assert params.treatment_of(gradient("dense/other")) == one
+    four, two, one = (each.specs()[0] for each in all_params)
+    assert params.specs() == tuple(spec for each in all_params for spec in each.specs())
+    assert params.spec_of(gradient("lstm/kernel")) == four
+    assert params.spec_of(gradient("dense/kernel")) == two
+    assert params.spec_of(gradient("dense/other")) == one
     assert excludes(params, gradient("normalization/gamma"))
     assert params.patterns() == ("lstm", "kernel", "gamma")
 
@@ -152,7 +152,7 @@ def test_the_first_rule_that_matches_decides() -> None:
 def test_the_default_is_that_of_compression_params() -> None:
     assert tf_gc.ByVariable({}).default == from_params(None)
     params = tf_gc.ByVariable({"a": None}, default=tf_gc.NoCompression())
-    assert params.treatments() == tf_gc.Quantized().treatments()
+    assert params.specs() == tf_gc.Quantized().specs()
     assert excludes(params, gradient("b"))
     assert not excludes(params, gradient("a"))
 
@@ -160,10 +160,10 @@ def test_the_default_is_that_of_compression_params() -> None:
 def test_rules_may_have_rules_and_exclude() -> None:
     inner = tf_gc.ByVariable({"b": tf_gc.TwoBit(exclude="c")})
     params = tf_gc.ByVariable({"a": inner})
-    two, *_ = tf_gc.TwoBit().treatments()
-    assert params.treatment_of(gradient("a/b")) == two
+    two, *_ = tf_gc.TwoBit().specs()
+    assert params.spec_of(gradient("a/b")) == two
     assert excludes(params, gradient("a/b/c"))
-    assert params.treatment_of(gradient("b/c")) == tf_gc.Quantized().treatments()[0]
+    assert params.spec_of(gradient("b/c")) == tf_gc.Quantized().specs()[0]
     assert params.patterns() == ("a", "b", "c")
 
 
@@ -212,4 +212,4 @@ def test_a_mix_of_warm_ups() -> None:
     params = tf_gc.ByVariable(
         {"a": tf_gc.TwoBit(0.5), "b": tf_gc.TwoBit(sparse=False)}, tf_gc.Quantized(sparse=False)
     )
-    assert [treatment.warm_up for treatment in params.treatments()] == [False, True, True]
+    assert [spec.warm_up for spec in params.specs()] == [False, True, True]

@@ -18,10 +18,9 @@ from tf_gc.network.group import LocalChannel, LocalNetwork
 from tf_gc.network.unequal import Lengths
 from tf_gc.params import CompressionParams
 from tf_gc.reducers.all_gather import AllGather
-from tf_gc.reducers.codes import Codes
+from tf_gc.reducers.codes import PLANS, Codes
 from tf_gc.reducers.compact_channel import CompactChannel, slightly_longer
 from tf_gc.reducers.hierarchical import Hierarchical
-from tf_gc.reducers.plans import PLANS
 from tf_gc.reducers.scatter_gather import ScatterGather
 from tf_gc.reducers.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES, choose_wire
 
@@ -135,7 +134,7 @@ def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
     variables = variables_of(strategy, (size,))
     # Two functions of one model, which know of each other's messages.
     runs = [reducer(strategy, variables) for _ in range(2)]
-    codec = params.treatments()[0].way.codec
+    codec = params.specs()[0].codec
     residuals = [tf.Variable(tf.zeros(size)) for _ in range(2)]
     known = 0
     sent = []
@@ -357,7 +356,7 @@ def test_which_plans_let_the_cpu_pack() -> None:
             assert "one host's GPUs" in str(plan.why_not_packed(gpus))
             gpus.hosts = 2
         assert plan.why_not_packed(one) is None
-        assert f"{plan.name!r} several GPUs" in str(plan.why_not_packed(several))
+        assert f"{plan.plan!r} several GPUs" in str(plan.why_not_packed(several))
     assert Hierarchical.why_not_packed(several) is None
     with pytest.raises(ValueError, match=r"'compact'.*'scatter_gather' several GPUs"):
         Codes(AUTO, "scatter_gather", "compact").on(several)

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
-from tf_gc.params import Gradient, Treatment
+from tf_gc.params import Gradient, LeftAlone
 from tf_gc.reducers.factors import Matrices, matrix_of
 
 COLD = tf_gc.LowRank(2, warm_up=False)
@@ -213,9 +213,9 @@ def test_matrices_are_as_square_as_their_axes_allow() -> None:
     [((256, 256), True), ((255, 256), False), ((140, 2000), True), ((200_000,), False)],
 )
 def test_only_what_gets_small_enough_is_low_rank(shape: tuple[int, ...], low: bool) -> None:
-    treatment = tf_gc.LowRank().treatment_of(Gradient("a", tf.float32, shape))
-    assert isinstance(treatment, Treatment)
-    assert hasattr(treatment.way, "rank") == low
+    spec = tf_gc.LowRank().spec_of(Gradient("a", tf.float32, shape))
+    assert not isinstance(spec, LeftAlone)
+    assert hasattr(spec, "rank") == low
 
 
 @pytest.mark.parametrize(

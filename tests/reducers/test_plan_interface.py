@@ -13,9 +13,10 @@ from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Network, Replica
-from tf_gc.reducers import plans
+from tf_gc.reducers import codes
 from tf_gc.reducers.plan import Plan
-from tf_gc.reducers.reducer import Encoded, Reduction
+from tf_gc.reducers.reducer import Reduction
+from tf_gc.reducers.wire import ChosenWire
 
 SHAPES = [(3000,), (7, 100)]
 
@@ -23,18 +24,18 @@ SHAPES = [(3000,), (7, 100)]
 class Star(Plan):
     """Point to point: each replica sends its message to one device, and gets the sum from it."""
 
-    name = "star"
+    plan = "star"
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
+        super().__init__(codec, wire, network)
         self._server = network.devices[0]
 
     @classmethod
     def cost(cls, codec: Codec, network: Network) -> float:
         return float("inf")
 
-    def reduce(
-        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
-    ) -> Reduction:
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        codec = self.codec
         messages = []
         for replica in replicas:
             with tf.device(replica.device):
@@ -46,19 +47,14 @@ class Star(Plan):
             with tf.device(replica.device):
                 sums.append([tf.identity(value) for value in total])
         # What is sent may be known to the step only.
-        encoded = Encoded(
-            replicas[0].device,
-            replicas[0].gradients,
-            replicas[0].residuals,
-            functools.partial(codec.count_sent, messages[0]),
-        )
         sent = tf.cast(tf.size(messages[0]), tf.int64) * messages[0].dtype.size
-        return Reduction(sums, encoded, sent)
+        count_sent = functools.partial(codec.count_sent, messages[0])
+        return Reduction(sums, replicas[0], count_sent, sent)
 
 
 @pytest.fixture
 def star(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "PLANS", (*plans.PLANS, Star))
+    monkeypatch.setattr(codes, "PLANS", (*codes.PLANS, Star))
 
 
 def sums(plan: str, eager: bool) -> tuple[Any, Any]:

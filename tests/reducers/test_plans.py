@@ -14,7 +14,6 @@ from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.network.group import LocalNetwork, Replica
 from tf_gc.params import CompressionParams
 from tf_gc.reducers import hierarchical
-from tf_gc.reducers.plans import choose_plan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
 CPUS, GPUS = ("CPU:0", "CPU:1"), ("GPU:0", "GPU:1")
@@ -35,8 +34,8 @@ def gradients_of(replicas: int, seed: int, scale: float = 0.1) -> list[np.ndarra
 def chosen(params: CompressionParams, hosts: int, devices: Sequence[str]) -> str:
     network = LocalNetwork(devices)
     network.hosts = hosts
-    treatment, *_ = params.treatments()
-    return choose_plan(treatment.way.plan, treatment.way.codec, network).name
+    spec, *_ = params.specs()
+    return spec.plan_on(network).plan
 
 
 @pytest.mark.parametrize(
@@ -78,8 +77,8 @@ def test_the_plan_that_sends_least_is_chosen(
 def test_only_plans_that_may_be_the_fastest_are_tried(hosts: int, plans: set[str]) -> None:
     network = LocalNetwork(["CPU:0"])
     network.hosts = hosts
-    treatment, *_ = tf_gc.Quantized().treatments()
-    assert {plan for plan, _ in treatment.way.alternatives(network)} == plans
+    spec, *_ = tf_gc.Quantized().specs()
+    assert {plan for plan, _ in spec.alternatives(network)} == plans
 
 
 def test_within_one_memory_nothing_is_scattered() -> None:

@@ -14,7 +14,6 @@ from tf_gc.cluster.devices import check_devices
 from tf_gc.network.collectives import CollectiveOps
 from tf_gc.network.group import Channel, Group, LocalNetwork, Network, Replica
 from tf_gc.params import CompressionParams
-from tf_gc.reducers.reducer import Reducers
 from tf_gc.reducers.wire import COMPACT
 
 CODECS = [
@@ -94,8 +93,8 @@ def reduction(
             for i, shape in enumerate(shapes)
         ]
 
-    treatment, *_ = params.treatments()
-    reducer = Reducers(network).of(dataclasses.replace(treatment.way, plan=plan))
+    spec, *_ = params.specs()
+    reducer = dataclasses.replace(spec, plan=plan).on(network)
 
     def reduce() -> Any:
         replicas = []

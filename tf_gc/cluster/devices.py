@@ -88,7 +88,7 @@ def check_devices(params: CompressionParams, network: Network) -> None:
       network: the replicas; a single one needs no native ops.
     """
     devices = network.devices
-    native = any(treatment.way.native for treatment in params.treatments())
+    native = any(spec.native for spec in params.specs())
     if not native or network.hosts * len(devices) == 1:
         return
     built = device_types()

@@ -45,6 +45,7 @@ class ClusterNetwork:
         self._options = options
         self._collective_keys = collective_keys
         self._made: dict[tuple[str, ...], CollectiveOps] = {}
+        self._groups: dict[tuple[str, ...], Group] = {}
         self._ordering_tokens: dict[str, Any] = {}
         self._rate: float | None = None
 
@@ -62,11 +63,14 @@ class ClusterNetwork:
         return self._made[members]
 
     def group(self, devices: Sequence[str]) -> Group:
-        group = self.collectives(devices).group()
-        if len(devices) > 1 or is_cpu(devices[0]):
-            return group
-        on_cpus = self.collectives([cpu_of(devices[0])]).group()
-        return dataclasses.replace(group, on_cpus=on_cpus)
+        members = tuple(devices)
+        if members not in self._groups:
+            group = self.collectives(members).group()
+            if len(members) == 1 and not is_cpu(members[0]):
+                on_cpus = self.collectives([cpu_of(members[0])]).group()
+                group = dataclasses.replace(group, on_cpus=on_cpus)
+            self._groups[members] = group
+        return self._groups[members]
 
     def rate(self) -> float:
         if self._rate is None:

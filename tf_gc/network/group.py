@@ -40,17 +40,6 @@ class Replica:
     notes: dict[Any, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class Member(Replica):
-    """A replica of this host as a member of a group.
-
-    Attributes:
-      rank: the member's number among all members.
-    """
-
-    rank: int = 0
-
-
 class Channel(abc.ABC):
     """Moves the messages of one bucket, int64 [rows, words], between the members of a group.
 
@@ -191,15 +180,6 @@ class Group:
     open: Callable[[int, Any], Channel]
     on_cpus: "Group | None" = None
 
-    def members(self, replicas: Sequence[Replica]) -> list[Member]:
-        """Returns this host's members, given what each of them contributes."""
-        return [
-            Member(
-                **{f.name: getattr(replica, f.name) for f in dataclasses.fields(replica)}, rank=rank
-            )
-            for replica, rank in zip(replicas, self.ranks, strict=True)
-        ]
-
 
 class Network(Protocol):
     """What a plan is built on: the replicas of all hosts, and how they reach each other.
@@ -241,19 +221,19 @@ class LocalNetwork:
 
 
 def decode_once_per_host(
-    members: Sequence[Member],
+    replicas: Sequence[Replica],
     received: Sequence[Received],
     decode: Callable[[Received, Sequence[tf.Tensor]], list[tf.Tensor]],
 ) -> list[list[tf.Tensor]]:
-    """Decodes what each local member received; CPU devices share memory, so one decodes for all."""
+    """Decodes for each local replica. CPU devices share memory, so one decodes for all of them."""
     sums: list[list[tf.Tensor]] = []
     on_host: list[tf.Tensor] | None = None
-    for member, messages in zip(members, received, strict=True):
-        with tf.device(member.device):
-            if not is_cpu(member.device):
-                sums.append(decode(messages, member.gradients))
+    for replica, messages in zip(replicas, received, strict=True):
+        with tf.device(replica.device):
+            if not is_cpu(replica.device):
+                sums.append(decode(messages, replica.gradients))
             elif on_host is None:
-                on_host = decode(messages, member.gradients)
+                on_host = decode(messages, replica.gradients)
                 sums.append(on_host)
             else:
                 # TensorFlow passes a tensor between CPU devices without a copy.

@@ -276,14 +276,15 @@ def _measure(reduction: Reduction) -> tf.Tensor:
     numbers are the elements sent, the bytes sent, and the bytes that the stock ops would send as
     far as only the step knows them.
     """
-    encoded = reduction.encoded
-    with tf.device(encoded.device):
-        gradients = [tf.cast(gradient, tf.float32) for gradient in encoded.gradients]
-        residuals = [residual.read_value() for residual in encoded.residuals]
+    replica = reduction.measured
+    with tf.device(replica.device):
+        values = [getattr(gradient, "values", gradient) for gradient in replica.gradients]
+        gradients = [tf.cast(value, tf.float32) for value in values]
+        residuals = [residual.read_value() for residual in replica.residuals]
         # `l2_loss` makes no copy of the tensor.
         norms = [2 * tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)]
         norms = tf.stack(norms + [tf.zeros([])] * (2 * len(gradients) - len(norms)))
-        sent = encoded.count_sent()
+        sent = reduction.count_sent()
     with tf.device("CPU:0"):
         stock = 0 if reduction.stock_bytes is None else reduction.stock_bytes
         numbers = [tf.cast(number, tf.float64) for number in (sent, reduction.sent_bytes, stock)]

@@ -251,7 +251,7 @@ class Report:
         return "\n".join(lines)
 
     def _steps(self) -> list[str]:
-        if not self.compression_params.treatments():
+        if not self.compression_params.specs():
             return ["nothing is compressed, as compression_params says"]
         if self.replicas == 1:
             return [ALONE]

@@ -100,7 +100,7 @@ def _choice(report: Report, trial: TrialReport) -> Verdict | None:
 
 
 def _why_not(report: Report) -> str:
-    if not all(treatment.warm_up for treatment in report.compression_params.treatments()):
+    if not all(spec.warm_up for spec in report.compression_params.specs()):
         return "this run began with compression"
     if report.warm_up_steps == 0:
         return "the warm-up was over before this run"

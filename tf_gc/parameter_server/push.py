@@ -11,8 +11,7 @@ from tf_gc.parameter_server.state import PushedStream
 from tf_gc.parameter_server.traffic import Sent
 from tf_gc.params import CompressionParams
 from tf_gc.params.compression import gradient_of, once_each
-from tf_gc.reducers.exchange import Push
-from tf_gc.reducers.reducer import Way
+from tf_gc.reducers.reducer import Push
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.steps import warm_up
 
@@ -36,19 +35,15 @@ class Pushes:
           ValueError: if `params` ask for something that is of no use under parameter servers.
         """
         self._params = params
-        self._ways: dict[Way, Push] = {t.way: t.way.push() for t in params.treatments()}
-        self.compresses = bool(self._ways)
+        self._pushes = {spec: spec.push() for spec in params.specs()}
+        self.compresses = bool(self._pushes)
         self.schedule: Schedule | None = None
         self.sent = Sent()
-
-    def of(self, way: Way) -> Push:
-        """Returns what pushes gradients in a way."""
-        return self._ways[way]
 
     def compresses_rows_of(self, variable: Any) -> bool:
         """Returns whether a `tf.IndexedSlices` is compressed if it is a gradient of a variable."""
         known = gradient_of(variable, variable.dtype, sparse=True)
-        return bool(make_schedule(self._params, [known], self).buckets)
+        return bool(make_schedule(self._params, [known], self._pushes.__getitem__).buckets)
 
     def push(
         self, state: PushedStream, gradients: Sequence[Any], variables: Sequence[Any]
@@ -140,7 +135,7 @@ class Pushes:
                     each if variable.device == server else None
                     for each, variable in zip(known, variables, strict=True)
                 ],
-                self,
+                self._pushes.__getitem__,
             )
             for server in servers
         ]

@@ -3,7 +3,7 @@
 from tf_gc.params.auto import Auto
 from tf_gc.params.by_variable import ByVariable
 from tf_gc.params.cast import Cast
-from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone
 from tf_gc.params.from_params import from_params
 from tf_gc.params.low_rank import LowRank
 from tf_gc.params.no_compression import NoCompression
@@ -22,7 +22,6 @@ __all__ = [
     "NoCompression",
     "OneBit",
     "Quantized",
-    "Treatment",
     "TwoBit",
     "from_params",
 ]

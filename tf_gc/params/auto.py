@@ -3,9 +3,10 @@
 import dataclasses
 from typing import Any
 
-from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone
 from tf_gc.params.from_params import from_params, register
 from tf_gc.params.patterns import Patterns
+from tf_gc.reducers.reducer import Spec
 
 
 @register("auto")
@@ -43,7 +44,7 @@ class Auto(CompressionParams):
 
     def __post_init__(self) -> None:
         params = from_params(self.params, "params")
-        if isinstance(params, Auto) or not params.treatments():
+        if isinstance(params, Auto) or not params.specs():
             raise ValueError(
                 "params must say what is compressed, for instance tf_gc.Quantized(), got "
                 f"{self.params!r}"
@@ -55,11 +56,11 @@ class Auto(CompressionParams):
                 f"{self.choice!r}"
             )
 
-    def treatments(self) -> tuple[Treatment, ...]:
-        return self.params.treatments()
+    def specs(self) -> tuple[Spec, ...]:
+        return self.params.specs()
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
-        return self.params.treatment_of(gradient)
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+        return self.params.spec_of(gradient)
 
     def patterns(self) -> Patterns:
         return Patterns(self.params.patterns())

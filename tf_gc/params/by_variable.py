@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tf_gc.params.auto import Auto
-from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone, Treatment
+from tf_gc.params.compression import CompressionParams, Gradient, LeftAlone
 from tf_gc.params.from_params import from_params, register
 from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
+from tf_gc.reducers.reducer import Spec
 
 
 @register("by_variable")
@@ -63,12 +64,12 @@ class ByVariable(CompressionParams):
         object.__setattr__(self, "rules", settled)
         object.__setattr__(self, "default", default)
 
-    def treatments(self) -> tuple[Treatment, ...]:
+    def specs(self) -> tuple[Spec, ...]:
         everyone = [*(params for _, params in self.rules), self.default]
-        return tuple(dict.fromkeys(t for params in everyone for t in params.treatments()))
+        return tuple(dict.fromkeys(spec for params in everyone for spec in params.specs()))
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
-        return self._params_of(gradient).treatment_of(gradient)
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+        return self._params_of(gradient).spec_of(gradient)
 
     def patterns(self) -> Patterns:
         everyone = [*(params for _, params in self.rules), self.default]

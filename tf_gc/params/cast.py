@@ -6,9 +6,10 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from tf_gc.codecs import CastCodec
-from tf_gc.params.compression import Pattern, Treatment
+from tf_gc.params.compression import Pattern
 from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
 from tf_gc.reducers.codes import Codes
+from tf_gc.reducers.reducer import Spec
 
 DTYPES = ("bfloat16", "float16")
 
@@ -50,5 +51,5 @@ class Cast(SelectiveParams):
     def _compressible(self) -> tuple[tf.DType, ...]:
         return (tf.float32,)
 
-    def treatments(self) -> tuple[Treatment, ...]:
-        return (Treatment(Codes(CastCodec(self.dtype), self.plan)),)
+    def specs(self) -> tuple[Spec, ...]:
+        return (Codes(CastCodec(self.dtype), self.plan),)

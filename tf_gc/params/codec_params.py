@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from tf_gc.codecs import NativeCodec
 from tf_gc.integers import as_integer
-from tf_gc.params.compression import Gradient, Treatment
+from tf_gc.params.compression import Gradient
 from tf_gc.params.selective import SelectiveParams
 from tf_gc.reducers.codes import Codes
-from tf_gc.reducers.reducer import Way
+from tf_gc.reducers.reducer import Spec
 from tf_gc.reducers.rows import Rows
 from tf_gc.reducers.wire import PACKED, WIRES
 
@@ -111,11 +111,9 @@ class CodecParams(SelectiveParams):
             wire=fitting if self.wire is None else self.wire,
         )
 
-    def treatments(self) -> tuple[Treatment, ...]:
-        ways: list[Way] = [Codes(self._codec(), self.plan, self.wire)]
-        if self.sparse is not False:
-            ways += [self._rows(keeps_residuals) for keeps_residuals in (True, False)]
-        return tuple(Treatment(way, bool(self.warm_up)) for way in ways)
+    def specs(self) -> tuple[Spec, ...]:
+        codes = Codes(self._codec(), self.plan, self.wire, bool(self.warm_up))
+        return (codes,) if self.sparse is False else (codes, self._rows(True), self._rows(False))
 
     def _why_not_rows(self, gradient: Gradient) -> str:
         if self._codec().threshold != "auto":
@@ -129,11 +127,11 @@ class CodecParams(SelectiveParams):
             )
         return ""
 
-    def _treatment(self, gradient: Gradient) -> Treatment:
+    def _spec(self, gradient: Gradient) -> Spec:
         if not gradient.sparse:
-            return super()._treatment(gradient)
+            return super()._spec(gradient)
         keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
-        return Treatment(self._rows(keeps), bool(self.warm_up))
+        return self._rows(keeps)
 
     def _rows(self, keeps_residuals: bool) -> Rows:
-        return Rows(self._codec().kind, layers=1 if keeps_residuals else 2)
+        return Rows(self._codec().kind, 1 if keeps_residuals else 2, bool(self.warm_up))

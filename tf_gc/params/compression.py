@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tf_gc.gradients import path_of
-from tf_gc.reducers.reducer import Way
+from tf_gc.reducers.reducer import Spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,19 +85,6 @@ def once_each(
 Pattern: TypeAlias = str | Callable[[Gradient], bool]
 
 
-@dataclasses.dataclass(frozen=True)
-class Treatment:
-    """How a gradient is sent. Only gradients with equal treatments share a bucket.
-
-    Attributes:
-      way: how it is summed.
-      warm_up: whether the first steps are in full precision (`tf_gc.steps.warm_up`).
-    """
-
-    way: Way
-    warm_up: bool = False
-
-
 class CompressionParams(abc.ABC):
     """Decides which gradients are compressed, and how: a value of `compression_params`.
 
@@ -105,14 +92,14 @@ class CompressionParams(abc.ABC):
     """
 
     @abc.abstractmethod
-    def treatments(self) -> tuple[Treatment, ...]:
-        """Returns all treatments that gradients may get; none if nothing is compressed.
+    def specs(self) -> tuple[Spec, ...]:
+        """Returns all specs that gradients may get; none if nothing is compressed.
 
         A strategy makes what they need when it is constructed, because that may take collectives.
         """
 
     @abc.abstractmethod
-    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         """Returns how a gradient is sent, or why the stock ops sum it in full precision."""
 
     def patterns(self) -> tuple[Pattern, ...]:

@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Iterable
 
 from tf_gc.integers import as_integer
-from tf_gc.params.compression import Gradient, LeftAlone, Pattern, Treatment
+from tf_gc.params.compression import Gradient, LeftAlone, Pattern
 from tf_gc.params.quantized import Quantized
 from tf_gc.params.selective import BYPASS_SIZE, SelectiveParams
 from tf_gc.reducers.factors import matrix_of
 from tf_gc.reducers.low_rank import Factors
+from tf_gc.reducers.reducer import Spec
 
 _MOST_RANK = 64  # kMostRank in custom_ops/lib/low_rank/factors.h
 
@@ -74,16 +75,16 @@ class LowRank(SelectiveParams):
         codes = self._codes.sent_by(plan, wire)
         return dataclasses.replace(self, plan=codes.plan, wire=codes.wire)
 
-    def treatments(self) -> tuple[Treatment, ...]:
-        return (self._factors, *self._codes.treatments())
+    def specs(self) -> tuple[Spec, ...]:
+        return (self._factors, *self._codes.specs())
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
-        treatment = self._codes.treatment_of(gradient)
-        if isinstance(treatment, LeftAlone) or gradient.sparse:
-            return treatment
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+        spec = self._codes.spec_of(gradient)
+        if isinstance(spec, LeftAlone) or gradient.sparse:
+            return spec
         bits = 32 * self.rank * sum(matrix_of(gradient.shape))
-        return self._factors if bits <= _MOST_BITS * gradient.elements else treatment
+        return self._factors if bits <= _MOST_BITS * gradient.elements else spec
 
     @property
-    def _factors(self) -> Treatment:
-        return Treatment(Factors(self.rank), bool(self.warm_up))
+    def _factors(self) -> Factors:
+        return Factors(self.rank, bool(self.warm_up))

@@ -12,10 +12,10 @@ from tf_gc.params.compression import (
     Gradient,
     LeftAlone,
     Pattern,
-    Treatment,
 )
 from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
-from tf_gc.reducers.plans import AUTO, plan_names
+from tf_gc.reducers.codes import AUTO, plan_names
+from tf_gc.reducers.reducer import Spec
 
 # On one host, two and three bits take less time than the stock sum from 128 elements on
 # (benchmarks/bypass.py). But tensors below this size are biases, scales, and the first and last
@@ -27,7 +27,7 @@ SelectiveT = TypeVar("SelectiveT", bound="SelectiveParams")
 
 
 class SelectiveParams(CompressionParams):
-    """Gives one treatment to gradients of some dtypes, from a size on.
+    """Gives one spec to gradients of some dtypes, from a size on.
 
     Attributes:
       bypass_size: tensors with fewer elements are reduced in full precision.
@@ -66,13 +66,13 @@ class SelectiveParams(CompressionParams):
         plan = plan if self.plan == AUTO else self.plan
         return dataclasses.replace(self, plan=plan)  # type: ignore[type-var]
 
-    def treatment_of(self, gradient: Gradient) -> Treatment | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         for pattern in self.patterns():
             if matches(pattern, gradient):
                 reason = f"are excluded by the pattern {name_of(pattern)}"
                 return LeftAlone(gradient.path, reason, excluded=True)
         reason = self._why_not(gradient)
-        return LeftAlone(gradient.path, reason) if reason else self._treatment(gradient)
+        return LeftAlone(gradient.path, reason) if reason else self._spec(gradient)
 
     def _why_not(self, gradient: Gradient) -> str:
         """Returns why a gradient that the user does not exclude is left alone; "" if it is not."""
@@ -98,10 +98,10 @@ class SelectiveParams(CompressionParams):
         mine = type(self).__name__
         return f", and {mine} is for dense ones: tf_gc.Quantized() compresses large tables"
 
-    def _treatment(self, gradient: Gradient) -> Treatment:
+    def _spec(self, gradient: Gradient) -> Spec:
         """Returns how a gradient is sent that is not left alone."""
         del gradient
-        return self.treatments()[0]
+        return self.specs()[0]
 
     def patterns(self) -> Patterns:
         assert isinstance(self.exclude, Patterns)

@@ -14,9 +14,9 @@ from tf_gc.params import Gradient
 from tf_gc.planner.prediction import Choice, CodecCost, Gradients, codes_of, schedule_of
 from tf_gc.planner.subject import Subject, UsageError
 from tf_gc.planner.time_model import Compute, Link
-from tf_gc.reducers.codes import CodesReducer
 from tf_gc.reducers.factors import Matrices
 from tf_gc.reducers.low_rank import FactorsReducer
+from tf_gc.reducers.plan import Plan
 from tf_gc.reducers.rows import ROWS, RowsReducer
 from tf_gc.reducers.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
 from tf_gc.schedule import Bucket
@@ -97,7 +97,7 @@ def measure_codec(
     costs = {}
     for link in _LINKS:
         scheduled = schedule_of(choice, gradients, link).buckets
-        buckets = [bucket for bucket in scheduled if isinstance(bucket.reducer, CodesReducer)]
+        buckets = [bucket for bucket in scheduled if isinstance(bucket.reducer, Plan)]
         rows = [bucket for bucket in scheduled if isinstance(bucket.reducer, RowsReducer)]
         factors = [bucket for bucket in scheduled if isinstance(bucket.reducer, FactorsReducer)]
         if factors and FactorsReducer.wire not in costs:

@@ -9,10 +9,8 @@ from tf_gc.network.group import Channel, Group, Network
 from tf_gc.network.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.params import CompressionParams, Gradient, NoCompression, Quantized
 from tf_gc.planner.time_model import SLOWDOWN, Compute, Link, Transfer, step_seconds
-from tf_gc.reducers.codes import CodesReducer
 from tf_gc.reducers.low_rank import FactorsReducer
-from tf_gc.reducers.plan import FlatPlan
-from tf_gc.reducers.reducer import Reducers
+from tf_gc.reducers.plan import FlatPlan, Plan
 from tf_gc.reducers.rows import RowsReducer
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 
@@ -143,7 +141,7 @@ def schedule_of(choice: Choice, gradients: Gradients, link: Link) -> Schedule:
       ValueError: if the choice forces a plan that is of no use.
     """
     network = _Hosts(link, gradients.device_type)
-    return make_schedule(choice.params, gradients.gradients, Reducers(network))
+    return make_schedule(choice.params, gradients.gradients, lambda spec: spec.on(network))
 
 
 def predict(
@@ -206,7 +204,7 @@ def predict(
         seconds = link.seconds(gathered, rounds, _GATHERS_OF_SPARSE)
         transfers.append(Transfer(0, seconds, 0, early=False))
         sent += gathered
-    if choice.params.treatments() and gradients.state_bytes:
+    if choice.params.specs() and gradients.state_bytes:
         transfers.append(Transfer(0, link.all_reduce(gradients.state_bytes), 0, early=False))
     return Prediction(
         step_seconds(compute, transfers, slowdown),
@@ -228,18 +226,18 @@ def _packs(gradients: Sequence[Gradient]) -> list[int]:
 def _sent_bytes(bucket: Bucket, cost: CodecCost, network: Network) -> float:
     """Returns what a worker sends for a bucket."""
     codes = codes_of(bucket)
-    bits = codes.moves.cost(codes.codec, network)
+    bits = codes.cost(codes.codec, network)
     # What a plan sends is in proportion to what a message takes.
     return bits * (cost.bits / codes.codec.bits(1)) * bucket.elements / 8
 
 
-def codes_of(bucket: Bucket) -> CodesReducer:
+def codes_of(bucket: Bucket) -> Plan:
     """Returns the reducer of a bucket that sends codes.
 
     Raises:
       TypeError: if it sends something else, of which the planner knows no costs.
     """
-    if not isinstance(bucket.reducer, CodesReducer):
+    if not isinstance(bucket.reducer, Plan):
         raise TypeError(f"the planner knows no costs of {bucket.reducer}")
     return bucket.reducer
 
@@ -247,7 +245,7 @@ def codes_of(bucket: Bucket) -> CodesReducer:
 def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: bool) -> Transfer:
     """Returns what sums a bucket."""
     codes, elements, workers = codes_of(bucket), bucket.elements, link.workers
-    plan = codes.moves
+    plan = codes
     if not isinstance(plan, FlatPlan):
         raise TypeError(f"the planner knows no collectives of the plan {plan.name!r}")
     seconds = link.seconds(size, plan.rounds(workers), plan.collectives)

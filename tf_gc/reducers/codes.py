@@ -1,4 +1,4 @@
-"""The reducer of codes: a codec makes messages, a plan moves them, a wire packs them."""
+"""The spec of codes: a codec makes messages, a plan moves them, a wire packs them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,16 +7,32 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.codecs import CastCodec, Codec
-from tf_gc.network.group import Network, Replica, cpu_of
-from tf_gc.reducers.exchange import Push
+from tf_gc.network.group import Network, cpu_of
+from tf_gc.reducers.all_gather import AllGather
+from tf_gc.reducers.hierarchical import Hierarchical
 from tf_gc.reducers.plan import Plan
-from tf_gc.reducers.plans import AUTO, choose_plan, plans_worth_trying
-from tf_gc.reducers.reducer import Reducer, Reduction, Way
-from tf_gc.reducers.wire import COLUMNS, PACKED, ChosenWire, choose_wire, possible_wires
+from tf_gc.reducers.reducer import Push, Spec
+from tf_gc.reducers.scatter_gather import ScatterGather
+from tf_gc.reducers.wire import COLUMNS, PACKED, choose_wire, possible_wires
+
+# Instead of a plan's name: the plan that sends the fewest bits in packed messages, since nobody
+# knows before how small messages get.
+AUTO = "auto"
+
+# A plan that sends more than this many times as much as another is not worth trying.
+_WORTH_TRYING = 1.4
+
+# Of plans that send equally much, the first is chosen.
+PLANS: tuple[type[Plan], ...] = (AllGather, ScatterGather, Hierarchical)
+
+
+def plan_names() -> list[str]:
+    """Returns what users may ask for."""
+    return [AUTO, *(each.plan for each in PLANS)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Codes(Way):
+class Codes(Spec):
     """Sums gradients by messages of a codec.
 
     Attributes:
@@ -24,20 +40,47 @@ class Codes(Way):
       plan: the name of a plan, or "auto" for the one that sends least.
       wire: how codes travel: "packed", each in as many bits, "compact", zeros in fewer, or
         "columns", in fewest; `None` for the one with which a step takes less time.
+      warm_up: as in `Spec`.
     """
 
     codec: Codec
     plan: str = AUTO
     wire: str | None = None
+    warm_up: bool = False
 
     @property
-    def native(self) -> bool:
+    def native(self) -> bool:  # type: ignore[override]
         return self.codec.native
 
-    def on(self, network: Network) -> "CodesReducer":
-        plan = choose_plan(self.plan, self.codec, network)
+    def on(self, network: Network) -> Plan:
+        plan = self.plan_on(network)
         wire = choose_wire(self.wire, self.codec, network, plan.why_not_packed(network))
-        return CodesReducer(self.codec, plan(network), wire)
+        return plan(self.codec, wire, network)
+
+    def plan_on(self, network: Network) -> type[Plan]:
+        """Returns the plan for a network.
+
+        Raises:
+          ValueError: if the user asks for a plan that is of no use there.
+        """
+        if self.plan == AUTO:
+            return min(PLANS, key=lambda plan: plan.cost(self.codec, network))
+        (chosen,) = (each for each in PLANS if each.plan == self.plan)
+        if refusal := chosen.refusal(network):
+            raise ValueError(f"plan={self.plan!r} {refusal}")
+        return chosen
+
+    def alternatives(self, network: Network) -> list[tuple[str, str]]:
+        plans = [each for each in PLANS if self.plan in (AUTO, each.plan)]
+        if self.plan == AUTO:
+            plans = [each for each in plans if not each.is_one_of_the_others(network)]
+            costs = {each: each.cost(self.codec, network) for each in plans}
+            plans = [each for each in plans if costs[each] <= _WORTH_TRYING * min(costs.values())]
+        return [
+            (each.plan, wire)
+            for each in plans
+            for wire in possible_wires(self.wire, self.codec, network, each.why_not_packed(network))
+        ]
 
     def push(self) -> "CodesPush":
         if self.plan != AUTO:
@@ -46,36 +89,6 @@ class Codes(Way):
                 f"them from each worker by itself: leave plan out, or say {AUTO!r}"
             )
         return CodesPush(self.codec, self.wire or PACKED)
-
-    def alternatives(self, network: Network) -> list[tuple[str, str]]:
-        return [
-            (plan.name, wire)
-            for plan in plans_worth_trying(self.plan, self.codec, network)
-            for wire in possible_wires(self.wire, self.codec, network, plan.why_not_packed(network))
-        ]
-
-
-class CodesReducer(Reducer):
-    """Encodes a bucket, sends it, and decodes the sum."""
-
-    def __init__(self, codec: Codec, moves: Plan, wire: ChosenWire) -> None:
-        """Initializes the reducer.
-
-        Args:
-          codec: makes the messages.
-          moves: the plan that moves them.
-          wire: how they travel.
-        """
-        self.codec = codec
-        self.moves = moves
-        self.name = str(codec)
-        self.plan = moves.name
-        self.wire = wire.name
-        self.choice = str(wire)
-        self.keeps_residuals = codec.keeps_residuals
-
-    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
-        return self.moves.reduce(self.codec, self.wire, bucket, replicas, options)
 
 
 class CodesPush(Push):

@@ -7,12 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Network, Replica, sum_in_order
+from tf_gc.network.group import Network, Replica, cpu_of, sum_in_order
 from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.compact_channel import carrier, open_channel
 from tf_gc.reducers.plan import FlatPlan, Plan
-from tf_gc.reducers.reducer import Encoded, Reduction
+from tf_gc.reducers.reducer import Reduction
 from tf_gc.reducers.scatter_gather import ScatterGather
+from tf_gc.reducers.wire import ChosenWire
 
 _BETWEEN_HOSTS: tuple[type[FlatPlan], ...] = (AllGather, ScatterGather)
 
@@ -24,10 +25,12 @@ class Hierarchical(Plan):
     take turns among the groups, so that all devices of a host share the work.
     """
 
-    name = "hierarchical"
+    plan = "hierarchical"
 
-    def __init__(self, network: Network) -> None:
-        self._groups = [network.group([device]) for device in network.devices]
+    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
+        super().__init__(codec, wire, network)
+        groups = [network.group([device]) for device in network.devices]
+        self._groups = [carrier(group, self.wire) for group in groups]
 
     @classmethod
     def cost(cls, codec: Codec, network: Network) -> float:
@@ -54,17 +57,17 @@ class Hierarchical(Plan):
         del network
         return None  # one device of each host sends
 
-    def reduce(
-        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
-    ) -> Reduction:
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         round_of_turns, turn = divmod(bucket, len(self._groups))
-        group = carrier(self._groups[turn], wire)
-        channel = open_channel(group, codec, wire, round_of_turns, replicas, options)
-        on_host = _sum_on_host(replicas, leader=turn)
-        members = group.members([on_host])
-        (sums,), count_sent = _sends_least(codec, group.size).sums(codec, members, channel)
-        encoded = Encoded.by(members[0], count_sent)
-        return Reduction.by(channel, _share_on_host(sums, replicas), encoded, len(replicas))
+        group = self._groups[turn]
+        channel = open_channel(group, self.codec, self.wire, round_of_turns, replicas, options)
+        leader = _sum_on_host(replicas, leader=turn)
+        flat = _sends_least(self.codec, group.size)
+        (sums,), count_sent = flat.sums(self.codec, [leader], group.ranks, channel)
+        n = len(replicas)
+        with tf.device(cpu_of(leader.device)):
+            sent, most = channel.sent_bytes // n, channel.most_bytes // n
+        return Reduction(_share_on_host(sums, replicas), leader, count_sent, sent, most)
 
 
 def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:

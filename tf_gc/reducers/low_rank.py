@@ -7,29 +7,24 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.network.group import Group, Network, Replica, is_cpu
-from tf_gc.reducers.exchange import Push
 from tf_gc.reducers.factors import Matrices, Tensors, slot_of
-from tf_gc.reducers.reducer import Encoded, Reducer, Reduction, Way
+from tf_gc.reducers.reducer import Push, Reducer, Reduction, Spec
 from tf_gc.state.seat import Slot
 
 
 @dataclasses.dataclass(frozen=True)
-class Factors(Way):
+class Factors(Spec):
     """Sums a matrix as its two factors, one after the other.
 
     Attributes:
       rank: the columns of a factor.
+      warm_up: as in `Spec`.
     """
 
     rank: int
+    warm_up: bool = False
 
-    @property
-    def native(self) -> bool:
-        return False  # on the CPU, which every build is for; on GPUs by TensorFlow's ops
-
-    @property
-    def in_one_bucket(self) -> bool:
-        return True
+    in_one_bucket = True
 
     def on(self, network: Network) -> "FactorsReducer":
         return FactorsReducer(self.rank, network.group(network.devices))
@@ -39,10 +34,6 @@ class Factors(Way):
             "tf_gc.LowRank is for sums over replicas, which all have the same factors; under "
             "parameter servers no two workers have: use tf_gc.Quantized() there"
         )
-
-    def alternatives(self, network: Network) -> list[tuple[str, str]]:
-        del network
-        return []
 
 
 class FactorsReducer(Reducer):
@@ -54,7 +45,6 @@ class FactorsReducer(Reducer):
 
     plan = "all_reduce"
     wire = "float32"
-    choice = ""
     keeps_residuals = True
 
     def __init__(self, rank: int, group: Group) -> None:
@@ -101,13 +91,10 @@ class FactorsReducer(Reducer):
                     variable.assign(value, read_value=False)
                 sums.append([tf.identity(value) for value in decoded[0]])
         elements = sum(gradient.shape.num_elements() for gradient in first.gradients)
-        return Reduction.by(
-            channel,
+        return Reduction(
             sums,
-            Encoded(
-                first.device,
-                first.gradients,
-                first.residuals,
-                lambda: tf.constant(elements, tf.int64),
-            ),
+            first,
+            lambda: tf.constant(elements, tf.int64),
+            channel.sent_bytes,
+            channel.most_bytes,
         )

@@ -1,4 +1,4 @@
-"""The interface of a plan: who sends what to whom so that every replica gets the sum."""
+"""The interface of a plan: who sends which messages to whom so that every replica gets the sum."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -7,31 +7,38 @@ from typing import Any, ClassVar, TypeAlias
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Member, Network, Replica, is_cpu
+from tf_gc.network.group import Channel, Network, Replica, is_cpu
 from tf_gc.reducers.compact_channel import carrier, open_channel
-from tf_gc.reducers.reducer import Encoded, Reduction
+from tf_gc.reducers.reducer import Reducer, Reduction
+from tf_gc.reducers.wire import ChosenWire
 
-# The sums of a bucket, for each member of this host on the member's device, and what counts the
-# elements that the first of these members has sent.
+# The sums of a bucket, for each replica of a group that is on this host, on its device, and what
+# counts the elements that the first of these replicas has sent.
 Sums: TypeAlias = tuple[Sequence[Sequence[tf.Tensor]], Callable[[], tf.Tensor]]
 
 
-class Plan(abc.ABC):
-    """Who sends what to whom, on one network.
+class Plan(Reducer):
+    """Sums buckets by messages of a codec. A subclass decides who sends what to whom.
 
     A plan moves messages and never looks inside them. How it moves them is the plan's own affair:
     by channels of the network's groups, which pack messages as the wire asks for, or point to point
     by placing ops on devices.
 
     Attributes:
-      name: what users call the plan.
+      plan: how users call it.
+      codec: makes the messages.
     """
 
-    name: ClassVar[str]
+    plan: ClassVar[str]
 
-    @abc.abstractmethod
-    def __init__(self, network: Network) -> None:
+    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
         """Initializes the plan on a network. All workers make the same plans in the same order."""
+        del network
+        self.codec = codec
+        self.name = str(codec)
+        self.wire = wire.name
+        self.choice = str(wire)
+        self.keeps_residuals = codec.keeps_residuals
 
     @classmethod
     @abc.abstractmethod
@@ -46,7 +53,7 @@ class Plan(abc.ABC):
 
     @classmethod
     def is_one_of_the_others(cls, network: Network) -> bool:
-        """Returns whether another plan does on a network what this one does, for no more bits."""
+        """Whether another plan does on a network what this one does, for no more bits."""
         del network
         return False
 
@@ -59,38 +66,23 @@ class Plan(abc.ABC):
             return "one host's GPUs exchange messages without its CPU"
         if len(network.devices) == 1:
             return None
-        return f"with {cls.name!r} several GPUs of a host send messages, without its CPU"
-
-    @abc.abstractmethod
-    def reduce(
-        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
-    ) -> Reduction:
-        """Sums a bucket over all replicas. All replicas get the same bits.
-
-        Args:
-          codec: the codec.
-          wire: how codes travel, one of `tf_gc.reducers.wire.WIRES`; the sums do not depend on
-            it.
-          bucket: the bucket's number.
-          replicas: what each replica of this host contributes, in the order of the network's
-            devices.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
-        """
+        return f"with {cls.plan!r} several GPUs of a host send messages, without its CPU"
 
 
 class FlatPlan(Plan):
-    """A plan in which all members of one group do the same.
+    """A plan in which all replicas of one group do the same.
 
     Attributes:
       collectives: how many collectives follow one another.
-      by_shards: whether a member adds up one shard of a bucket, and sends the sum to the others.
+      by_shards: whether a replica adds up one shard of a bucket, and sends the sum to the others.
     """
 
     collectives: ClassVar[int]
     by_shards: ClassVar[bool]
 
-    def __init__(self, network: Network) -> None:
-        self._group = network.group(network.devices)
+    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
+        super().__init__(codec, wire, network)
+        self._group = carrier(network.group(network.devices), self.wire)
 
     @classmethod
     def cost(cls, codec: Codec, network: Network) -> float:
@@ -98,26 +90,31 @@ class FlatPlan(Plan):
             return 0  # in shared memory nothing is sent
         return cls.bits_sent(codec, network.hosts * len(network.devices))
 
-    def reduce(
-        self, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
-    ) -> Reduction:
-        group = carrier(self._group, wire)
-        channel = open_channel(group, codec, wire, bucket, replicas, options)
-        members = group.members(replicas)
-        sums, count_sent = self.sums(codec, members, channel)
-        return Reduction.by(channel, sums, Encoded.by(members[0], count_sent))
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        channel = open_channel(self._group, self.codec, self.wire, bucket, replicas, options)
+        sums, count_sent = self.sums(self.codec, replicas, self._group.ranks, channel)
+        return Reduction(sums, replicas[0], count_sent, channel.sent_bytes, channel.most_bytes)
 
     @staticmethod
     @abc.abstractmethod
-    def bits_sent(codec: Codec, members: int) -> float:
-        """Returns how many bits a member of a group sends for each element of a gradient."""
+    def bits_sent(codec: Codec, replicas: int) -> float:
+        """Returns how many bits a replica of a group sends for each element of a gradient."""
 
     @staticmethod
     @abc.abstractmethod
-    def rounds(members: int) -> int:
+    def rounds(replicas: int) -> int:
         """Returns how many rounds of messages follow one another."""
 
     @staticmethod
     @abc.abstractmethod
-    def sums(codec: Codec, members: Sequence[Member], channel: Channel) -> Sums:
-        """Returns the sums over a group."""
+    def sums(
+        codec: Codec, replicas: Sequence[Replica], ranks: Sequence[int], channel: Channel
+    ) -> Sums:
+        """Returns the sums over a group.
+
+        Args:
+          codec: makes the messages.
+          replicas: the group's replicas on this host.
+          ranks: their ranks in the group.
+          channel: carries the messages.
+        """

@@ -1,4 +1,4 @@
-"""The interface of a reducer: a way to sum a bucket of gradients over all replicas."""
+"""A spec, how a gradient is sent, and what it makes: a reducer, or a push to parameter servers."""
 
 import abc
 import dataclasses
@@ -7,120 +7,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.network.group import Bytes, Channel, Group, Member, Network, Replica, cpu_of
-from tf_gc.reducers.exchange import Exchange, Push
+from tf_gc.network.group import Bytes, Network, Replica
 from tf_gc.state.seat import Slot
 
 
-@dataclasses.dataclass(frozen=True)
-class Encoded:
-    """What one replica of this host, or its whole host, encoded of a bucket.
+class Spec(abc.ABC):
+    """How a gradient is sent, on whatever network: a small frozen value.
 
-    By this a step measures itself.
-
-    Attributes:
-      device: where it was encoded.
-      gradients: what was encoded.
-      residuals: where what was not sent of it is kept; none if a reducer keeps nothing.
-      count_sent: builds the number of elements that were sent as something other than zero, an
-        int64 scalar.
-    """
-
-    device: str
-    gradients: Sequence[tf.Tensor]
-    residuals: Sequence[tf.Variable]
-    count_sent: Callable[[], tf.Tensor]
-
-    @classmethod
-    def by(cls, member: Member, count_sent: Callable[[], tf.Tensor]) -> "Encoded":
-        """Returns what a member of a group encoded."""
-        return cls(member.device, member.gradients, member.residuals, count_sent)
-
-
-@dataclasses.dataclass(frozen=True)
-class Reduction:
-    """What the reduction of a bucket gives.
+    Gradients with equal specs share a bucket.
 
     Attributes:
-      sums: for each replica of this host, the bucket's sums, on the replica's device.
-      encoded: what was encoded.
-      sent_bytes: what a replica sent for the bucket (in a hierarchy, the replica's part of what
-        its host sent to other hosts).
-      most_bytes: what that is at most, where only the step itself knows `sent_bytes`; 0 if that is
-        not known either.
-      stock_bytes: what the stock ops would have a replica send, where only the step itself knows.
+      warm_up: whether the first steps are in full precision (`tf_gc.steps.warm_up`).
+      native: whether that needs kernels of the native library on the replicas' devices.
+      in_one_bucket: whether all gradients travel together, because messages are small.
     """
 
-    sums: Sequence[Sequence[tf.Tensor]]
-    encoded: Encoded
-    sent_bytes: Bytes
-    most_bytes: Bytes = 0
-    stock_bytes: Bytes | None = None
-
-    @classmethod
-    def by(
-        cls,
-        channel: Channel,
-        sums: Sequence[Sequence[tf.Tensor]],
-        encoded: Encoded,
-        replicas: int = 1,
-    ) -> "Reduction":
-        """Returns a reduction that sent everything through one channel, for so many replicas."""
-        with tf.device(cpu_of(encoded.device)):
-            sent, most = channel.sent_bytes // replicas, channel.most_bytes // replicas
-        return cls(sums, encoded, sent, most)
-
-
-class Reducer(Exchange):
-    """Sums buckets of gradients over all replicas of one network.
-
-    Attributes:
-      choice: what was chosen for this network and why, for the log; empty if there was no choice.
-    """
-
-    choice: str
-
-    @property
-    def in_full_precision(self) -> "Reducer | None":
-        """What sums the steps of a warm-up; `None` if the stock ops do."""
-        return None
-
-    def slot(self, shape: Sequence[int]) -> Slot | None:
-        """Returns what it keeps for a gradient beside residuals, the same on all replicas.
-
-        Args:
-          shape: that of the gradient's variable.
-        """
-        del shape
-        return None
+    warm_up: bool
+    native: bool = False
+    in_one_bucket: bool = False
 
     @abc.abstractmethod
-    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
-        """Sums a bucket over all replicas. All replicas get the same bits.
-
-        Args:
-          bucket: the bucket's number.
-          replicas: what each replica of this host contributes, in the order of the network's
-            devices.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
-        """
-
-
-class Way(abc.ABC):
-    """How a user wants gradients to be summed, on whatever network: a small frozen value."""
-
-    @property
-    @abc.abstractmethod
-    def native(self) -> bool:
-        """Whether that needs kernels of the native library on the replicas' devices."""
-
-    @property
-    def in_one_bucket(self) -> bool:
-        """Whether all gradients travel together, because messages are small."""
-        return False
-
-    @abc.abstractmethod
-    def on(self, network: Network) -> Reducer | str:
+    def on(self, network: Network) -> "Reducer | str":
         """Makes the reducer for a network. This may be a collective of all workers.
 
         Returns:
@@ -131,58 +38,174 @@ class Way(abc.ABC):
           ValueError: if the user asks for something that is of no use on this network.
         """
 
+    def alternatives(self, network: Network) -> Sequence[tuple[str, str]]:
+        """Returns the plans and wires, by their names, that may be the fastest on a network."""
+        del network
+        return ()
+
     @abc.abstractmethod
-    def push(self) -> Push:
+    def push(self) -> "Push":
         """Makes what sends gradients to parameter servers, instead of summing them.
 
         Raises:
           ValueError: if the user asks for something that is of no use there.
         """
 
-    @abc.abstractmethod
-    def alternatives(self, network: Network) -> Sequence[tuple[str, str]]:
-        """Returns the plans and wires, by their names, that may be the fastest on a network.
 
-        What the user asks for is the only one.
-        """
+class Sender:
+    """Sends buckets of gradients: a `Reducer` to all replicas, a `Push` to a parameter server.
 
-
-class Reducers:
-    """The reducers in use on a network, each made once.
+    `str` of it says in a few words how, as `print(strategy.schedule)` shows it.
 
     Attributes:
-      network: the replicas. Each of its groups is made once, too.
+      name: the encoding of an element, such as "three_bit (automatic scales)".
+      plan: the name of who sends what to whom.
+      wire: the name of how messages travel.
+      keeps_residuals: whether what is not sent is kept for the next step. If not, there are no
+        residuals wherever they are an argument.
+      caution: a warning for the log; empty if there is none.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network: Network = _SharedGroups(network)
-        self._made: dict[Way, Reducer | str] = {}
+    name: str
+    plan: str
+    wire: str
+    keeps_residuals: bool
+    caution: str = ""
 
-    def of(self, way: Way) -> Reducer | str:
-        """Returns what `way.on` says. To make a reducer may be a collective.
+    def __str__(self) -> str:
+        return f"{self.name}, {self.plan}, {self.wire}"
 
-        Raises:
-          ValueError: as `Way.on`.
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """The sums of a bucket.
+
+    Attributes:
+      sums: for each replica of this host, the bucket's sums, on the replica's device.
+      measured: the replica of this host whose message, gradients and residuals reports measure; in
+        a hierarchy the leader, with the gradients of the whole host.
+      count_sent: builds the number of elements that it sent as something other than zero, an int64
+        scalar.
+      sent_bytes: the bytes that a replica sent for the bucket (in a hierarchy, the replica's part
+        of the bytes that its host sent to other hosts).
+      most_bytes: an upper bound of `sent_bytes` where only the step itself knows them; 0 if there
+        is none.
+      stock_bytes: the bytes that a replica would send by the stock ops, where only the step itself
+        knows.
+    """
+
+    sums: Sequence[Sequence[Any]]
+    measured: Replica
+    count_sent: Callable[[], tf.Tensor]
+    sent_bytes: Bytes
+    most_bytes: Bytes = 0
+    stock_bytes: Bytes | None = None
+
+
+class Reducer(Sender, abc.ABC):
+    """Sums buckets of gradients over all replicas of one network.
+
+    Attributes:
+      choice: what was chosen for this network and why, for the log; empty if there was no choice.
+    """
+
+    choice: str = ""
+
+    @property
+    def in_full_precision(self) -> "Reducer | None":
+        """Sums the steps of a warm-up; `None` if the stock ops do."""
+        return None
+
+    def slot(self, shape: Sequence[int]) -> Slot | None:
+        """Returns what it keeps for a gradient beside residuals, the same on all replicas.
+
+        Args:
+          shape: the shape of the gradient's variable.
         """
-        if way not in self._made:
-            self._made[way] = way.on(self.network)
-        return self._made[way]
+        del shape
+        return None
+
+    @abc.abstractmethod
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        """Sums a bucket over all replicas. All replicas get the same bits.
+
+        Args:
+          bucket: the bucket's number.
+          replicas: the replicas of this host, in the order of the network's devices.
+          options: a `tf.distribute.experimental.CommunicationOptions`.
+        """
 
 
-class _SharedGroups:
-    """A network that makes each group once."""
+class Push(Sender, abc.ABC):
+    """Sends a worker's gradients to the parameter server that has their variables."""
 
-    def __init__(self, network: Network) -> None:
-        self.hosts = network.hosts
-        self.devices = network.devices
-        self._network = network
-        self._groups: dict[tuple[str, ...], Group] = {}
+    plan = "push"
 
-    def rate(self) -> float:
-        return self._network.rate()
+    def send(
+        self,
+        gradients: Sequence[Any],
+        residuals: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        server: str,
+        warm_up: tf.Tensor | None = None,
+    ) -> tuple[list[Any], int]:
+        """Encodes a bucket here, on the worker, updates its residuals, and decodes it on a server.
 
-    def group(self, devices: Sequence[str]) -> Group:
-        key = tuple(devices)
-        if key not in self._groups:
-            self._groups[key] = self._network.group(devices)
-        return self._groups[key]
+        Args:
+          gradients: the bucket's gradients, of one dtype.
+          residuals: the handles of their float32 residuals, on the worker.
+          variables: the variables of the gradients.
+          server: the device that has the variables.
+          warm_up: whether this step is in full precision, a bool scalar; `None` if none is.
+
+        Returns:
+          The pushed gradients, on the server, in their dtype; and how many words a message has
+          before a wire makes it smaller, 0 if only the step knows that.
+        """
+        sizes: dict[Push, int] = {}
+
+        def encode(push: Push) -> tf.Tensor:
+            message, sizes[push] = push.encode(gradients, residuals, variables)
+            return message
+
+        def decode(push: Push, message: tf.Tensor) -> list[Any]:
+            return push.decode(message, sizes[push], gradients, variables)
+
+        if warm_up is None:
+            message = encode(self)
+            with tf.device(server):
+                return decode(self, message), sizes[self]
+        exactly = self.in_full_precision(gradients[0].dtype)
+        message = tf.cond(warm_up, lambda: encode(exactly), lambda: encode(self))
+        with tf.device(server):
+            pushed: list[Any] = tf.cond(
+                warm_up, lambda: decode(exactly, message), lambda: decode(self, message)
+            )
+        return pushed, sizes[self]
+
+    @abc.abstractmethod
+    def encode(
+        self, gradients: Sequence[Any], residuals: Sequence[tf.Tensor], variables: Sequence[Any]
+    ) -> tuple[tf.Tensor, int]:
+        """Returns a worker's message, int64 [1, n], and its words as in `send`.
+
+        It updates the residuals. Arguments are those of `send`.
+        """
+
+    @abc.abstractmethod
+    def decode(
+        self, message: tf.Tensor, size: int, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Returns what was pushed, in the dtype of the gradients.
+
+        Args:
+          message: what `encode` returned.
+          size: the number that it returned.
+          gradients: the bucket's gradients. Nothing of their values is read: with them TensorFlow
+            would send them.
+          variables: the variables of the gradients.
+        """
+
+    @abc.abstractmethod
+    def in_full_precision(self, dtype: tf.DType) -> "Push":
+        """Returns what pushes such gradients, of a dtype, in a warm-up."""

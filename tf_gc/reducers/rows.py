@@ -1,7 +1,7 @@
 """The reducer of rows: sums gradients that are `tf.IndexedSlices`, such as those of embeddings.
 
-Every member merges the rows that occur several times in its gradient, encodes them, each with a
-scale of its own, gets the messages of all members, and adds them up. The sum has each row once, in
+Every replica merges the rows that occur several times in its gradient, encodes them, each with a
+scale of its own, gets the messages of all replicas, and adds them up. The sum has each row once, in
 ascending order, so that an optimizer that updates rows alone still does.
 """
 
@@ -26,8 +26,7 @@ from tf_gc.network.group import (
 from tf_gc.network.unequal import Lengths, UnequalLengths
 from tf_gc.ops.rows import EXACT
 from tf_gc.reducers.all_gather import AllGather
-from tf_gc.reducers.exchange import Exchange, Push
-from tf_gc.reducers.reducer import Encoded, Reducer, Reduction, Way
+from tf_gc.reducers.reducer import Push, Reducer, Reduction, Sender, Spec
 
 ROWS = "rows"
 
@@ -38,25 +37,21 @@ _FALLS_BY = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(Way):
+class Rows(Spec):
     """Sums gradients of tables row by row.
 
     Attributes:
       kind: the name of a codec, or `EXACT`.
       layers: 1, with residuals as large as the table; or 2, without: a row is then off by at most
         what two messages of codes leave of it.
+      warm_up: as in `Spec`.
     """
 
     kind: str
     layers: int = 1
+    warm_up: bool = False
 
-    @property
-    def native(self) -> bool:
-        return False  # on the CPU, which every build is for; on other devices it steps aside
-
-    @property
-    def in_one_bucket(self) -> bool:
-        return True
+    in_one_bucket = True
 
     def on(self, network: Network) -> "RowsReducer | str":
         if not all(is_cpu(device) for device in network.devices):
@@ -66,22 +61,18 @@ class Rows(Way):
     def push(self) -> "RowsPush":
         return RowsPush(self)
 
-    def alternatives(self, network: Network) -> list[tuple[str, str]]:
-        del network
-        return []
 
+class _SendsRows(Sender):
+    """Encodes and decodes rows."""
 
-class _SendsRows(Exchange):
-    """Encodes and decodes rows in one way."""
-
-    def __init__(self, way: Rows) -> None:
-        self._way = way
-        self.keeps_residuals = way.kind != EXACT and way.layers == 1
-        scales = "" if way.kind == EXACT else " (a scale for each row)"
-        layers = "" if way.layers == 1 else ", in two layers without residuals"
-        self.name = f"{way.kind}{scales}{layers}"
+    def __init__(self, spec: Rows) -> None:
+        self._spec = spec
+        self.keeps_residuals = spec.kind != EXACT and spec.layers == 1
+        scales = "" if spec.kind == EXACT else " (a scale for each row)"
+        layers = "" if spec.layers == 1 else ", in two layers without residuals"
+        self.name = f"{spec.kind}{scales}{layers}"
         self.wire = ROWS
-        if way.layers > 1:
+        if spec.layers > 1:
             self.caution = (
                 "too large for a residual (sparse_residual_bytes): rows are sent in two layers, "
                 "and what those leave of them is not kept"
@@ -95,8 +86,8 @@ class _SendsRows(Exchange):
         names: Sequence[str],
     ) -> tf.Tensor:
         """Returns a replica's message, and updates its residuals; as `tf_gc.ops.encode_rows`."""
-        way = self._way
-        return ops.encode_rows(gradients, residuals, shapes, way.kind, way.layers, names)
+        spec = self._spec
+        return ops.encode_rows(gradients, residuals, shapes, spec.kind, spec.layers, names)
 
     def sums(
         self,
@@ -105,8 +96,8 @@ class _SendsRows(Exchange):
         like: Sequence[tf.IndexedSlices],
     ) -> list[tf.IndexedSlices]:
         """Returns the sums of messages for tables of these shapes, in the dtypes of gradients."""
-        way = self._way
-        sums = ops.decode_rows(messages, shapes, like[0].dtype, way.kind, way.layers)
+        spec = self._spec
+        sums = ops.decode_rows(messages, shapes, like[0].dtype, spec.kind, spec.layers)
         return [
             tf.IndexedSlices(total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape)
             for total, g in zip(sums, like, strict=True)
@@ -148,11 +139,10 @@ class RowsPush(_SendsRows, Push):
 class RowsReducer(_SendsRows, Reducer):
     """Merges, encodes and sends rows, and decodes the sum."""
 
-    plan = AllGather.name
-    choice = ""
+    plan = AllGather.plan
 
-    def __init__(self, way: Rows, network: Network) -> None:
-        super().__init__(way)
+    def __init__(self, spec: Rows, network: Network) -> None:
+        super().__init__(spec)
         self._network = network
         self._group: Group = network.group(network.devices)
 
@@ -162,14 +152,13 @@ class RowsReducer(_SendsRows, Reducer):
 
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = self._group.open(bucket, options)
-        members = self._group.members(replicas)
-        first = members[0]
+        first = replicas[0]
         shapes = _shapes(first.variables)
         names = [path_of(variable) for variable in first.variables]
         messages = []
-        for member in members:
-            with tf.device(member.device):
-                messages.append(self.message(member.gradients, member.residuals, shapes, names))
+        for replica in replicas:
+            with tf.device(replica.device):
+                messages.append(self.message(replica.gradients, replica.residuals, shapes, names))
 
         decode = functools.partial(self.sums, shapes)
 
@@ -180,14 +169,10 @@ class RowsReducer(_SendsRows, Reducer):
         received = self._gathered(channel, messages, first.notes)
         stock = sum(_bytes(gradient) for gradient in first.gradients)
         return Reduction(
-            sums=decode_once_per_host(members, received, decode),
-            encoded=Encoded(
-                first.device,
-                [gradient.values for gradient in first.gradients],
-                first.residuals,
-                count_sent,
-            ),
-            sent_bytes=channel.sent_bytes,
+            decode_once_per_host(replicas, received, decode),
+            first,
+            count_sent,
+            channel.sent_bytes,
             stock_bytes=(self._group.size - 1) * stock,
         )
 
@@ -203,7 +188,7 @@ class RowsReducer(_SendsRows, Reducer):
             [(message, tf.shape(message, tf.int64)[1:]) for message in messages],
             1,
             lambda sent: channel.all_gather(sent)[:1],
-            (ROWS, self._way),
+            (ROWS, self._spec),
         )
         received.insert(min(self._group.ranks[0], 1), messages[0])
         return [received] * len(messages)

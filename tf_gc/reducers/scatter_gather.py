@@ -6,22 +6,22 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Member, Network, decode_once_per_host
+from tf_gc.network.group import Channel, Network, Replica, decode_once_per_host
 from tf_gc.reducers.plan import FlatPlan, Sums
 
 
 class ScatterGather(FlatPlan):
     """Sums a bucket over a group in two stages, both compressed.
 
-    A bucket is cut into as many shards as there are members, and each member owns one shard. An
+    A bucket is cut into as many shards as there are replicas, and each replica owns one shard. An
     all-to-all brings the messages for a shard to its owner, which adds them up and encodes the
-    sum. An all-gather brings the sums to all members. With N members, each sends (N - 1) / N of a
+    sum. An all-gather brings the sums to all replicas. With N replicas, each sends (N - 1) / N of a
     bucket's message and of its sum. This is a reduce-scatter followed by an all-gather
-    (Rabenseifner 2004), with codes instead of numbers. All members decode the same sums, so they
+    (Rabenseifner 2004), with codes instead of numbers. All replicas decode the same sums, so they
     get the same bits.
     """
 
-    name = "scatter_gather"
+    plan = "scatter_gather"
     collectives = 2
     by_shards = True
 
@@ -31,29 +31,31 @@ class ScatterGather(FlatPlan):
         return network.hosts == 2 and len(network.devices) == 1
 
     @staticmethod
-    def bits_sent(codec: Codec, members: int) -> float:
-        return (members - 1) * (codec.bits(1) + codec.bits(members)) / members
+    def bits_sent(codec: Codec, replicas: int) -> float:
+        return (replicas - 1) * (codec.bits(1) + codec.bits(replicas)) / replicas
 
     @staticmethod
-    def rounds(members: int) -> int:
-        # In TensorFlow's all-to-all a member sends to all others at once; then comes an all-gather.
-        return 1 + (members - 1)
+    def rounds(replicas: int) -> int:
+        # In TensorFlow's all-to-all one sends to all others at once; then comes an all-gather.
+        return 1 + (replicas - 1)
 
     @staticmethod
-    def sums(codec: Codec, members: Sequence[Member], channel: Channel) -> Sums:
+    def sums(
+        codec: Codec, replicas: Sequence[Replica], ranks: Sequence[int], channel: Channel
+    ) -> Sums:
         size = channel.size
         shards = []
-        for member in members:
-            with tf.device(member.device):
-                shards.append(
-                    codec.encode_shards(member.gradients, member.residuals, size, member.rank)
-                )
+        for replica, rank in zip(replicas, ranks, strict=True):
+            with tf.device(replica.device):
+                shards.append(codec.encode_shards(replica.gradients, replica.residuals, size, rank))
         shard_sums = []
-        for member, received in zip(members, channel.all_to_all(shards), strict=True):
-            with tf.device(member.device):
+        for replica, rank, received in zip(
+            replicas, ranks, channel.all_to_all(shards), strict=True
+        ):
+            with tf.device(replica.device):
                 shard_sums.append(
-                    codec.sum_shard(received, member.gradients, member.residuals, size, member.rank)
+                    codec.sum_shard(received, replica.gradients, replica.residuals, size, rank)
                 )
         decode = functools.partial(codec.decode_shards, replicas=size)
-        sums = decode_once_per_host(members, channel.all_gather_sums(shard_sums), decode)
-        return sums, functools.partial(codec.count_sent, shards[0], members[0].rank, shard_sums[0])
+        sums = decode_once_per_host(replicas, channel.all_gather_sums(shard_sums), decode)
+        return sums, functools.partial(codec.count_sent, shards[0], ranks[0], shard_sums[0])

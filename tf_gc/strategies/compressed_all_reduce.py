@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
 from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_params
 from tf_gc.params.compression import gradient_of, once_each
-from tf_gc.reducers.reducer import Reducers
+from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState, StreamState
@@ -76,9 +76,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         check_cross_device_ops(cross_device_ops)
         super().__init__()
         self.compression_params = from_params(compression_params)
-        self.compression_state = CompressionState(in_use=bool(self.compression_params.treatments()))
+        self.compression_state = CompressionState(in_use=bool(self.compression_params.specs()))
         self._stock = cross_device_ops
-        self._reducers: Reducers | None = None
+        self._reducer_of: Callable[[Spec], Reducer | str] | None = None
         self._sums: GradientSums | None = None
         self._trial: TrialSteps | None = None
         self._schedule: Schedule | None = None
@@ -101,12 +101,13 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         check_devices(self.compression_params, network)
         self._measurement.logs_verdicts = logs
         self._measurement.replicas = network.hosts * len(network.devices)
-        self._reducers = Reducers(network)
+        # To make a reducer may be a collective, so each is made once.
+        self._reducer_of = functools.cache(lambda spec: spec.on(network))
         self._connect(network)
         choices = []
         for params in self._ways:
-            for treatment in params.treatments():
-                reducer = self._reducers.of(treatment.way)
+            for spec in params.specs():
+                reducer = self._reducer_of(spec)
                 choices += [] if isinstance(reducer, str) else [reducer.choice]
         if logs and self._is_alone:
             log_visibly(f"tf_gc: {ALONE}")
@@ -118,12 +119,11 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             logging.info("tf_gc: %s: tries %s", self.compression_params, names)
 
     def _connect(self, network: Network) -> None:
-        assert self._reducers is not None
         self._sums = GradientSums(
             network, self._stock, self.compression_state, self._accounting, self._measurement
         )
         if isinstance(self.compression_params, Auto):
-            self._trial = TrialSteps(self.compression_params, self._reducers.network, self._sums)
+            self._trial = TrialSteps(self.compression_params, network, self._sums)
 
     @property
     def _ways(self) -> Sequence[CompressionParams]:
@@ -136,14 +136,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def _is_alone(self) -> bool:
         """Whether there is something to compress, but nobody to send it to."""
         alone = self._sums is not None and self._sums.replicas == 1
-        return alone and bool(self.compression_params.treatments())
+        return alone and bool(self.compression_params.specs())
 
     def compresses_rows_of(self, variable: tf.Variable) -> bool:
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
-        if self._reducers is None or self._sums is None or self._sums.replicas == 1:
+        if self._reducer_of is None or self._sums is None or self._sums.replicas == 1:
             return False
         gradient = gradient_of(variable, variable.dtype, sparse=True)
-        schedule = make_schedule(self._ways[-1], [gradient], self._reducers)
+        schedule = make_schedule(self._ways[-1], [gradient], self._reducer_of)
         return bool(schedule.buckets)
 
     @property
@@ -179,7 +179,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         # The copy starts with residuals of its own: those here belong to variables of the original.
         twin = CompressedAllReduce(self.compression_params, copy.deepcopy(self._stock, memo))
         if self._sums is not None:
-            twin._reducers = self._reducers
+            twin._reducer_of = self._reducer_of
             twin._connect(self._sums.network)
         return twin
 
@@ -232,7 +232,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         return results
 
     def _reduce(self, reduce_op: Any, pairs: Pairs, options: Any) -> list[Any]:
-        assert self._reducers is not None
+        assert self._reducer_of is not None
         assert self._sums is not None
         if reduce_op != tf.distribute.ReduceOp.SUM or self._sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
@@ -240,7 +240,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         gradients = once_each([_gradient(*pair) for pair in pairs], destinations)
         state = self.compression_state.of(current_stream())
         schedules = [
-            make_schedule(params, gradients, self._reducers, options.bytes_per_pack)
+            make_schedule(params, gradients, self._reducer_of, options.bytes_per_pack)
             for params in self._ways
         ]
         schedule = schedules[-1]
@@ -252,7 +252,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         ]
         batch = Batch(pairs, state, options)
         results: list[Any] = [None] * len(pairs)
-        if self.compression_params.treatments() and (schedule.buckets or schedule.left_alone):
+        if self.compression_params.specs() and (schedule.buckets or schedule.left_alone):
             self._schedule = schedule
             if not schedule.buckets:
                 self._sums.note(schedule, pairs, [])

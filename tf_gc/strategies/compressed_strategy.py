@@ -131,5 +131,5 @@ def make_layer_state(params: CompressionParams, average: bool | None) -> LayerSt
     if average is not None and not isinstance(average, bool):
         raise ValueError(f"average_layer_state must be None, True or False, got {average!r}")
     if average is None:
-        average = bool(params.treatments())
+        average = bool(params.specs())
     return LayerState() if average else None
