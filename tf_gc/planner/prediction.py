@@ -247,7 +247,7 @@ def _of_bucket(bucket: Bucket, cost: CodecCost, link: Link, size: float, early: 
     codes, elements, workers = codes_of(bucket), bucket.elements, link.workers
     plan = codes
     if not isinstance(plan, FlatPlan):
-        raise TypeError(f"the planner knows no collectives of the plan {plan.name!r}")
+        raise TypeError(f"the planner knows no collectives of the plan {plan.plan!r}")
     seconds = link.seconds(size, plan.rounds(workers), plan.collectives)
     decode = cost.sum_of(workers)
     if plan.by_shards:
