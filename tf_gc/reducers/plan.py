@@ -25,11 +25,9 @@ class Plan(Reducer):
     by placing ops on devices.
 
     Attributes:
-      plan: how users call it.
+      plan: how users call it, an attribute of the class.
       codec: makes the messages.
     """
-
-    plan: ClassVar[str]
 
     def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
         """Initializes the plan on a network. All workers make the same plans in the same order."""
