@@ -4,11 +4,7 @@ Besides encoding and decoding there is the second stage of the scatter-gather pl
 the messages of the other replicas to the own gradient and encodes the sum, `count` sums messages
 with a fixed threshold, `decode counts` turns such a sum into floats. `pack` and `unpack` are what
 the compact wire adds, with codes as training makes them: of gradients with heavy tails, whose mean
-is not zero, after some steps with error feedback; or with messages of a real training, which
-`wire_bits.py --messages` writes.
-
-`write past the caches` is the time that decoders of large results cannot be faster than: they write
-so.
+is not zero, after some steps with error feedback.
 
 A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads
 it, reads and writes the residual and writes the codes: 12.25 bytes an element.
@@ -17,8 +13,6 @@ for a block, by which the cases can be added up: of one message, but `decode N` 
 Absolute rates depend on the machine and on its neighbours; the ratios are what counts.
 
     python benchmarks/codec.py [--elements N ...] [--repetitions N] [--output DIR]
-    python benchmarks/wire_bits.py --only mlp --messages DIR --output DIR
-    python benchmarks/codec.py --messages DIR/mlp_*.npy
 """
 
 from __future__ import annotations
@@ -28,7 +22,6 @@ import dataclasses
 import functools
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -37,24 +30,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import ml_dtypes
 import numpy as np
+import report
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codec_messages import (  # noqa: E402
-    Array,
-    Messages,
-    aligned,
-    blocks_of,
-    message_of_laplace,
-    read_messages,
-)
-from codec_timing import Library  # noqa: E402
+from codec_messages import Array, Messages, aligned, message_of_laplace
+from codec_timing import Library
 
-from tests.custom_ops import native  # noqa: E402
-from tests.custom_ops.native import (  # noqa: E402
+from tests.custom_ops import native
+from tests.custom_ops.native import (
     CODE_BITS,
     COMPACTIBLE,
     AnyCodec,
@@ -64,10 +51,12 @@ from tests.custom_ops.native import (  # noqa: E402
     Target,
 )
 
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
 SECONDS_A_SAMPLE = 0.01
 THRESHOLD = 1.5
 MEMCPY = "memcpy"
-WRITE = "write past the caches"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +87,10 @@ def timed(call: Callable[[], object]) -> Callable[[int], float]:
 class Packing:
     """A message whose codes are as training makes them, and its packed form."""
 
-    def __init__(self, library: Library, codec: AnyCodec, message: Array) -> None:
+    def __init__(self, library: Library, codec: AnyCodec, size: int) -> None:
         self.library, self.codec = library, codec
-        self.blocks = blocks_of(message)
+        self.blocks = native.num_blocks(size)
+        message = message_of_laplace(library, codec, size)
         self.message, self.unpacked = aligned(message.size, np.uint8), message.copy()
         self.message[:] = message
         self.packed = aligned(library.pack_capacity(codec, self.blocks), np.uint8)
@@ -136,16 +126,15 @@ class Cases:
             self.gradients.append(gradient)
         self.residual, self.result = aligned(size, np.float32), aligned(size, np.float32)
 
-    def all(self, messages: dict[AnyCodec, Array]) -> list[Case]:
-        """Returns the cases of all codecs, and how to pack these messages."""
+    def all(self) -> list[Case]:
+        """Returns the cases of all codecs."""
         library, residual, result = self.library, self.residual, self.result
-        packings = [Packing(library, codec, message) for codec, message in messages.items()]
+        packings = [Packing(library, codec, self.size) for codec in COMPACTIBLE]
         copy = Case(
             MEMCPY, None, 2 * residual.nbytes, lambda n: library.time_memcpy(n, result, residual)
         )
-        write = Case(WRITE, None, result.nbytes, lambda n: library.time_write(n, result))
         return (
-            [copy, write]
+            [copy]
             + [
                 case
                 for target in library.supported_targets()
@@ -268,21 +257,6 @@ def measure(
     ]
 
 
-def cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def pin_to_one_core() -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-
-
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     print(f"\n{title}\n{'case':28} {'target':8} {'GB/s':>8} {'x memcpy':>9} {'ns/block':>9}")
     for row in rows:
@@ -293,14 +267,6 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    try:
-        import matplotlib
-    except ImportError:
-        print("no picture: matplotlib is not installed")
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     runs = results["runs"]
     figure, axes = plt.subplots(
         1,
@@ -311,7 +277,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
         layout="constrained",
     )
     for axis, run in zip(axes[0], runs, strict=True):
-        rows = [row for row in run["rows"] if row["case"] not in (MEMCPY, WRITE)]
+        rows = [row for row in run["rows"] if row["case"] != MEMCPY]
         names = list(dict.fromkeys(row["case"] for row in rows))
         targets = list(dict.fromkeys(row["target"] for row in rows))
         height = 0.8 / len(targets)
@@ -343,37 +309,23 @@ def main() -> None:
         default=[1 << 16, 1 << 22, 1 << 24],
         help="sizes of the arrays; a result of 48 MiB or more is stored past the caches",
     )
-    parser.add_argument(
-        "--messages",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="messages of one model, for a run with arrays of their size",
-    )
     parser.add_argument("--replicas", type=int, default=2, help="messages decoded and added")
     parser.add_argument("--repetitions", type=int, default=15, help="samples of each case")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--output", type=Path, default=report.RESULTS)
     options = parser.parse_args()
 
-    pin_to_one_core()
-    results: dict[str, Any] = {"cpu": cpu_model(), "replicas": options.replicas, "runs": []}
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # one core
+    cpu = report.machine()["cpu"]
+    results: dict[str, Any] = {"cpu": cpu, "replicas": options.replicas, "runs": []}
     print(f"CPU: {results['cpu']}")
     with tempfile.TemporaryDirectory() as directory:
         library = Library(Path(directory))
-
-        def run(title: str, size: int, messages: dict[AnyCodec, Array]) -> None:
-            cases = Cases(library, size, options.replicas).all(messages)
+        for size in options.elements:
+            cases = Cases(library, size, options.replicas).all()
             rows = measure(library, cases, size, options.repetitions)
-            title = f"{title}: {size * 4 / 1e6:.3g} MB in float32"
+            title = f"{size * 4 / 1e6:.3g} MB in float32"
             print_table(title, rows)
             results["runs"].append({"title": title, "elements": size, "rows": rows})
-
-        for size in options.elements:
-            messages = {codec: message_of_laplace(library, codec, size) for codec in COMPACTIBLE}
-            run("synthetic", size, messages)
-        if options.messages:
-            name, size, messages = read_messages(options.messages)
-            run(name, size, messages)
 
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "codec.json").write_text(json.dumps(results, indent=2) + "\n")

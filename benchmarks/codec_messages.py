@@ -1,13 +1,12 @@
-"""Messages for codec.py: of synthetic gradients, and of real training."""
+"""Messages of synthetic gradients, for codec.py."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tests.custom_ops import native
-from tests.custom_ops.native import COMPACTIBLE, AnyCodec, Library
+from tests.custom_ops.native import AnyCodec, Library
 from tests.oracles import compact as oracle_compact
 
 Array = npt.NDArray[Any]
@@ -64,33 +63,3 @@ def message_of_laplace(library: Library, codec: AnyCodec, size: int) -> Array:
         library.encode(codec, *arguments)
     scales = own.scales[0] if native.has_scales(codec) else own.scales[0][:0]
     return oracle_compact.make_message(int(codec), own.codes[0], scales, blocks)
-
-
-def blocks_of(message: Array) -> int:
-    """Returns how many blocks a message has."""
-    return int(oracle_compact.HEADER.unpack_from(message)[-1])
-
-
-def read_messages(paths: list[Path]) -> tuple[str, int, dict[AnyCodec, Array]]:
-    """Reads messages of one model, a file for each codec, which `wire_bits.py --messages` wrote.
-
-    Returns:
-      The model's name, how many elements a message has, and the messages by their codec, uint8,
-      one-dimensional.
-
-    Raises:
-      SystemExit: if they are of several models, two are of one codec, or one has no compact form.
-    """
-    codecs: dict[int, AnyCodec] = {int(codec): codec for codec in COMPACTIBLE}
-    messages, kinds = {}, set()
-    for path in paths:
-        message = np.load(path).view(np.uint8).ravel()
-        _, _, number, _, blocks = oracle_compact.HEADER.unpack_from(message)
-        if number not in codecs or codecs[number] in messages:
-            raise SystemExit(f"{path}: codec {number} has no compact form, or a file already")
-        messages[codecs[number]] = message
-        kinds.add((path.stem.split("_")[0], blocks * native.BLOCK_SIZE))
-    if len(kinds) != 1:
-        raise SystemExit(f"messages are of one model and of one size, got {sorted(kinds)}")
-    name, size = kinds.pop()
-    return name, size, messages

@@ -6,11 +6,6 @@
 #include <cstring>
 
 #include "custom_ops/lib/c_api/c_api.h"
-#include "custom_ops/lib/cpu/functions.h"
-
-#if TF_GC_X86_64
-#include <immintrin.h>
-#endif
 
 namespace {
 
@@ -43,9 +38,6 @@ TF_GC_EXPORT double tf_gc_time_decode_sum(int repetitions, int codec, int dtype,
                                           float threshold, void* sum);
 TF_GC_EXPORT double tf_gc_time_memcpy(int repetitions, void* to,
                                       const void* from, int64_t bytes);
-// Writes past the caches, where a processor can. No zeros, which some write
-// faster. Returns -1 if `to` or `bytes` is not a multiple of 16.
-TF_GC_EXPORT double tf_gc_time_write(int repetitions, void* to, int64_t bytes);
 
 }  // extern "C"
 
@@ -73,22 +65,6 @@ double tf_gc_time_memcpy(int repetitions, void* to, const void* from,
                          int64_t bytes) {
   return Time(repetitions, [=] {
     std::memcpy(to, from, static_cast<size_t>(bytes));
-    return 1;
-  });
-}
-
-double tf_gc_time_write(int repetitions, void* to, int64_t bytes) {
-  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || bytes % 16 != 0) return -1;
-  return Time(repetitions, [=] {
-#if TF_GC_X86_64
-    __m128i* const words = static_cast<__m128i*>(to);
-    for (int64_t i = 0; i < bytes / 16; ++i) {
-      _mm_stream_si128(words + i, _mm_set1_epi32(1));
-    }
-    _mm_sfence();
-#else
-    std::memset(to, 1, static_cast<size_t>(bytes));
-#endif
     return 1;
   });
 }

@@ -21,7 +21,6 @@ class Library(native.Library):
             "encode": self._c.tf_gc_encode.argtypes,
             "decode_sum": self._c.tf_gc_decode_sum.argtypes,
             "memcpy": [pointer, pointer, size],
-            "write": [pointer, size],
         }.items():
             function = getattr(self._c, f"tf_gc_time_{name}")
             function.argtypes, function.restype = [ctypes.c_int, *types], ctypes.c_double
@@ -39,9 +38,3 @@ class Library(native.Library):
         """Times copies of all of an array."""
         address = (to.ctypes.data, source.ctypes.data)
         return self._c.tf_gc_time_memcpy(repetitions, *address, source.nbytes)
-
-    def time_write(self, repetitions: int, to: Array) -> float:
-        """Times writing past the caches."""
-        seconds = self._c.tf_gc_time_write(repetitions, to.ctypes.data, to.nbytes)
-        assert seconds >= 0, "address and size must be multiples of 16 bytes"
-        return seconds

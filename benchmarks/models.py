@@ -1,4 +1,4 @@
-"""The models that benchmarks share (network, first step), each with a batch of synthetic data.
+"""The models of network.py and parameter_server.py, each with a batch of synthetic data.
 
 They differ in what gradient compression depends on: parameters for each second of computing, and
 sizes of the tensors.

@@ -5,8 +5,7 @@ network_links.py), a job of them for each mode, and has the jobs make training s
 Prints the median times of a step on worker 0, their ratio to the stock strategy, and the bytes
 that a worker sends in a step, counted at its network interface. The last column leaves out headers
 and what TCP sent twice. Writes results/network_MODEL.json and .png and, for several numbers of
-workers, network_MODEL_workers.png. Without root the workers talk over loopback, which is not
-shaped.
+workers, network_MODEL_workers.png.
 
     sudo python benchmarks/network.py
     sudo python benchmarks/network.py --model lstm --workers 2 3 4 --rates 100mbit 1gbit none
@@ -18,10 +17,10 @@ finer one; `dense only` is the default without sparse gradients; `rank 4` sends 
 and `float16` cast.
 `default:all_gather` forces a plan, `default:columns` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
-are shaped; so name the wire that it would choose. `Auto` begins its trial again over links of each
-rate, before what is timed. The peers are PyTorch's DDP and its hooks; network_peers.py says how to
-install and name them, and they are not among the default modes. If a peer's job hangs or fails,
-table and JSON say so, and it is started again for the next round. Any other failure ends the run.
+are shaped; so name the wire that it would choose. The peers are PyTorch's DDP and its hooks;
+network_peers.py says how to install and name them, and they are not among the default modes. If a
+peer's job hangs or fails, table and JSON say so, and it is started again for the next round. Any
+other failure ends the run.
 """
 
 import argparse
@@ -38,7 +37,8 @@ import network_peers
 import network_plot
 import numpy as np
 import report
-from network_jobs import Job, JobError, Jobs, available_bytes
+from network_jobs import Job, JobError, Jobs
+from network_links import Links
 
 MODES: dict[str, dict[str, Any] | None] = {
     "stock": None,
@@ -55,17 +55,13 @@ MODES: dict[str, dict[str, Any] | None] = {
     "rank 8": {"type": "low_rank", "rank": 8},
     "bfloat16": {"type": "bfloat16"},
     "float16": {"type": "float16"},
-    "Auto": {"type": "auto", "params": {"type": "quantized", "warm_up": False}},
 }
 WIRES = ["packed", "compact", "columns"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
 MODELS = ["mlp", "lstm", "prose", "vgg", "resnet", "small", "recommender", "adagrad"]
 WORKER = Path(__file__).with_name("network_worker.py")
 SENT = ("sent_bytes", "sent_packets", "repeated_segments")  # by a worker in a step
-FIRST_GUESS = 1_000_000_000  # memory of a worker, until one has run
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-Network = network_links.Links | network_links.Loopback
 
 
 def compression_params(mode: str) -> dict[str, Any] | None:
@@ -80,8 +76,7 @@ def compression_params(mode: str) -> dict[str, Any] | None:
         return None
     name, *words = mode.split(":")
     forced = {"wire" if word in WIRES else "plan": word for word in words}
-    alone = MODES.get(name) is None or name == "Auto"
-    if name not in MODES or len(forced) < len(words) or (forced and alone):
+    if name not in MODES or len(forced) < len(words) or (forced and MODES[name] is None):
         raise ValueError(
             f"a mode is one of {[*MODES, *network_peers.FORMS]} or like 'default:compact' or "
             f"'default:packed:all_gather', got {mode!r}"
@@ -100,7 +95,7 @@ def is_stock(mode: str) -> bool:
     return name == "stock" and float(megabytes or 1) > 0
 
 
-def start_job(mode: str, options: argparse.Namespace, links: Network) -> Job:
+def start_job(mode: str, options: argparse.Namespace, links: Links) -> Job:
     shared = ("model", "batch_size", "threads", "step_limit")
     task = {"mode": mode, **{name: vars(options)[name] for name in shared}}
     peer = network_peers.peer(mode)
@@ -117,17 +112,9 @@ def start_jobs(jobs: Jobs, modes: Sequence[str], workers: int) -> None:
     """Starts a job for each mode, one after the other.
 
     Raises:
-      RuntimeError: if memory is short, a peer has another model, or a job fails that is no peer's.
+      RuntimeError: if a peer has another model, or a job fails that is no peer's.
     """
-    for number, mode in enumerate(modes):
-        memory = [one["memory_bytes"] for started in jobs.started.values() for one in started]
-        largest = max(memory, default=FIRST_GUESS)
-        if available_bytes() < workers * largest:
-            raise RuntimeError(
-                f"{workers} more workers need about {workers * largest / 1e9:.1f} GB of "
-                f"memory, and {available_bytes() / 1e9:.1f} GB are left after "
-                f"{number} of {len(modes)} modes: take fewer modes or workers"
-            )
+    for mode in modes:
         if "failure" in attempt(jobs, mode, lambda _: {}):
             continue
         gigabytes = max(one["memory_bytes"] for one in jobs.started[mode]) / 1e9
@@ -152,7 +139,7 @@ def attempt(jobs: Jobs, mode: str, act: Callable[[Job], dict[str, Any]]) -> dict
         return {"failure": "hung" if error.hung else "failed"}
 
 
-def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
+def measure_round(job: Job, links: Links, steps: int) -> dict[str, Any]:
     """Returns each worker's median seconds, and what it sent per step.
 
     There is a step to warm up before. Returns as well what `strategy.traffic` says that the latest
@@ -172,7 +159,7 @@ def measure_round(job: Job, links: Network, steps: int) -> dict[str, Any]:
 
 
 def measure_rate(
-    jobs: Jobs, links: Network, rate: str, options: argparse.Namespace
+    jobs: Jobs, links: Links, rate: str, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Measures all modes in alternation over links of one rate."""
     links.set_rate(rate)
@@ -180,9 +167,6 @@ def measure_rate(
     reached = jobs.get("stock").bits_per_second(max(1_000_000, round(0.5 * speed / 8)))
     print(f"{rate}: a TCP connection reaches {reached / 1e6:,.0f} Mbit/s", flush=True)
     rounds: dict[str, list[dict[str, Any]]] = {mode: [] for mode in options.modes}
-    trials = {mode: jobs.get(mode).ask() for mode in options.modes if mode == "Auto"}
-    for trial in trials.values():
-        print(f"{rate}, Auto: chooses {trial['chosen']}", flush=True)
     for number in range(options.rounds):
         for mode, done in rounds.items():
             done.append(attempt(jobs, mode, lambda job: measure_round(job, links, options.steps)))
@@ -202,7 +186,6 @@ def measure_rate(
                 **summarize(done, rounds["stock"], rounds[best]),
                 "predicted_bytes": predicted_bytes(mode, jobs.started, done),
                 "rounds": done,
-                **({"trial": trials[mode]} if mode in trials else {}),
             }
             for mode, done in rounds.items()
         },
@@ -311,10 +294,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--torch-python", default=sys.executable, help="the Python that has PyTorch, for its modes"
     )
-    parser.add_argument("--loopback", action="store_true", help="do not shape, even as root")
     parser.add_argument("--name", help="of the files written; network_MODEL by default")
     parser.add_argument("--no-picture", action="store_true", help="write the JSON alone")
     options = parser.parse_args()
+    if obstacle := network_links.why_not_shaped():
+        parser.error(f"links cannot be shaped: {obstacle}")
     try:
         for rate in options.rates:
             network_links.bits_per_second(rate)
@@ -344,16 +328,10 @@ def main() -> None:
     options = parse()
     for number in SIGNALS:
         signal.signal(number, stop)
-    obstacle = "--loopback" if options.loopback else network_links.why_not_shaped()
-    network: type[Network] = network_links.Links
-    if obstacle:
-        network = network_links.Loopback
-        options.rates = [network_links.UNSHAPED]
-        print(f"{network.description} ({obstacle})")
     result: dict[str, Any] = {
         # Where a Python is says nothing to others.
         "options": {name: it for name, it in vars(options).items() if name != "torch_python"},
-        "network": network.description,
+        "network": Links.description,
         "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "load_before": os.getloadavg()[0],
         "workers": {},
@@ -361,7 +339,7 @@ def main() -> None:
     try:
         for workers in options.workers:
             with (
-                network(workers) as links,
+                Links(workers) as links,
                 Jobs(lambda mode, links=links: start_job(mode, options, links)) as jobs,
             ):
                 start_jobs(jobs, options.modes, workers)

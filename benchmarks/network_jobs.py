@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +14,9 @@ from typing import Any
 
 import network_links
 import network_requests
-from local_jobs import local_workers
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+import local_workers
 
 TAIL = 3000  # characters of a failed worker's log
 
@@ -42,7 +45,7 @@ class Job:
         self,
         program: Sequence[str],
         task: dict[str, Any],
-        links: network_links.Links | network_links.Loopback,
+        links: network_links.Links,
         limit: float,
     ) -> None:
         """Starts the workers and waits until all have made a step.
@@ -200,11 +203,3 @@ class Jobs:
         """Kills the workers of a mode, if there are any."""
         if mode in self._running:
             self._running.pop(mode).close()
-
-
-def available_bytes() -> int:
-    """Returns the memory that new processes can have."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024 * int(line.split()[1])
-    raise RuntimeError("/proc/meminfo does not say how much memory is available")

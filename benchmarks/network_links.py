@@ -1,4 +1,4 @@
-"""The links between worker processes: network namespaces shaped to a rate, or loopback.
+"""The links between worker processes: network namespaces shaped to a rate.
 
 Every worker has a namespace with one interface, and a bridge in a namespace of its own joins
 them, as a switch does hosts. Namespaces, and the bridge with them, vanish with `close()`; nothing
@@ -16,9 +16,6 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
-
-from local_jobs import local_workers
 
 UNSHAPED = "none"
 
@@ -51,42 +48,6 @@ def why_not_shaped() -> str | None:
         return "not root"
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
     return f"no {' and no '.join(missing)} (iproute2)" if missing else None
-
-
-class Loopback:
-    """Workers that talk over the loopback interface, at its own speed."""
-
-    description = "loopback, not shaped; bytes are all of the loopback interface by worker"
-    interface = "lo"
-
-    def __init__(self, workers: int) -> None:
-        self.addresses = ["127.0.0.1"] * workers
-
-    def __enter__(self) -> "Loopback":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def prefix(self, worker: int) -> list[str]:
-        """Returns what starts a command at a worker's end."""
-        return []
-
-    def ports(self, count: int) -> list[int]:
-        """Returns ports that nobody listens on at this moment, one a worker."""
-        return local_workers.free_ports(count)
-
-    def set_rate(self, rate: str) -> None:
-        if rate != UNSHAPED:
-            raise ValueError(f"loopback has no rate {rate}")
-
-    def sent(self) -> list[tuple[int, int, int]]:
-        """Returns what each worker has sent, as `Links.sent`; here an equal part of this host's."""
-        names = ("tx_bytes", "tx_packets")
-        totals = [int(Path(f"/sys/class/net/lo/statistics/{name}").read_text()) for name in names]
-        totals.append(_retransmitted(Path("/proc/net/snmp").read_text()))
-        count = len(self.addresses)
-        return [(totals[0] // count, totals[1] // count, totals[2] // count)] * count
 
 
 class Links:

@@ -10,7 +10,6 @@ import report
 import tensorflow as tf
 
 import tf_gc
-from tf_gc.steps import trial
 
 
 def make_strategy(task: dict[str, Any]) -> tf.distribute.Strategy:
@@ -53,22 +52,6 @@ def build(
     return step, task.model
 
 
-def choose(strategy: Any, step: Callable[[], None]) -> dict[str, Any]:
-    """Makes the steps of a trial of `tf_gc.Auto`; returns the choice, and seconds by candidate."""
-    strategy.compression_state.reset()
-    step()
-    found = strategy.report().trial
-    if found is None:  # no gradient is worth compressing
-        return {"chosen": "nothing compressed", "seconds": {}}
-    for _ in range(trial.Trial(found.candidates, strategy.num_replicas_in_sync).steps):
-        step()
-    found = strategy.report().trial
-    return {
-        "chosen": found.chosen,
-        "seconds": dict(zip(found.candidates, found.seconds, strict=True)),
-    }
-
-
 def main() -> None:
     worker = network_requests.Worker()
     task = worker.task
@@ -86,7 +69,6 @@ def main() -> None:
         step,
         {"parameters": model.count_params(), "stock_bytes": traffic("stock_bytes")},
         lambda: traffic("sent_bytes"),
-        lambda: choose(strategy, step),
     )
 
 

@@ -90,7 +90,7 @@ def draw_step_time() -> Any:
     _finish(
         figure,
         f"benchmarks/results: {sources}; medians, one thread a worker.\n"
-        "×: so many times faster is tf_gc than the stock strategy with its best bytes_per_pack.",
+        "× faster than the stock strategy with its best bytes_per_pack.",
     )
     return figure
 

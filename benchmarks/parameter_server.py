@@ -28,7 +28,7 @@ from typing import Any
 import network_links
 import numpy as np
 import report
-from local_jobs import local_workers
+from network_jobs import local_workers
 
 WORKERS, SERVERS = 2, 2
 # By the name of a mode: the arguments of our strategy, or None for the stock one; and how many

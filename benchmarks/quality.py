@@ -36,7 +36,6 @@ from quality_cells import CELLS, DOWNLOADED, LATER, OPTIMIZERS, QUICK, Cell
 from quality_report import BASELINE
 from quality_tasks import TASKS
 from simulated_codec import Simulated
-from simulated_low_rank import SimulatedLowRank
 
 import tf_gc
 from tf_gc.params import CompressionParams, from_params
@@ -171,13 +170,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--simulate", nargs="+", default=[], metavar="ARGUMENTS", help="of Simulated, as JSON"
     )
-    parser.add_argument(
-        "--low-rank",
-        nargs="+",
-        default=[],
-        metavar="ARGUMENTS",
-        help="of SimulatedLowRank, as JSON",
-    )
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
     parser.add_argument("--tune", action="store_true", help="choose the learning rates")
@@ -253,15 +245,9 @@ def variants(options: argparse.Namespace) -> Iterator[tuple[str, CompressionPara
     for text in options.params:
         yield text, from_params(json.loads(text))
     for text in options.simulate:
-        yield text, Simulated(**arguments_of(text))
-    for text in options.low_rank:
-        yield text, SimulatedLowRank(**arguments_of(text))
-
-
-def arguments_of(text: str) -> dict[str, Any]:
-    """Returns arguments that are given as JSON, lists as tuples."""
-    arguments = json.loads(text)
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in arguments.items()}
+        arguments = json.loads(text)
+        levels = {key: tuple(v) for key, v in arguments.items() if isinstance(v, list)}
+        yield text, Simulated(**arguments | levels)
 
 
 def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) -> list[Any]:

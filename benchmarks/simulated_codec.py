@@ -6,6 +6,7 @@ strategies and plans, with their residuals, and counts the entropy of the codes.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -28,10 +29,6 @@ class Simulated(CompressionParams):
       scale: what a block's scale is: "max", its largest magnitude, or a multiple of the root of
         its mean square, such as "4 rms".
       rounding: "nearest" or "stochastic".
-      zero: magnitudes below this part of the smallest level are sent as zero.
-      log_boundaries: whether the boundaries between magnitudes are geometric means, not
-        arithmetic ones.
-      sum_layers: in how many rounds a sum is encoded.
       sum_levels: the levels for sums, if they are others.
       bypass_size: gradients with fewer elements are not compressed.
       plan: who sends what to whom.
@@ -42,9 +39,6 @@ class Simulated(CompressionParams):
     block: int = 128
     scale: str = "max"
     rounding: str = "nearest"
-    zero: float = 0.5
-    log_boundaries: bool = False
-    sum_layers: int = 1
     sum_levels: tuple[float, ...] | None = None
     bypass_size: int = 2048
     plan: str = "all_gather"
@@ -130,12 +124,9 @@ class _SimulatedCodec(Codec):
         # This replica's own message has zeros.
         mine = (self._sharded(gradients, shards) + kept)[own]
         total = tf.reshape(tf.reduce_sum(rows, axis=0), mine.shape) + mine
-        sent, left = tf.zeros_like(total), total
-        for _ in range(self.params.sum_layers):
-            part = self._rounded(left, self.params.sum_levels or self.params.levels, count=False)
-            sent, left = sent + part, left - part
+        sent = self._rounded(total, self.params.sum_levels or self.params.levels, count=False)
         chosen = tf.reshape(tf.one_hot(own, shards, True, False), [shards, 1, 1])
-        self._keep(tf.where(chosen, left[None], kept), residuals)
+        self._keep(tf.where(chosen, (total - sent)[None], kept), residuals)
         return _message(sent[None])
 
     def decode_shards(self, messages: Tensors, like: Tensors, replicas: int) -> list[tf.Tensor]:
@@ -166,11 +157,7 @@ class _SimulatedCodec(Codec):
                 share = (magnitudes - low) / (high - low)
                 codes += tf.cast(chance < share, tf.int32)
         else:
-            boundaries = [
-                (low * high) ** 0.5 if low and self.params.log_boundaries else (low + high) / 2
-                for low, high in zip(points, levels, strict=False)
-            ]
-            boundaries[0] = self.params.zero * levels[0]
+            boundaries = [(a + b) / 2 for a, b in itertools.pairwise(points)]
             codes = tf.add_n([tf.cast(magnitudes >= bound, tf.int32) for bound in boundaries])
         signs = tf.sign(values)
         if count:
@@ -206,13 +193,6 @@ class _SimulatedCodec(Codec):
     def _keep(self, left: tf.Tensor, residuals: Sequence[tf.Variable]) -> None:
         for residual, value in zip(residuals, self._tensors(left, residuals), strict=True):
             residual.assign(value)
-
-
-def rounded(tensor: tf.Tensor, levels: tuple[float, ...]) -> tf.Tensor:
-    """Returns what codes with these levels stand for, with nothing kept of what they leave."""
-    codec = _SimulatedCodec(Simulated(levels))
-    blocks = codec._rounded(codec._blocks([tensor]), levels, count=False)
-    return codec._tensors(blocks, [tensor])[0]
 
 
 def _message(values: tf.Tensor) -> tf.Tensor:

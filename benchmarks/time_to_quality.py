@@ -11,9 +11,9 @@ The quality that counts is that of the stock strategy at its end, for the same s
 compressed goes on for half as many steps more, to reach it later if it is behind. Losses are means
 of three measurements. The picture has the mean of all seeds, and a band from the least to the
 greatest of them. Writes results/time_to_quality_TASK.json after each seed, and .png at the end.
-With `--more` the seeds of such a file count as well, and are not run again. With `--untimed` too,
-new seeds give only losses, on any machine, and go by the clock of a seed that is on file: what a
-step takes does not depend on the seed. Needs root, as network.py.
+With `--more` the seeds of such a file count as well, and are not run again. (Recorded seeds with a
+`clock_of` were trained on another machine and go by the clock of that seed: what a step takes does
+not depend on the seed.) Needs root, as network.py.
 
     sudo python benchmarks/time_to_quality.py --rank 2
     sudo python benchmarks/time_to_quality.py --rank 2 --workers 4 \
@@ -113,13 +113,6 @@ def train(
     }
     job.close()
     return result
-
-
-def on_the_clock(run: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a run as if its steps had taken as long as those of another run of its mode."""
-    clock = {"seconds": timed["seconds"], "clock_of": timed["seed"]}
-    assert all(len(of_rate) == len(run["losses"]) - 1 for of_rate in timed["seconds"].values())
-    return {**run, **clock}
 
 
 def after_warm_up(run: Mapping[str, Any], rate: str) -> list[float]:
@@ -245,13 +238,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=900, help="seconds between two measurements")
     parser.add_argument("--name", help="of the files written; time_to_quality_TASK by default")
     parser.add_argument("--more", action="store_true", help="keep the seeds of the file")
-    parser.add_argument(
-        "--untimed", action="store_true", help="take times from the file, for new seeds as well"
-    )
     options = parser.parse_args()
     name = options.name or f"time_to_quality_{options.task.lower().replace('-', '_')}"
-    if options.untimed and not options.more:
-        parser.error("--untimed needs the times of the file, and so --more")
     if obstacle := network_links.why_not_shaped():
         parser.error(f"links cannot be shaped: {obstacle}")
     TASKS[options.task].load()  # while there is a network to download from
@@ -265,18 +253,9 @@ def main() -> None:
             if seed in known:
                 continue
             for mode, params, rates in runs_of(options.rank):
-                of_mode = [r for r in runs if r["mode"] == mode]
-                if options.untimed:
-                    timed = next(
-                        r for r in of_mode if [*r["seconds"]] == [*rates] and "clock_of" not in r
-                    )
-                    trained = next((r for r in of_mode if r["seed"] == seed), None)
-                    trained = trained or train(mode, params, (), seed, links, options)
-                    run = on_the_clock(trained, timed)
-                else:
-                    run = train(mode, params, rates, seed, links, options)
-                for other in of_mode:
-                    if other["seed"] == seed:
+                run = train(mode, params, rates, seed, links, options)
+                for other in runs:
+                    if (other["mode"], other["seed"]) == (mode, seed):
                         assert other["losses"] == run["losses"], "the wire changes what is trained"
                 runs.append({"mode": mode, "seed": seed, **run})
                 print(f"seed {seed}, {mode} at {', '.join(rates)}: {run['losses'][-1]}", flush=True)

@@ -18,9 +18,9 @@ from tf_gc.reducers.codes import AUTO, plan_names
 from tf_gc.reducers.reducer import Spec
 
 # On one host, two and three bits take less time than the stock sum from 128 elements on
-# (benchmarks/bypass.py). But tensors below this size are biases, scales, and the first and last
-# layers of small models: the few bytes that compression would save there are not worth the
-# rounding.
+# (benchmarks/results/bypass.json). But tensors below this size are biases, scales, and the first
+# and last layers of small models: the few bytes that compression would save there are not worth
+# the rounding.
 BYPASS_SIZE = 2048
 
 SelectiveT = TypeVar("SelectiveT", bound="SelectiveParams")

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 # How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
 SLOWDOWN = 1.07
 
-# What TensorFlow's collectives over gRPC take of a core, in seconds (benchmarks/planner.py): to
-# start one, for each of its rounds, for each byte that a worker sends while it receives as many.
+# Seconds of a core that TensorFlow's collectives over gRPC take, as fitted to recorded steps
+# (benchmarks/results/planner.json): to start one, for each of its rounds, for each byte that a
+# worker sends while it receives as many.
 LAUNCH = 2.2e-3
 LATENCY = 0.34e-3
 BYTE = 2.4e-9
