@@ -180,24 +180,23 @@ class Cases:
         ]
         moved = self.replicas * received.size + result.nbytes
         cases.append(Case(f"decode {self.replicas} {name}", target, moved, decode))
-        return cases + self.second_stage(codec, target, received, own)
+        return cases + self.second_stage(codec, target, received)
 
-    def second_stage(
-        self, codec: AnyCodec, target: Target, received: Messages, own: Messages
-    ) -> list[Case]:
+    def second_stage(self, codec: AnyCodec, target: Target, received: Messages) -> list[Case]:
         library, residual, result = self.library, self.residual, self.result
         codes, scales, name = received.codes, received.scales, name_of(codec)
         if codec.name != "FIXED":
             others = self.replicas - 1  # the own part is added in full precision
+            sum_codec = Levels.THREE_BIT if CODE_BITS[codec] < 3 else Levels.FOUR_BIT
+            total = Messages(sum_codec, native.num_blocks(self.size), 1)
 
             def reencode() -> None:
-                library.reencode(
-                    codec,
-                    *(codes[:others], scales[:others], self.gradients[0], residual, residual),
-                    *(own.codes[:1], own.scales[:1]),
+                assert library.reencode(
+                    *(codec, sum_codec, codes[:others], scales[:others]),
+                    *(self.gradients[0], residual, residual, total.codes[0], total.scales[0]),
                 )
 
-            moved = 3 * residual.nbytes + (others + 1) * own.size
+            moved = 3 * residual.nbytes + others * received.size + total.size
             return [Case(f"reencode {others} {name}", target, moved, timed(reencode))]
         bits = 4
         counts = aligned(native.num_blocks(self.size) * native.BLOCK_SIZE * bits // 8, np.uint8)
