@@ -14,7 +14,7 @@ PACKAGE = ROOT / "tf_gc"
 # From the top. A module imports from its own layer and those below.
 LAYERS = [
     *("planner", "server", "parameter_server", "strategies", "keras", "cluster", "steps"),
-    *("observe", "candidates", "schedule", "params", "reducers", "network", "codecs", "ops"),
+    *("observe", "schedule", "params", "reducers", "network", "codecs", "ops"),
     *("gradients", "state", "integers", "_compat", "_requirements"),
 ]
 

@@ -168,7 +168,7 @@ def low_rank() -> None:
 
 
 def auto() -> None:
-    """`Auto` measures its candidates in steps of a training, and takes one."""
+    """`Auto` tries full precision and compression in steps of a training, and takes one."""
     deterministic()
     strategy = tf_gc.CompressedMirroredStrategy(gpus(), tf_gc.Auto())
     model = words_model(strategy)

@@ -8,10 +8,10 @@ import numpy as np
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus
-from tf_gc.steps.trial import ROUNDS, TURN
+from tf_gc.params.auto import COMPRESSED, FULL_PRECISION
+from tf_gc.steps.trial import STEPS
 
-CHOICE = "scatter_gather, packed"
-STEPS = ROUNDS * TURN * 3
+CHOICE = COMPRESSED
 PARAMS = tf_gc.Auto(tf_gc.Quantized(warm_up=False), CHOICE)
 BATCH = 20
 
@@ -53,9 +53,9 @@ def test_a_restart_goes_on_with_the_trial_and_with_its_choice(
         model.fit(X[: BATCH * done], Y[: BATCH * done], BATCH, epochs, 0, [backup])
         if when == "after":
             assert current in (None, strategy.report().trial.current)
-    # The second epoch is the third turn of the trial, or past the trial.
+    # The second epoch ends in the fifth turn of the trial, or past the trial.
     trial = strategy.report().trial
-    assert trial.current == ("all_gather, packed" if when == "amid" else CHOICE)
+    assert trial.current == (FULL_PRECISION if when == "amid" else CHOICE)
     assert trial.chosen is None  # this process has not seen the end of a trial
     steps = strategy.report().compressed_steps + strategy.report().warm_up_steps
     assert steps == done

@@ -118,7 +118,7 @@ def test_rules_and_trials_take_it() -> None:
     np.testing.assert_array_equal(ours, expected(mine[0], "bfloat16", "all_gather"))
     np.testing.assert_array_equal(stock, mine[1][0] + mine[1][1])
 
-    auto = tf_gc.Auto(tf_gc.Cast("float16"), choice="all_gather, packed")
+    auto = tf_gc.Auto(tf_gc.Cast("float16"), choice="compressed")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), auto)
     run = reducer(strategy, variables_of(strategy, (50, 50)))
     (total,), _ = [run(mine[:1]) for _ in range(50)][-1]

@@ -165,7 +165,7 @@ def test_rules_and_trials_take_it() -> None:
     np.testing.assert_array_equal(stock, gradients[1][0] + gradients[1][1])
     assert np.linalg.matrix_rank(ours) == 2
 
-    auto = tf_gc.Auto(COLD, choice="all_gather, packed")
+    auto = tf_gc.Auto(COLD, choice="compressed")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), auto)
     run = reducer(strategy, variables_of(strategy, (128, 192)))
     (total,), _ = [run(gradients[:1]) for _ in range(50)][-1]

@@ -6,68 +6,60 @@ import tensorflow as tf
 from tests.cases import cases
 from tf_gc import ops
 from tf_gc.steps import trial
-from tf_gc.steps.trial import ROUNDS, TURN, Trial, fastest
+from tf_gc.steps.trial import ROUNDS, STEPS, TURN, Trial, faster
 
-NAMES = ("a", "b", "c")
+RULE = Trial(replicas=2)
 
 
-def run(rule: Trial, state: tf.Tensor, steps: int, chosen: int = 0) -> tuple[list[int], tf.Tensor]:
-    """Makes steps; returns whose turn each was, and the state."""
+def run(rule: Trial, state: tf.Tensor, steps: int, chosen: int = 0) -> tuple[list[bool], tf.Tensor]:
+    """Makes steps; returns which of them compress, and the state."""
     turns = []
     for _ in range(steps):
-        turns.append(int(rule.current(state)))
+        turns.append(bool(rule.compresses(state)))
         if bool(rule.is_on(state)):
             choice = chosen if bool(rule.is_last(state)) else 0
             state = rule.after_step(state, tf.constant(choice, tf.int64))
     return turns, state
 
 
-@cases("chosen", 2, 0, 1)
-def test_candidates_take_turns_and_one_stays(chosen: int) -> None:
-    rule = Trial(NAMES, replicas=2)
-    turns, state = run(rule, tf.zeros(trial.SIZE), rule.steps + 20, chosen)
-    expected = [i for _ in range(ROUNDS) for i in range(len(NAMES)) for _ in range(TURN)]
-    assert turns == [*expected, *[chosen] * 20]
-    assert rule.steps == len(expected)
-    assert not bool(rule.is_on(state))
+@cases("chosen", 1, 0)
+def test_the_two_take_turns_and_one_stays(chosen: int) -> None:
+    turns, state = run(RULE, tf.zeros(trial.SIZE), STEPS + 20, chosen)
+    expected = [compressed for _ in range(ROUNDS) for compressed in [False] * TURN + [True] * TURN]
+    assert len(expected) == STEPS
+    assert turns == [*expected, *[chosen == 1] * 20]
+    assert not bool(RULE.is_on(state))
 
 
 def test_it_knows_its_last_step_and_the_one_after_it() -> None:
-    rule = Trial(NAMES, replicas=2)
     state = tf.zeros(trial.SIZE)
     last, just_ended = [], []
-    for step in range(rule.steps + 5):
-        last += [step] if bool(rule.is_last(state)) else []
-        just_ended += [step] if bool(rule.has_just_ended(state)) else []
-        if bool(rule.is_on(state)):
-            state = rule.after_step(state, tf.constant(1, tf.int64))
-    assert (last, just_ended) == ([rule.steps - 1], [rule.steps])
+    for step in range(STEPS + 5):
+        last += [step] if bool(RULE.is_last(state)) else []
+        just_ended += [step] if bool(RULE.has_just_ended(state)) else []
+        _, state = run(RULE, state, 1, chosen=1)
+    assert (last, just_ended) == ([STEPS - 1], [STEPS])
 
 
-@cases("other", Trial(("a", "b", "d"), 2), Trial(NAMES, 4), Trial(("a", "b"), 2))
-def test_the_state_of_another_trial_counts_for_nothing(other: Trial) -> None:
-    rule = Trial(NAMES, replicas=2)
-    _, ended = run(rule, tf.zeros(trial.SIZE), rule.steps + 1, chosen=2)
-    assert int(rule.current(ended)) == 2
-    assert int(other.current(ended)) == 0
-    turns, _ = run(other, ended, other.steps + 2, chosen=1)
-    assert turns == run(other, tf.zeros(trial.SIZE), other.steps + 2, chosen=1)[0]
+def test_the_state_of_other_replicas_counts_for_nothing() -> None:
+    _, ended = run(RULE, tf.zeros(trial.SIZE), STEPS + 1, chosen=1)
+    other = Trial(replicas=4)
+    turns, _ = run(other, ended, STEPS + 2, chosen=1)
+    assert turns == run(other, tf.zeros(trial.SIZE), STEPS + 2, chosen=1)[0]
 
 
 def test_the_slowest_worker_decides() -> None:
-    times = tf.constant([[5, 3, 4], [5, 9, 6]], tf.int64)
-    chosen, slowest = fastest(times)
+    chosen, slowest = faster(tf.constant([[5, 3], [5, 9]], tf.int64))
     assert int(chosen) == 0
-    assert slowest.numpy().tolist() == [5, 9, 6]
+    assert slowest.numpy().tolist() == [5, 9]
+    assert int(faster(tf.constant([[5, 3], [5, 4]], tf.int64))[0]) == 1
 
 
 def test_without_all_times_the_trial_begins_anew() -> None:
-    times = tf.constant([[5, 3, 4], [5, tf.int64.max, 6]], tf.int64)
-    chosen, _ = fastest(times)
+    chosen, _ = faster(tf.constant([[5, 3], [5, tf.int64.max]], tf.int64))
     assert int(chosen) == trial.UNDECIDED
-    rule = Trial(NAMES, replicas=2)
-    turns, _ = run(rule, tf.zeros(trial.SIZE), 2 * rule.steps, trial.UNDECIDED)
-    assert turns == 2 * run(rule, tf.zeros(trial.SIZE), rule.steps)[0]
+    turns, _ = run(RULE, tf.zeros(trial.SIZE), 2 * STEPS, trial.UNDECIDED)
+    assert turns == 2 * run(RULE, tf.zeros(trial.SIZE), STEPS)[0]
 
 
 def test_times_are_medians_of_the_latest_steps_within_turns() -> None:

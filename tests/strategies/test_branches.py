@@ -22,13 +22,6 @@ pytestmark = pytest.mark.optimized_graphs
 Cond = Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
 
 
-def as_switch(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    return _compat.switch_case(tf.cast(pred, tf.int32), [false_fn, true_fn])
-
-
-CONDS = cases("cond", _compat.cond, as_switch)
-
-
 def first_is_used_before_the_second_exists(cond: Cond, seconds: float) -> bool:
     """Whether a function that needs only a branch's first output runs while the second is made.
 
@@ -56,9 +49,8 @@ def first_is_used_before_the_second_exists(cond: Cond, seconds: float) -> bool:
     return bool(in_time)
 
 
-@CONDS
-def test_an_output_does_not_wait_for_the_others(cond: Cond) -> None:
-    assert first_is_used_before_the_second_exists(cond, 600)
+def test_an_output_does_not_wait_for_the_others() -> None:
+    assert first_is_used_before_the_second_exists(_compat.cond, 600)
 
 
 @matrix
@@ -68,8 +60,7 @@ def test_tensorflows_own_outputs_wait_for_each_other() -> None:
     assert not first_is_used_before_the_second_exists(tf.cond, 10)
 
 
-@CONDS
-def test_side_effects_run_in_order_and_before_what_comes_later(cond: Cond) -> None:
+def test_side_effects_run_in_order_and_before_what_comes_later() -> None:
     count, log = tf.Variable(0), tf.Variable(0)
 
     @tf.function
@@ -81,7 +72,7 @@ def test_side_effects_run_in_order_and_before_what_comes_later(cond: Cond) -> No
             return x + 1
 
         before = log.read_value()
-        result = cond(pred, effects, lambda: x)
+        result = _compat.cond(pred, effects, lambda: x)
         return result, before, log.read_value() + count.read_value()
 
     assert [int(value) for value in step(tf.constant(True), tf.constant(1))] == [2, 0, 128]
@@ -90,8 +81,7 @@ def test_side_effects_run_in_order_and_before_what_comes_later(cond: Cond) -> No
     assert count == 0
 
 
-@CONDS
-def test_side_effects_run_in_each_iteration_of_a_loop(cond: Cond) -> None:
+def test_side_effects_run_in_each_iteration_of_a_loop() -> None:
     total = tf.Variable(0)
 
     @tf.function
@@ -103,26 +93,24 @@ def test_side_effects_run_in_each_iteration_of_a_loop(cond: Cond) -> None:
                 total.assign_add(i)
                 return i
 
-            last = cond(i % 2 == 1, odd, lambda i=i: -i)
+            last = _compat.cond(i % 2 == 1, odd, lambda i=i: -i)
         return last
 
     assert steps(tf.constant(6)) == 5
     assert total == 1 + 3 + 5
 
 
-@CONDS
-def test_outside_of_functions_a_branch_is_called(cond: Cond) -> None:
-    assert cond(tf.constant(True), lambda: 3, lambda: 4) == 3
+def test_outside_of_functions_a_branch_is_called() -> None:
+    assert _compat.cond(tf.constant(True), lambda: 3, lambda: 4) == 3
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         value = tf.compat.v1.placeholder(tf.float32, [])
-        result = cond(value > 0, lambda: 2 * value, lambda: -value)
+        result = _compat.cond(value > 0, lambda: 2 * value, lambda: -value)
         assert session.run(result, {value: 3.0}) == 6
         assert session.run(result, {value: -3.0}) == 3
 
 
-@CONDS
 @cases("fails", True, False)
-def test_tensorflows_branches_stay_as_they_are(cond: Cond, fails: bool) -> None:
+def test_tensorflows_branches_stay_as_they_are(fails: bool) -> None:
     log = tf.Variable(0)
 
     def first() -> tf.Tensor:
@@ -133,7 +121,7 @@ def test_tensorflows_branches_stay_as_they_are(cond: Cond, fails: bool) -> None:
     @tf.function
     def step(pred: tf.Tensor) -> tf.Tensor:
         with pytest.raises(KeyError) if fails else contextlib.nullcontext():
-            cond(pred, first, lambda: tf.constant(1))
+            _compat.cond(pred, first, lambda: tf.constant(1))
 
         def effects() -> tf.Tensor:
             for digit in (1, 2, 3):
@@ -146,8 +134,7 @@ def test_tensorflows_branches_stay_as_they_are(cond: Cond, fails: bool) -> None:
     assert log == 123
 
 
-@CONDS
-def test_what_a_branch_reads_is_read_in_its_turn(cond: Cond) -> None:
+def test_what_a_branch_reads_is_read_in_its_turn() -> None:
     variable = tf.Variable(1)
 
     @tf.function
@@ -157,7 +144,7 @@ def test_what_a_branch_reads_is_read_in_its_turn(cond: Cond) -> None:
             variable.assign(2)
             return before, variable, None
 
-        result = cond(pred, reads, lambda: (variable.value(), variable, None))
+        result = _compat.cond(pred, reads, lambda: (variable.value(), variable, None))
         variable.assign(3)
         return result
 

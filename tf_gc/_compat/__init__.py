@@ -5,7 +5,7 @@ No other module of tf_gc imports `tensorflow.python` or uses private attributes 
 """
 
 from tf_gc._compat.attributes import require_attributes
-from tf_gc._compat.branches import cond, switch_case
+from tf_gc._compat.branches import cond
 from tf_gc._compat.functions import (
     at_each_call,
     builds_function,
@@ -84,7 +84,6 @@ __all__ = [
     "replace_uses",
     "require_attributes",
     "stop_recording",
-    "switch_case",
     "value_on_worker",
     "written_handles",
 ]

@@ -1,4 +1,4 @@
-"""`tf.cond` and `tf.switch_case` whose outputs do not wait for each other.
+"""A `tf.cond` whose outputs do not wait for each other.
 
 In a `tf.function`, TensorFlow lets every output of a branch wait for all side effects of that
 branch (automatic control dependencies). If a branch sums many gradients, then none of its sums can
@@ -7,8 +7,7 @@ and before whatever comes after the conditional and touches the same variables, 
 for nothing that it is not computed from.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -25,33 +24,14 @@ def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any
       true_fn: returns tensors, variables (which are read) or `None`, in any structure.
       false_fn: returns the like, of the same structure and dtypes.
     """
-    with _own_dependencies() as branch:
-        return tf.cond(pred, branch(true_fn), branch(false_fn))
-
-
-def switch_case(index: tf.Tensor, branch_fns: Sequence[Callable[[], Any]]) -> Any:
-    """Returns what a branch returns: a `tf.switch_case` without waiting for all of it.
-
-    Args:
-      index: the number of the branch, an int32 scalar; the last branch for all other numbers.
-      branch_fns: return the like of each other, as the functions of `cond`.
-    """
-    with _own_dependencies() as branch:
-        return tf.switch_case(index, [branch(function) for function in branch_fns])
-
-
-@contextlib.contextmanager
-def _own_dependencies() -> Iterator[Callable[[Callable[[], Any]], Callable[[], Any]]]:
-    """Gives what makes a branch take care of the order of its side effects by itself."""
     # Elsewhere there are no dependencies to get rid of.
     in_function = not tf.executing_eagerly() and builds_function()
     graph = tf.compat.v1.get_default_graph() if in_function else None
     if graph is None or not graph._add_control_dependencies:
-        yield lambda function: function
-        return
+        return tf.cond(pred, true_fn, false_fn)
     graph._add_control_dependencies = False  # TensorFlow adds none to the branches
     try:
-        yield _with_dependencies
+        return tf.cond(pred, _with_dependencies(true_fn), _with_dependencies(false_fn))
     finally:
         graph._add_control_dependencies = True
 

@@ -40,7 +40,7 @@ class Accounting:
         """Returns the bytes of a step; `None` until a reduction with compression was built.
 
         Args:
-          built: what `note` returned; `None` for what it returned most recently.
+          built: what `note` returned; `None` for what it returned of the latest compressed step.
         """
         traffic = built or self._latest
         if traffic is None or traffic not in self._measured:
@@ -62,7 +62,7 @@ class Accounting:
         pairs: Pairs,
         reductions: Sequence[Reduction],
         replicas: int,
-        logs: bool,
+        compressed: bool,
     ) -> Traffic:
         """Notes what a step sends; called while it is built.
 
@@ -71,7 +71,8 @@ class Accounting:
           pairs: each gradient, a value for each replica of this host, with its variable.
           reductions: those of the schedule's buckets.
           replicas: the number of replicas, on all hosts.
-          logs: whether to log it, if it is not what was noted before.
+          compressed: whether it is a compressed step, which is logged if it is not what was noted
+            before; not one in full precision of a trial.
 
         Returns:
           The bytes of a step as far as they are known.
@@ -114,7 +115,9 @@ class Accounting:
             more = sum((size for size in in_steps if size is not None), start=0)
             measured = tf.stack([tf.cast(sent, tf.int64), tf.cast(more, tf.int64)])
             self._variable_of(traffic).assign(measured, read_value=False)
-        if logs and not self._is_known(traffic):
+        if not compressed:
+            return traffic
+        if not self._is_known(traffic):
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
             for bucket in buckets:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
-from tf_gc.candidates import Candidate
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe import verdict, verdict_log
 from tf_gc.observe.accounting import Pairs
@@ -20,7 +19,8 @@ from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.ops import Recorder
 from tf_gc.ops.recorder import NO_CANDIDATE
-from tf_gc.params import CompressionParams
+from tf_gc.params import Auto, CompressionParams
+from tf_gc.params.auto import WAYS
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import Stream
@@ -48,7 +48,6 @@ class Measurement:
     """Records the steps of a strategy, and logs the verdict.
 
     Attributes:
-      candidates: the ways to sum gradients among which a trial chooses; none without a trial.
       recorder: what the steps have recorded.
       logs_verdicts: whether this worker logs them; the steps of the others take as long as its own.
     """
@@ -59,20 +58,18 @@ class Measurement:
         self._lock = threading.RLock()
         self._numbers: dict[Any, int] = {}
         self._next = 0
-        # By the number of the model and that of the candidate.
-        self._reductions: dict[int, dict[int, Built]] = {}
+        # By the number of the model, and whether the step compresses.
+        self._reductions: dict[int, dict[bool, Built]] = {}
         self._latest: int | None = None
         self._to_judge: set[int] = set()
         # Those with a verdict that is not the last one.
         self._told: set[int] = set()
-        self.candidates: Sequence[Candidate] = ()
+        self._tries = isinstance(params, Auto)
         self.replicas: int | None = None
         self.recorder = Recorder()
         self.logs_verdicts = True
 
-    def note_step(
-        self, number: int, gradient: tf.Tensor, compressed: bool, candidate: int = NO_CANDIDATE
-    ) -> tf.Tensor:
+    def note_step(self, number: int, gradient: tf.Tensor, compressed: bool) -> tf.Tensor:
         """Records a step; returns whether density and residuals are to be measured in it.
 
         Args:
@@ -80,8 +77,8 @@ class Measurement:
           gradient: the first one to be summed. The time is that at which it is there, so that the
             iterations of a loop record one by one.
           compressed: whether the step compresses, or sums in full precision.
-          candidate: the number of the way to sum, where there is a choice.
         """
+        candidate = int(compressed) if self._tries else NO_CANDIDATE
         with tf.control_dependencies([gradient]):
             return self.recorder.note_step(number, compressed, candidate)
 
@@ -111,10 +108,10 @@ class Measurement:
     def built(
         self,
         number: int,
-        candidate: int,
         schedule: Schedule,
         traffic: Traffic,
         reductions: Sequence[Reduction],
+        compressed: bool = True,
     ) -> None:
         """Notes what a step sends; called while it is built."""
         sizes = [reduction.sent_bytes for reduction in reductions]
@@ -123,7 +120,7 @@ class Measurement:
             if number not in self._reductions:
                 self._to_judge.add(number)
             ways = self._reductions.setdefault(number, {})
-            ways[candidate] = Built(schedule, traffic, known)
+            ways[compressed] = Built(schedule, traffic, known)
             before, self._latest = self._latest, number
             if before is not None and before not in (number, *self._numbers.values()):
                 self._drop(before)
@@ -131,16 +128,16 @@ class Measurement:
         if judge:
             verdict_log.watch(self)
 
-    def current_candidate(self) -> Built | None:
-        """Returns the candidate of the latest step of the most recently built reduction.
+    def current(self) -> Built | None:
+        """Returns the way that the latest step of the most recently built reduction took.
 
-        `None` before the trial's first step, and without a trial.
+        `None` before the first step, and without a trial.
         """
         with self._lock:
             number = self._latest
-            if number is None or not self.candidates:
+            if number is None or not self._tries:
                 return None
-            return self._reductions[number].get(self.recorder.candidate(number))
+            return self._reductions[number].get(self.recorder.candidate(number) == 1)
 
     def steps(self, schedule: Schedule) -> tuple[int, int] | None:
         """Returns how many steps were in full precision, and how many compressed.
@@ -191,7 +188,7 @@ class Measurement:
             if ways is None:
                 return Report(self._params)
             candidate = self.recorder.candidate(number)
-            reduction = ways.get(candidate) or list(ways.values())[-1]
+            reduction = ways.get(candidate == 1) or list(ways.values())[-1]
         buckets = reduction.schedule.buckets
         counts = [2 * len(bucket.variables) + _NUMBERS for bucket in buckets]
         step, values = self.recorder.measured(number, sum(counts))
@@ -240,16 +237,14 @@ class Measurement:
         )
 
     def _trial(self, number: int, candidate: int) -> TrialReport | None:
-        """Returns what the candidates' trial says; `None` without one."""
-        if not self.candidates:
+        """Returns what a trial says; `None` without one."""
+        if not self._tries:
             return None
-        chosen, times = self.recorder.trial(number, len(self.candidates))
+        chosen, times = self.recorder.trial(number, len(WAYS))
         return TrialReport(
-            candidates=tuple(each.name for each in self.candidates),
             seconds=tuple(times.tolist()),
-            chosen=None if chosen == NO_CANDIDATE else self.candidates[chosen].name,
-            current=None if candidate == NO_CANDIDATE else self.candidates[candidate].name,
-            equivalent=self.candidates[chosen].params if chosen != NO_CANDIDATE else None,
+            chosen=None if chosen == NO_CANDIDATE else WAYS[chosen],
+            current=None if candidate == NO_CANDIDATE else WAYS[candidate],
         )
 
     def _drop(self, number: int) -> None:

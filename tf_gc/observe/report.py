@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tf_gc.network.traffic import ALONE, Traffic
 from tf_gc.params import CompressionParams
+from tf_gc.params.auto import WAYS
 from tf_gc.schedule import Bucket
 
 # A median's confidence interval. Fewer than six numbers have none.
@@ -109,32 +110,28 @@ class TrialReport:
     """What `tf_gc.Auto` has found.
 
     Attributes:
-      candidates: the names of the ways to sum gradients.
-      seconds: the time of a step with each of them: the median of at most 12 steps, on the slowest
-        worker; NaN if this process did not measure it, as the trial began in another one. Empty
-        before the end of the trial, and after a restart.
-      chosen: the one that was chosen; `None` likewise.
-      current: the one that the latest step took; `None` before the first step of the trial.
-      equivalent: the `compression_params` that train as the chosen one from the first step on.
+      seconds: the time of a step in full precision, and of a compressed one: the median of at most
+        12 steps, on the slowest worker; NaN if this process did not measure it, as the trial began
+        in another one. Empty before the end of the trial, and after a restart.
+      chosen: "full precision" or "compressed"; `None` likewise.
+      current: the way that the latest step took; `None` before the first step.
     """
 
-    candidates: tuple[str, ...]
     seconds: tuple[float, ...] = ()
     chosen: str | None = None
     current: str | None = None
-    equivalent: CompressionParams | None = None
 
     def __str__(self) -> str:
         if self.chosen is None:
-            return f"the latest step: {self.current or 'before the trial'}"
+            return f"the latest step: {self.current}"
         return f"chosen: {self.chosen}; {self.times}"
 
     @property
     def times(self) -> str:
-        """The time of a step with each candidate, in words."""
+        """The time of a step in each way, in words."""
         return ", ".join(
             f"{name} {'not measured' if math.isnan(seconds) else duration(seconds)}"
-            for name, seconds in zip(self.candidates, self.seconds, strict=False)
+            for name, seconds in zip(WAYS, self.seconds, strict=False)
         )
 
 
@@ -262,7 +259,7 @@ class Report:
         lines = [
             f"steps: {self.warm_up_steps} in full precision, {self.compressed_steps} compressed"
         ]
-        if not self.compressed_steps and (self.trial is None or self.trial.current is None):
+        if not self.compressed_steps and self.trial is None:
             lines[0] += ": the warm-up has not ended"
         if self.trial is not None:
             lines.append(f"trial: {self.trial}")

@@ -5,6 +5,8 @@ import dataclasses
 from absl import logging
 
 from tf_gc.observe.report import Report, TrialReport
+from tf_gc.params import Auto, NoCompression
+from tf_gc.params.auto import COMPRESSED
 
 # The verdict is given after so many compressed steps.
 STEPS = 30
@@ -90,12 +92,14 @@ def _choice(report: Report, trial: TrialReport) -> Verdict | None:
     """Returns what to say of a trial; `None` before its end."""
     if trial.chosen is None:
         return None
-    auto = dataclasses.replace(report.compression_params, choice=trial.chosen)  # type: ignore[type-var]
+    auto = report.compression_params
+    assert isinstance(auto, Auto)
+    equivalent = auto.params if trial.chosen == COMPRESSED else NoCompression()
     return Verdict(
         logging.INFO,
         f"tf_gc: Auto chooses {trial.chosen}: a step takes {trial.times} (medians of the slowest "
-        f"worker). To train so from the first step on: compression_params={trial.equivalent!r}. "
-        f"To repeat this run to the bit: {auto!r}.",
+        f"worker). To train so from the first step on: compression_params={equivalent!r}. "
+        f"To repeat this run to the bit: {dataclasses.replace(auto, choice=trial.chosen)!r}.",
     )
 
 

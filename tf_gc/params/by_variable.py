@@ -76,10 +76,6 @@ class ByVariable(CompressionParams):
         mine = (pattern for pattern, _ in self.rules)
         return Patterns((*mine, *(p for params in everyone for p in params.patterns())))
 
-    def sent_by(self, plan: str, wire: str) -> "ByVariable":
-        rules = [(pattern, params.sent_by(plan, wire)) for pattern, params in self.rules]
-        return ByVariable(rules, self.default.sent_by(plan, wire))
-
     def _params_of(self, gradient: Gradient) -> CompressionParams:
         for pattern, params in self.rules:
             if matches(pattern, gradient):

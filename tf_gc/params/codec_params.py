@@ -1,7 +1,6 @@
 """The arguments that all params with codes share."""
 
 import abc
-import dataclasses
 
 import tensorflow as tf
 
@@ -103,13 +102,6 @@ class CodecParams(SelectiveParams):
                 f"{self.sparse_residual_bytes!r}"
             )
         object.__setattr__(self, "sparse_residual_bytes", most)
-
-    def sent_by(self, plan: str, wire: str) -> "CodecParams":
-        fitting = wire if self._codec().compacts else PACKED
-        return dataclasses.replace(
-            super().sent_by(plan, wire),  # type: ignore[type-var]
-            wire=fitting if self.wire is None else self.wire,
-        )
 
     def specs(self) -> tuple[Spec, ...]:
         codes = Codes(self._codec(), self.plan, self.wire, bool(self.warm_up))

@@ -105,13 +105,3 @@ class CompressionParams(abc.ABC):
     def patterns(self) -> tuple[Pattern, ...]:
         """Returns all patterns in which the user names variables."""
         return ()
-
-    def sent_by(self, plan: str, wire: str) -> "CompressionParams":
-        """Returns the same params, with a plan and a wire where the user leaves them open.
-
-        Args:
-          plan: the name of a plan.
-          wire: "packed", "compact" or "columns"; codes that do not get smaller stay packed.
-        """
-        del plan, wire
-        return self

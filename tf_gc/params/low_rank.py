@@ -71,10 +71,6 @@ class LowRank(SelectiveParams):
             exclude=self.exclude,
         )
 
-    def sent_by(self, plan: str, wire: str) -> "LowRank":
-        codes = self._codes.sent_by(plan, wire)
-        return dataclasses.replace(self, plan=codes.plan, wire=codes.wire)
-
     def specs(self) -> tuple[Spec, ...]:
         return (self._factors, *self._codes.specs())
 

@@ -1,8 +1,6 @@
 """Which gradients are compressed: those of some dtypes, from a size on, and not excluded."""
 
-import dataclasses
 from collections.abc import Iterable
-from typing import TypeVar
 
 import tensorflow as tf
 
@@ -14,7 +12,7 @@ from tf_gc.params.compression import (
     Pattern,
 )
 from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
-from tf_gc.reducers.codes import AUTO, plan_names
+from tf_gc.reducers.codes import plan_names
 from tf_gc.reducers.reducer import Spec
 
 # On one host, two and three bits take less time than the stock sum from 128 elements on
@@ -22,8 +20,6 @@ from tf_gc.reducers.reducer import Spec
 # and last layers of small models: the few bytes that compression would save there are not worth
 # the rounding.
 BYPASS_SIZE = 2048
-
-SelectiveT = TypeVar("SelectiveT", bound="SelectiveParams")
 
 
 class SelectiveParams(CompressionParams):
@@ -60,11 +56,6 @@ class SelectiveParams(CompressionParams):
         object.__setattr__(self, "bypass_size", size)
         if self.plan not in plan_names():
             raise ValueError(f"plan must be one of {plan_names()}, got {self.plan!r}")
-
-    def sent_by(self: SelectiveT, plan: str, wire: str) -> SelectiveT:
-        del wire
-        plan = plan if self.plan == AUTO else self.plan
-        return dataclasses.replace(self, plan=plan)  # type: ignore[type-var]
 
     def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         for pattern in self.patterns():

@@ -13,14 +13,11 @@ from tf_gc.reducers.hierarchical import Hierarchical
 from tf_gc.reducers.plan import Plan
 from tf_gc.reducers.reducer import Push, Spec
 from tf_gc.reducers.scatter_gather import ScatterGather
-from tf_gc.reducers.wire import COLUMNS, PACKED, choose_wire, possible_wires
+from tf_gc.reducers.wire import COLUMNS, PACKED, choose_wire
 
 # Instead of a plan's name: the plan that sends the fewest bits in packed messages, since nobody
 # knows before how small messages get.
 AUTO = "auto"
-
-# A plan that sends more than this many times as much as another is not worth trying.
-_WORTH_TRYING = 1.4
 
 # Of plans that send equally much, the first is chosen.
 PLANS: tuple[type[Plan], ...] = (AllGather, ScatterGather, Hierarchical)
@@ -69,18 +66,6 @@ class Codes(Spec):
         if refusal := chosen.refusal(network):
             raise ValueError(f"plan={self.plan!r} {refusal}")
         return chosen
-
-    def alternatives(self, network: Network) -> list[tuple[str, str]]:
-        plans = [each for each in PLANS if self.plan in (AUTO, each.plan)]
-        if self.plan == AUTO:
-            plans = [each for each in plans if not each.is_one_of_the_others(network)]
-            costs = {each: each.cost(self.codec, network) for each in plans}
-            plans = [each for each in plans if costs[each] <= _WORTH_TRYING * min(costs.values())]
-        return [
-            (each.plan, wire)
-            for each in plans
-            for wire in possible_wires(self.wire, self.codec, network, each.why_not_packed(network))
-        ]
 
     def push(self) -> "CodesPush":
         if self.plan != AUTO:

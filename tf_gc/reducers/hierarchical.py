@@ -40,10 +40,6 @@ class Hierarchical(Plan):
         return sent / len(network.devices)
 
     @classmethod
-    def is_one_of_the_others(cls, network: Network) -> bool:
-        return len(network.devices) == 1
-
-    @classmethod
     def refusal(cls, network: Network) -> str | None:
         if network.hosts > 1:
             return None

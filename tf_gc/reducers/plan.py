@@ -50,12 +50,6 @@ class Plan(Reducer):
         return None
 
     @classmethod
-    def is_one_of_the_others(cls, network: Network) -> bool:
-        """Whether another plan does on a network what this one does, for no more bits."""
-        del network
-        return False
-
-    @classmethod
     def why_not_packed(cls, network: Network) -> str | None:
         """Returns why no CPU could pack the plan's messages; `None` if CPUs can."""
         if all(is_cpu(device) for device in network.devices):

@@ -38,11 +38,6 @@ class Spec(abc.ABC):
           ValueError: if the user asks for something that is of no use on this network.
         """
 
-    def alternatives(self, network: Network) -> Sequence[tuple[str, str]]:
-        """Returns the plans and wires, by their names, that may be the fastest on a network."""
-        del network
-        return ()
-
     @abc.abstractmethod
     def push(self) -> "Push":
         """Makes what sends gradients to parameter servers, instead of summing them.

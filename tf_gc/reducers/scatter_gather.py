@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Network, Replica, decode_once_per_host
+from tf_gc.network.group import Channel, Replica, decode_once_per_host
 from tf_gc.reducers.plan import FlatPlan, Sums
 
 
@@ -24,11 +24,6 @@ class ScatterGather(FlatPlan):
     plan = "scatter_gather"
     collectives = 2
     by_shards = True
-
-    @classmethod
-    def is_one_of_the_others(cls, network: Network) -> bool:
-        # Two hosts send each other no less than in an all-gather, and round the sums as well.
-        return network.hosts == 2 and len(network.devices) == 1
 
     @staticmethod
     def bits_sent(codec: Codec, replicas: int) -> float:

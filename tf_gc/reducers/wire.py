@@ -61,7 +61,8 @@ def choose_wire(
             )
     if wire is not None:
         return ChosenWire(wire, "as asked for")
-    if refusal := _why_only_packed(codec, network, why_not_packed):
+    on_one_host = "all replicas are on one host" if network.hosts == 1 else None
+    if refusal := _why_not_smaller(codec) or on_one_host or why_not_packed:
         return ChosenWire(PACKED, refusal)
     if not all(is_cpu(device) for device in network.devices):
         return ChosenWire(PACKED, "the default of GPUs")
@@ -71,21 +72,6 @@ def choose_wire(
         if rate < below:
             return ChosenWire(chosen, f"{sends} < {below / 1e6:,.0f}")
     return ChosenWire(PACKED, f"{sends} >= {COMPACT_BELOW / 1e6:,.0f}")
-
-
-def possible_wires(
-    wire: str | None, codec: Codec, network: Network, why_not_packed: str | None = None
-) -> tuple[str, ...]:
-    """Returns the wires with which a step may take the least time; arguments as `choose_wire`."""
-    if wire is not None:
-        return (wire,)
-    return (PACKED,) if _why_only_packed(codec, network, why_not_packed) else WIRES
-
-
-def _why_only_packed(codec: Codec, network: Network, why_not_packed: str | None) -> str | None:
-    """Returns why no wire but the packed one is of use; `None` if others may be."""
-    on_one_host = "all replicas are on one host" if network.hosts == 1 else None
-    return _why_not_smaller(codec) or on_one_host or why_not_packed
 
 
 def _why_not_smaller(codec: Codec) -> str | None:

@@ -12,7 +12,6 @@ from tf_gc.network.group import Network, Replica, is_cpu
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.accounting import Accounting, Pairs
 from tf_gc.observe.measurement import Measurement
-from tf_gc.ops.recorder import NO_CANDIDATE
 from tf_gc.reducers.reducer import Reducer, Reduction
 from tf_gc.schedule import Bucket, Schedule
 from tf_gc.steps import warm_up
@@ -100,28 +99,19 @@ class GradientSums:
         sums = _stock_sums(self._stock_in_branches, pairs, batch.options)
         return [_components(total) for total in sums]
 
-    def compressed(
-        self,
-        schedule: Schedule,
-        batch: Batch,
-        number: int | None = None,
-        candidate: int = NO_CANDIDATE,
-    ) -> Sums:
+    def compressed(self, schedule: Schedule, batch: Batch) -> Sums:
         """Returns the sums of a compressed step.
 
         Args:
           schedule: what is sent how.
           batch: the gradients.
-          number: the number of the model in `measurement`, if not that of the schedule.
-          candidate: the number of this way to sum, where there is a choice.
         """
-        if number is None:
-            number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
         first = batch.pairs[schedule.compressed[0]][0].values[0]
-        measure = self.measurement.note_step(number, first, True, candidate)
+        measure = self.measurement.note_step(number, first, compressed=True)
         reductions = [self._compress(i, bucket, batch) for i, bucket in enumerate(schedule.buckets)]
-        traffic = self.note(schedule, batch.pairs, reductions, logs=candidate == NO_CANDIDATE)
-        self.measurement.built(number, candidate, schedule, traffic, reductions)
+        traffic = self.note(schedule, batch.pairs, reductions)
+        self.measurement.built(number, schedule, traffic, reductions)
         sums = [components for reduction in reductions for components in _by_gradient(reduction)]
         _run_in_session([self.measurement.measure_if(measure, number, reductions)], sums)
         return sums
@@ -147,11 +137,15 @@ class GradientSums:
         )
 
     def note(
-        self, schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], logs: bool = True
+        self,
+        schedule: Schedule,
+        pairs: Pairs,
+        reductions: Sequence[Reduction],
+        compressed: bool = True,
     ) -> Traffic:
         """Notes what is being built, and returns what it sends as far as that is known."""
         self.compression_state.log_what_was_restored()
-        return self._accounting.note(schedule, pairs, reductions, self.replicas, logs)
+        return self._accounting.note(schedule, pairs, reductions, self.replicas, compressed)
 
     def _warm_up_step(self, state: Any, schedule: Schedule, batch: Batch) -> Sums:
         """Returns the sums of a step in which the buckets that warm up are in full precision."""

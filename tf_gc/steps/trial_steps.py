@@ -1,57 +1,39 @@
-"""The steps of `tf_gc.Auto`: a trial of all candidates, and then those of the one it chooses."""
+"""The steps of `tf_gc.Auto`: a trial of full precision and compression, and then the faster one."""
 
 import dataclasses
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.candidates import Candidate, candidates
-from tf_gc.network.group import Network
 from tf_gc.params import Auto
+from tf_gc.params.auto import WAYS
 from tf_gc.schedule import Schedule
 from tf_gc.state import residuals
 from tf_gc.steps import trial
 from tf_gc.steps.gradient_sums import Batch, GradientSums, Sums
 
-# The number of the candidate that compresses nothing.
-_FULL_PRECISION = 0
-
 
 class TrialSteps:
-    """Builds steps that sum gradients in the way of the current candidate.
+    """Builds steps that sum gradients in full precision or compressed, as the trial says."""
 
-    Attributes:
-      candidates: the ways to sum gradients, full precision first.
-    """
-
-    def __init__(self, auto: Auto, network: Network, sums: GradientSums) -> None:
+    def __init__(self, auto: Auto, sums: GradientSums) -> None:
         """Initializes the object. On several hosts this is a collective.
 
         Args:
           auto: what the user asks for.
-          network: the replicas.
           sums: builds the sums.
-
-        Raises:
-          ValueError: if `auto` chooses something that is no candidate, or its params ask for a plan
-            or a wire that is of no use for these replicas.
         """
-        self.candidates: tuple[Candidate, ...] = candidates(auto, network)
-        names = [candidate.name for candidate in self.candidates]
-        self._choice = None if auto.choice is None else names.index(auto.choice)
+        self._auto = auto
         self._sums = sums
-        self._trial = trial.Trial(names, sums.replicas)
+        self._trial = trial.Trial(sums.replicas)
         self._group = sums.network.group(sums.network.devices)
-        sums.measurement.candidates = self.candidates
 
-    def build(self, schedules: Sequence[Schedule], batch: Batch) -> Sums:
-        """Returns the sums of what the last schedule compresses, in the order of its buckets.
+    def build(self, schedule: Schedule, batch: Batch) -> Sums:
+        """Returns the sums of what the schedule compresses, in the order of its buckets.
 
         Args:
-          schedules: that of each candidate.
+          schedule: how compressed steps send what.
           batch: the gradients.
 
         Raises:
@@ -60,12 +42,10 @@ class TrialSteps:
         if not (tf.executing_eagerly() or _compat.builds_function()):
             raise ValueError(
                 "tf_gc.Auto cannot try anything in a graph for a tf.compat.v1.Session: put the "
-                "step into a tf.function, or give the params of a candidate, such as "
-                f"{self.candidates[-1].params!r}"
+                f"step into a tf.function, or give the params alone, {self._auto.params!r}"
             )
-        order = schedules[-1].compressed
-        number = self._sums.measurement.number_of(schedules[-1], batch.pairs, batch.state.stream)
-        state = batch.state.of_first(trial.SLOT, batch.variables(first=order))
+        number = self._sums.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        state = batch.state.of_first(trial.SLOT, batch.variables(first=schedule.compressed))
         now = state.values[0].read_value()
 
         def take_turn() -> None:
@@ -73,19 +53,15 @@ class TrialSteps:
             # Otherwise the choice might be made before the last step of the trial notes itself.
             state.values[0].read_value()
 
-        def compressed(candidate: int) -> Sums:
+        def compressed() -> Sums:
             take_turn()
-            schedule = schedules[candidate]
-            sums = self._sums.compressed(schedule, batch, number, candidate)
-            of_index = dict(zip(schedule.compressed, sums, strict=True))
-            return [of_index[index] for index in order]
+            return self._sums.compressed(schedule, batch)
 
         def in_full_precision() -> Sums:
             take_turn()
-            return self._in_full_precision(number, now, schedules, batch)
+            return self._in_full_precision(number, now, schedule, batch)
 
-        ways = [functools.partial(compressed, i) for i in range(1, len(schedules))]
-        sums = _compat.switch_case(self._trial.current(now), [in_full_precision, *ways])
+        sums = _compat.cond(self._trial.compresses(now), compressed, in_full_precision)
         tf.cond(
             self._trial.is_on(now),
             lambda: self._after_step(number, state, now, batch.options),
@@ -94,18 +70,13 @@ class TrialSteps:
         return sums
 
     def _in_full_precision(
-        self,
-        number: int,
-        now: tf.Tensor,
-        schedules: Sequence[Schedule],
-        batch: Batch,
+        self, number: int, now: tf.Tensor, schedule: Schedule, batch: Batch
     ) -> Sums:
-        measurement, pairs = self._sums.measurement, batch.pairs
-        schedule, in_buckets = schedules[_FULL_PRECISION], schedules[-1]
-        variables = [pairs[i][1] for i in in_buckets.compressed]
-        mine = [pairs[i][0].values for i in in_buckets.compressed]
-        keeps = [i in in_buckets.with_residuals for i in in_buckets.compressed]
-        measurement.note_step(number, mine[0][0], compressed=False, candidate=_FULL_PRECISION)
+        measurement, order = self._sums.measurement, schedule.compressed
+        variables = [batch.pairs[i][1] for i in order]
+        mine = [batch.pairs[i][0].values for i in order]
+        keeps = [i in schedule.with_residuals for i in order]
+        measurement.note_step(number, mine[0][0], compressed=False)
         # Otherwise what the trial left in the residuals would never be sent.
         mine = tf.cond(
             self._trial.has_just_ended(now),
@@ -117,29 +88,25 @@ class TrialSteps:
             ],
             lambda: [[tf.identity(gradient) for gradient in gradients] for gradients in mine],
         )
-        whole = dict(enumerate(pairs))
-        for index, gradients, variable in zip(in_buckets.compressed, mine, variables, strict=True):
-            whole[index] = (_compat.PerReplica(self._placed(gradients)), variable)
-        whole_batch = dataclasses.replace(batch, pairs=list(whole.values()))
+        whole = list(batch.pairs)
+        for index, gradients, variable in zip(order, mine, variables, strict=True):
+            # A result of `tf.cond` is on no device, and the stock ops would sum such gradients one
+            # by one.
+            placed = []
+            for device, gradient in zip(self._sums.network.devices, gradients, strict=True):
+                with tf.device(device):
+                    placed.append(tf.identity(gradient))
+            whole[index] = (_compat.PerReplica(placed), variable)
+        whole_batch = dataclasses.replace(batch, pairs=whole)
         sums = [
             components
-            for i, bucket in enumerate(in_buckets.buckets)
+            for i, bucket in enumerate(schedule.buckets)
             for components in self._sums.in_full_precision(i, bucket, whole_batch)
         ]
-        traffic = self._sums.note(schedule, pairs, [], logs=False)
-        measurement.built(number, _FULL_PRECISION, schedule, traffic, [])
+        nothing_compressed = Schedule((), tuple(range(len(whole))), ())
+        traffic = self._sums.note(nothing_compressed, batch.pairs, [], compressed=False)
+        measurement.built(number, nothing_compressed, traffic, [], compressed=False)
         return sums
-
-    def _placed(self, gradients: Sequence[Any]) -> list[Any]:
-        """Returns the gradients of the local replicas, on their devices.
-
-        A result of `tf.cond` has none, and the stock ops would sum such gradients one by one.
-        """
-        placed = []
-        for device, gradient in zip(self._sums.network.devices, gradients, strict=True):
-            with tf.device(device):
-                placed.append(tf.identity(gradient))
-        return placed
 
     def _after_step(self, number: int, state: Any, now: tf.Tensor, options: Any) -> tf.Tensor:
         """Counts a step of the trial, and chooses at the end; returns when that has been done."""
@@ -157,18 +124,18 @@ class TrialSteps:
             return tf.constant(True)
 
     def _choose(self, number: int, options: Any) -> tf.Tensor:
-        """Returns the number of the candidate that all workers choose, an int64 scalar."""
+        """Returns the position in `WAYS` of the way that all workers choose, an int64 scalar."""
         recorder = self._sums.measurement.recorder
-        times = recorder.trial_times(number, len(self.candidates), trial.TIMES)
+        times = recorder.trial_times(number, len(WAYS), trial.TIMES)
         messages = []
         for device in self._sums.network.devices:
             with tf.device(device):
                 messages.append(tf.identity(times)[None])
         received = self._group.open(0, options).all_gather(messages)[0]
         with tf.device("CPU:0"):
-            chosen, slowest = trial.fastest(tf.concat(received, axis=0))
-            if self._choice is not None:
-                chosen = tf.constant(self._choice, tf.int64)
+            chosen, slowest = trial.faster(tf.concat(received, axis=0))
+            if self._auto.choice is not None:
+                chosen = tf.constant(WAYS.index(self._auto.choice), tf.int64)
             kept = recorder.keep_trial(number, slowest, chosen)
             with tf.control_dependencies([kept]):
                 return tf.identity(chosen)

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -105,32 +105,21 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._reducer_of = functools.cache(lambda spec: spec.on(network))
         self._connect(network)
         choices = []
-        for params in self._ways:
-            for spec in params.specs():
-                reducer = self._reducer_of(spec)
-                choices += [] if isinstance(reducer, str) else [reducer.choice]
+        for spec in self.compression_params.specs():
+            reducer = self._reducer_of(spec)
+            choices += [] if isinstance(reducer, str) else [reducer.choice]
         if logs and self._is_alone:
             log_visibly(f"tf_gc: {ALONE}")
-        if logs and self._trial is None:
+        if logs:
             for choice in filter(None, dict.fromkeys(choices)):
                 logging.info("tf_gc: %s: %s", self.compression_params, choice)
-        if logs and self._trial is not None:
-            names = "; ".join(candidate.name for candidate in self._trial.candidates)
-            logging.info("tf_gc: %s: tries %s", self.compression_params, names)
 
     def _connect(self, network: Network) -> None:
         self._sums = GradientSums(
             network, self._stock, self.compression_state, self._accounting, self._measurement
         )
         if isinstance(self.compression_params, Auto):
-            self._trial = TrialSteps(self.compression_params, network, self._sums)
-
-    @property
-    def _ways(self) -> Sequence[CompressionParams]:
-        """All ways in which gradients may be summed: one, or the candidates of a trial."""
-        if self._trial is None:
-            return [self.compression_params]
-        return [candidate.params for candidate in self._trial.candidates]
+            self._trial = TrialSteps(self.compression_params, self._sums)
 
     @property
     def _is_alone(self) -> bool:
@@ -143,14 +132,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         if self._reducer_of is None or self._sums is None or self._sums.replicas == 1:
             return False
         gradient = gradient_of(variable, variable.dtype, sparse=True)
-        schedule = make_schedule(self._ways[-1], [gradient], self._reducer_of)
+        schedule = make_schedule(self.compression_params, [gradient], self._reducer_of)
         return bool(schedule.buckets)
 
     @property
     def schedule(self) -> Schedule | None:
         if self._is_alone:
             return Schedule((), (), (), alone=True)
-        current = self._measurement.current_candidate()
+        current = self._measurement.current()
         schedule = self._schedule if current is None else current.schedule
         if schedule is None:
             return None
@@ -161,7 +150,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """What a replica sends per step; `None` until a step with compression was traced."""
         if self._is_alone:
             return Traffic("stock", 1, 0, 0, 0, 0, 0)
-        current = self._measurement.current_candidate()
+        current = self._measurement.current()
         traffic = self._accounting.traffic(None if current is None else current.traffic)
         if traffic is None or (schedule := self.schedule) is None or schedule.in_warm_up:
             return traffic
@@ -239,11 +228,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         destinations = [destination for _, destination in pairs]
         gradients = once_each([_gradient(*pair) for pair in pairs], destinations)
         state = self.compression_state.of(current_stream())
-        schedules = [
-            make_schedule(params, gradients, self._reducer_of, options.bytes_per_pack)
-            for params in self._ways
-        ]
-        schedule = schedules[-1]
+        schedule = make_schedule(
+            self.compression_params, gradients, self._reducer_of, options.bytes_per_pack
+        )
         self._accounting.warn_of_unmatched_patterns(gradients)
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
         restore = known - schedule.with_residuals
@@ -258,29 +245,20 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                 self._sums.note(schedule, pairs, [])
                 self._accounting.warn_that_nothing_is_compressed(schedule)
         if schedule.buckets:
-            for i, components in zip(
-                schedule.compressed, self._sums_of(schedules, batch), strict=True
-            ):
+            sums = self._sums_of(schedule, batch)
+            for i, components in zip(schedule.compressed, sums, strict=True):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
         bypassed = [pairs[i] for i in schedule.bypass]
         for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
             results[i] = value
         return results
 
-    def _sums_of(self, schedules: Sequence[Schedule], batch: Batch) -> Sums:
-        """Returns the sums of what the last schedule compresses, in the order of its buckets.
-
-        Args:
-          schedules: that of each of the ways to sum gradients.
-          batch: the gradients.
-        """
+    def _sums_of(self, schedule: Schedule, batch: Batch) -> Sums:
+        """Returns the sums of what a schedule compresses, in the order of its buckets."""
         assert self._sums is not None
-        schedule, sums = schedules[-1], self._sums
-        if self._trial is None:
-            step = functools.partial(sums.compressed, schedule, batch)
-        else:
-            step = functools.partial(self._trial.build, schedules, batch)
-        return sums.with_warm_up(schedule, batch, step) if schedule.warm_up else step()
+        build = self._sums.compressed if self._trial is None else self._trial.build
+        step = functools.partial(build, schedule, batch)
+        return self._sums.with_warm_up(schedule, batch, step) if schedule.warm_up else step()
 
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:
