@@ -1,7 +1,7 @@
 """Limits how long a collective takes, without TensorFlow's own limit, which may crash.
 
 With the attribute `timeout_seconds` TensorFlow ends a collective op whose ring still uses the op's
-memory (docs/decisions/workers.md).
+memory (docs/design.md).
 """
 
 from collections.abc import Callable, Sequence

@@ -25,7 +25,7 @@ SPARSE_RESIDUAL_BYTES = 64 << 20
 # Tables with fewer elements are left to the stock ops, unless the user asks for all. Many of their
 # rows occur several times in a batch, and optimizers that square a gradient see the square of the
 # merged row instead of the squares of its occurrences, with which some learn more slowly
-# (docs/experiments.md, "Embeddings").
+# (docs/tried.md).
 _LARGE_TABLE = 1 << 18
 
 

@@ -31,7 +31,7 @@ from tf_gc.reducers.reducer import Push, Reducer, Reduction, Sender, Spec
 ROWS = "rows"
 
 # The next message may be so much longer than the longest of this step; and the guess falls by so
-# much a step at most. With less, more steps need a second collective (docs/decisions/rows.md).
+# much a step at most. With less, more steps need a second collective (docs/design.md).
 _LONGER = 16
 _FALLS_BY = 64
 

@@ -15,7 +15,7 @@ COLUMNS = "columns"
 WIRES = (PACKED, COMPACT, COLUMNS)
 
 # In bits per second, as `Network.rate` measures them: where the hosts send more slowly than this,
-# a wire saves more time than it takes (docs/decisions/compact-wire.md).
+# a wire saves more time than it takes (docs/design.md).
 COMPACT_BELOW = 1.0e9
 COLUMNS_BELOW = 0.4e9
 

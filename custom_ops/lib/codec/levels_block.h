@@ -17,7 +17,7 @@ namespace tf_gc {
 // The smallest scale that is sent: no level, and no half of one, is subnormal.
 constexpr float kMinLevelsScale = 0x1p-118f;
 
-// The levels of a codec (docs/decisions/levels.md). `kMagnitudeBits` of a code
+// The levels of a codec (docs/design.md). `kMagnitudeBits` of a code
 // say which one is sent.
 template <int kMagnitudeBits>
 struct Levels {
