@@ -15,7 +15,7 @@ backpropagation (`bytes_per_pack`); `alone`, which computes the same step on eve
 nothing; `none`; `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a
 finer one; `dense only` is the default without sparse gradients; `rank 4` sends low rank; `bfloat16`
 and `float16` cast.
-`default:all_gather` forces a plan, `default:columns` a wire, `default:compact:all_gather` both.
+`default:all_gather` forces a plan, `default:compact` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
 are shaped; so name the wire that it would choose. The peers are PyTorch's DDP and its hooks;
 network_peers.py says how to install and name them, and they are not among the default modes. If a
@@ -56,7 +56,7 @@ MODES: dict[str, dict[str, Any] | None] = {
     "bfloat16": {"type": "bfloat16"},
     "float16": {"type": "float16"},
 }
-WIRES = ["packed", "compact", "columns"]
+WIRES = ["packed", "compact"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
 MODELS = ["mlp", "lstm", "prose", "vgg", "resnet", "small", "recommender", "adagrad"]
 WORKER = Path(__file__).with_name("network_worker.py")

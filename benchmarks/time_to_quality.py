@@ -4,8 +4,8 @@ Trains a task of quality.py for each mode and seed, and measures the loss on tes
 steps. What a step computes does not depend on the link. So a run covers all rates: between two
 measurements some steps are made over links of each rate, and each rate has its own clock, by which
 all steps take as long as those do on average. The time of the measurements does not count. At 100
-Mbit/s codes travel by columns, at higher rates packed, each in a run of its own; both give the same
-losses, which is checked.
+Mbit/s codes travel by the compact wire, at higher rates packed, each in a run of its own; both give
+the same losses, which is checked.
 
 The quality that counts is that of the stock strategy at its end, for the same seed. What is
 compressed goes on for half as many steps more, to reach it later if it is behind. Losses are means
@@ -59,9 +59,9 @@ def runs_of(rank: int) -> list[tuple[str, dict[str, Any] | None, Sequence[str]]]
         ("stock", None, [*SLOW, *FAST]),
         ("stock:1", None, [*SLOW, *FAST]),
         ("bfloat16", {"type": "bfloat16"}, [*SLOW, *FAST]),
-        ("3 bits", {"type": "quantized", "wire": "columns"}, SLOW),
+        ("3 bits", {"type": "quantized", "wire": "compact"}, SLOW),
         ("3 bits", {"type": "quantized", "wire": "packed"}, FAST),
-        ("2 bits", {"type": "2bit", "wire": "columns"}, SLOW),
+        ("2 bits", {"type": "2bit", "wire": "compact"}, SLOW),
         ("2 bits", {"type": "2bit", "wire": "packed"}, FAST),
         (f"rank {rank}", {"type": "low_rank", "rank": rank}, [*SLOW, *FAST]),
     ]

@@ -28,8 +28,7 @@ automatic: As it was encoded.
 threshold: As it was encoded.
 periods: At most 4 numbers of blocks, each from 1 to 4096, after which the rows
   of a matrix begin with the same element of a block again. Where codes of a
-  column are alike, the messages get shorter. Without any, packing is quick, and
-  messages may be longer. What Unpack makes is the same.
+  column are alike, the messages get shorter. What Unpack makes is the same.
 )doc");
 
 REGISTER_OP("TfGc>Unpack")

@@ -18,16 +18,17 @@ from tests.custom_ops.compact_cases import (
     WORDS,
     Targets,
     assert_refused,
+    choose_all_mixed,
     codes_by_column,
     codes_by_half,
     codes_of,
     codes_of_planes,
     counts_of_kinds,
     each_codec,
-    either_periods,
     is_packed,
     kind_counts,
     message_of,
+    only,
     pack,
     periods_of,
     random_message,
@@ -56,13 +57,11 @@ def test_zeros_may_follow_a_message(library: Library, codec: AnyCodec) -> None:
 
 
 @each_codec
-@either_periods
 @pytest.mark.parametrize("density", [0.1, 1.0])
 def test_a_message_that_was_cut_short_is_refused(
-    library: Library, codec: AnyCodec, density: float, periods: list[int]
+    library: Library, codec: AnyCodec, density: float
 ) -> None:
-    message = random_message(np.random.default_rng(9), codec, 60, density)
-    compact = pack(library, codec, message, periods=periods)
+    compact = pack(library, codec, random_message(np.random.default_rng(9), codec, 60, density))
     for size in range(compact.size):
         assert unpack(library, codec, 60, compact[:size]) is None
 
@@ -110,16 +109,15 @@ def packed_columns(codec: AnyCodec, period: int = 2) -> tuple[Array, Array]:
 
 
 @each_codec
-@pytest.mark.parametrize("runs", ["quick", "halves", "columns", "pairs"])
+@pytest.mark.parametrize("runs", ["halves", "columns", "pairs"])
 def test_other_numbers_in_the_header_of_a_segment_are_refused(
-    on_each_target: Targets, codec: AnyCodec, runs: str, monkeypatch: pytest.MonkeyPatch
+    on_each_target: Targets, codec: AnyCodec, runs: str
 ) -> None:
     message, compact = packed_columns(codec, 1 if runs == "pairs" else 2)
-    if runs in ("quick", "halves"):
-        monkeypatch.setattr(oracle_compact, "best_period", lambda *_: 0)
-        compact = oracle_compact.pack(int(codec), message, [] if runs == "quick" else [2])
+    if runs == "halves":
+        compact = oracle_compact.pack(int(codec), message)
     words, mixed, filled, period, paired = segment_headers(compact, 1)[0].item()
-    assert words > 64 or (runs == "quick" and words == 64)
+    assert words > 64
     assert mixed > 1
     assert filled == 150
     assert (period, paired) == {"columns": (2, 0), "pairs": (1, 1)}.get(runs, (0, 0))
@@ -142,10 +140,12 @@ def test_other_numbers_in_the_header_of_a_segment_are_refused(
 
 
 @each_codec
-def test_without_a_period_nothing_is_paired(on_each_target: Targets, codec: AnyCodec) -> None:
+def test_without_a_period_nothing_is_paired(
+    on_each_target: Targets, codec: AnyCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even if all bits are mixed, so that nothing else speaks against it."""
-    rng = np.random.default_rng(24)
-    message = random_message(rng, codec, 150, 0.1)
+    choose_all_mixed(monkeypatch)
+    message = random_message(np.random.default_rng(24), codec, 150, 0.1)
     compact = oracle_compact.pack(int(codec), message).copy()
     segment_headers(compact, 1)[PAIRED] = 1
     assert_refused(on_each_target, codec, 150, compact)
@@ -230,35 +230,31 @@ def test_rows_of_kinds_that_the_counts_do_not_ask_for_are_refused(
     chances[0] = 0.2
     codes = codes_of_planes(rng, codec, chances)
     message = message_of(codec, codes, scales_of(rng, codec, codes))
-    for periods, kind in (([], 6), ([3], 1)):
-        compact = oracle_compact.pack(int(codec), message, periods).copy()
-        of_plane = kind_counts(codec, compact)[1]
-        assert of_plane.tolist() == [255 if i == kind else 0 for i in range(KINDS)]
-        for other in set(range(KINDS)) - {kind}:
-            of_plane[other] = 1
-            assert_refused(on_each_target, codec, 100, compact)
-            of_plane[other] = 0
+    compact = oracle_compact.pack(int(codec), message).copy()
+    of_plane = kind_counts(codec, compact)[1]
+    assert of_plane.tolist() == only(1)
+    for other in set(range(KINDS)) - {1}:
+        of_plane[other] = 1
+        assert_refused(on_each_target, codec, 100, compact)
+        of_plane[other] = 0
 
 
 @each_codec
-@pytest.mark.parametrize("periods", [[], [3]])
 def test_an_only_kind_that_does_not_fit_the_bits_is_refused(
-    on_each_target: Targets, codec: AnyCodec, periods: list[int]
+    on_each_target: Targets, codec: AnyCodec
 ) -> None:
     rng = np.random.default_rng(21)
     chances = np.ones((oracle_compact.Format.of(codec).planes, 100 * BLOCK_SIZE))
     chances[0] = 0.2
     codes = codes_of_planes(rng, codec, chances)
     message = message_of(codec, codes, scales_of(rng, codec, codes))
-    compact = oracle_compact.pack(int(codec), message, periods).copy()
+    compact = oracle_compact.pack(int(codec), message).copy()
     of_signs = kind_counts(codec, compact)[1]
-    own = 1 if periods else 6
     for kind in range(KINDS):
-        of_signs[:] = 0
-        of_signs[kind] = 1
-        if kind // 2 == own // 2:  # What is inverted fits as well.
+        of_signs[:] = only(kind)
+        if kind in (0, 1):  # What is inverted fits as well.
             expected = oracle_compact.unpack(int(codec), 100, compact)
-            assert (kind == own) == np.array_equal(expected, message)
+            assert (kind == 1) == np.array_equal(expected, message)
             result = unpack_on_each(on_each_target, codec, 100, compact)
             assert result is not None
             assert_same_bits(result, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,15 @@ from tests.custom_ops import native
 from tests.custom_ops.cases import Array
 from tests.custom_ops.compact_cases import (
     CHANCES,
+    MIXED_KIND,
     PAIRED,
-    WORDS,
     Rng,
     Targets,
     assert_unpacked,
     check_message,
+    choose_all_mixed,
     codes_by_column,
     codes_by_half,
-    codes_of,
     codes_of_planes,
     each_codec,
     field_of,
@@ -38,7 +39,6 @@ from tests.oracles.compact import Format
 from tests.oracles.rans import KINDS
 
 SEGMENT = oracle_compact.SEGMENT_BLOCKS
-MIXED, GROUPED = 6, 7
 # For each kind that the packer chooses: after how many bits one differs from the others.
 STEPS = {0: 0, 1: 0, 2: 16, 3: 16, 4: 4, 5: 4, 6: 2}
 
@@ -77,22 +77,6 @@ def test_runs_are_of_each_kind(on_each_target: Targets, codec: AnyCodec, period:
     assert (counts[:, :-1] > 0).all()
     assert not counts[:, -1].any()  # Mixed bits are not inverted.
     assert (counts.max(axis=1) == 255).all()
-
-
-@each_codec
-@pytest.mark.parametrize("density", [0.1, 0.5])
-def test_without_periods_all_bits_are_mixed(
-    on_each_target: Targets, codec: AnyCodec, density: float
-) -> None:
-    rng = np.random.default_rng(11)
-    message = random_message(rng, codec, SEGMENT + 40, density)
-    compact = check_message(on_each_target, codec, message)
-    assert is_packed(compact)
-    of_map, *others = kind_counts(codec, compact).tolist()
-    assert of_map == only(MIXED if density == 0.5 else GROUPED)
-    assert others == [only(MIXED)] * len(others)
-    if not native.has_scales(codec):  # Nothing is coded, and the states are those of the start.
-        assert field_of(compact, WORDS) == [64, 64]
 
 
 @each_codec
@@ -180,7 +164,7 @@ def test_other_packers_may_choose_any_only_kind(
 ) -> None:
     rng = np.random.default_rng(kind)
     planes = planes_of(codec)
-    find = oracle_compact.chosen_kinds
+    find = oracle_compact.kinds_of
     monkeypatch.setattr(oracle_compact, "best_period", lambda *_: period)
     monkeypatch.setattr(oracle_compact, "is_paired", lambda *_: paired)
     for plane in planes:
@@ -193,13 +177,15 @@ def test_other_packers_may_choose_any_only_kind(
             chances[plane] = kind
         message = message_of_planes(rng, codec, chances.repeat(BLOCK_SIZE // 2, axis=1))
 
-        def choose(number: int, *rest: Any, chosen: int = plane) -> Array:
-            kinds = find(number, *rest)
-            return np.full_like(kinds, kind) if number == chosen else kinds
+        numbers = itertools.count()
+
+        def choose(*of_plane: Any, chosen: int = plane, numbers: Any = numbers) -> Array:
+            kinds = find(*of_plane)
+            return np.full_like(kinds, kind) if next(numbers) == chosen else kinds
 
         with monkeypatch.context() as patched:
-            patched.setattr(oracle_compact, "chosen_kinds", choose)
-            compact = oracle_compact.pack(int(codec), message, [1])
+            patched.setattr(oracle_compact, "kinds_of", choose)
+            compact = oracle_compact.pack(int(codec), message)
         counts = kind_counts(codec, compact)[plane].tolist()
         # There may be no runs, if all of the blocks are empty.
         assert counts == only(kind) or (plane == kind == 0 and not any(counts))
@@ -226,14 +212,12 @@ def test_counts_that_are_all_0_are_those_of_kind_0(
 
 @each_codec
 def test_another_count_of_an_only_kind_changes_nothing(
-    on_each_target: Targets, codec: AnyCodec
+    on_each_target: Targets, codec: AnyCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(15)
-    codes = codes_of(rng, codec, 100, 0.2)
-    message = message_of(codec, codes, scales_of(rng, codec, codes))
+    choose_all_mixed(monkeypatch)
+    message = random_message(np.random.default_rng(15), codec, 100, 0.2)
     compact = oracle_compact.pack(int(codec), message).copy()
     for plane, counts in enumerate(kind_counts(codec, compact)):
-        of_all = MIXED if plane > 0 else GROUPED
-        assert counts.tolist() == only(of_all)
-        counts[of_all] = 1 + plane
+        assert counts.tolist() == only(MIXED_KIND)
+        counts[MIXED_KIND] = 1 + plane
     assert_unpacked(on_each_target, codec, compact, message)

@@ -16,7 +16,6 @@ ALL = {"type": "quantized", "sparse": True, "warm_up": False}
 LEDGERS = [
     *({**ALL, "bits": bits} for bits in (1, 2, 3, 4)),
     {**ALL, "wire": "compact"},
-    {**ALL, "wire": "columns"},
     {"type": "quantized", "sparse": True},  # with a warm-up
     {"type": "2bit", "threshold": 0.5},
     {"type": "1bit", "threshold": 0.0},
@@ -33,15 +32,15 @@ def test_what_arrives_plus_residuals_is_what_was_pushed() -> None:
             total = arrived if left is None else arrived + left
             np.testing.assert_allclose(total, given, rtol=1e-5, atol=3e-5)
     assert "a scale for each row), push, rows: v1" in outcomes[0]["schedule"]
-    assert "push, columns: v0" in outcomes[5]["schedule"]
+    assert "push, compact: v0" in outcomes[4]["schedule"]
     # The coordinator is alone, as a program is on one host.
     assert {(outcome["chief"], outcome["written"]) for outcome in outcomes} == {
         (True, "checkpoints")
     }
-    assert "1 have fewer elements than bypass_size=2048: " in outcomes[6]["schedule"]
-    assert "1 are of variables that have another gradient in the step" in outcomes[6]["schedule"]
-    assert "1 are sparse (tf.IndexedSlices), for which a fixed" in outcomes[7]["schedule"]
-    (said,) = [line for line in outcomes[9]["log"] if "nothing is compressed" in line]
+    assert "1 have fewer elements than bypass_size=2048: " in outcomes[5]["schedule"]
+    assert "1 are of variables that have another gradient in the step" in outcomes[5]["schedule"]
+    assert "1 are sparse (tf.IndexedSlices), for which a fixed" in outcomes[6]["schedule"]
+    (said,) = [line for line in outcomes[8]["log"] if "nothing is compressed" in line]
     assert "of its 4 gradients 2 have fewer elements than bypass_size=4001" in said
 
 

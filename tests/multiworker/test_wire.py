@@ -11,7 +11,7 @@ import pytest
 from tests.cases import cases, matrix
 from tests.multiworker import cluster
 from tests.multiworker.wire_scenarios import EVERY_TENSOR
-from tf_gc.reducers.wire import COLUMNS_BELOW, COMPACT_BELOW, WIRES
+from tf_gc.reducers.wire import COMPACT_BELOW, WIRES
 
 pytestmark = pytest.mark.multiworker
 
@@ -38,8 +38,8 @@ def test_training_has_the_same_bits_on_each_wire(
     params = [kind | EVERY_TENSOR for kind in kinds]
     of_workers = cluster.values("wire_scenarios:on_each_wire", params, devices=2)
     plans = []
-    for (packed, compact, columns), others in zip(*of_workers, strict=True):
-        for other in (compact, columns, *others):
+    for (packed, compact), others in zip(*of_workers, strict=True):
+        for other in (compact, *others):
             for what in ("weights", "sums", "residuals"):
                 assert_same_bits(packed[what], other[what])
         assert np.isnan(compact["sums"][1][77])
@@ -49,7 +49,6 @@ def test_training_has_the_same_bits_on_each_wire(
             assert not after.at_most
             assert after == dataclasses.replace(before, sent_bytes=after.sent_bytes, wire="compact")
         assert compact["traffic"] == others[1]["traffic"]
-        assert columns["traffic"] == others[2]["traffic"]
         plans.append(compact["traffic"][-1].plan)
     assert plans == chosen
 
@@ -75,10 +74,9 @@ def test_a_worker_that_traces_its_step_anew_sends_as_much_as_the_others() -> Non
 
 def test_all_workers_choose_one_wire_by_the_slowest_rate() -> None:
     params = [{"type": "2bit", "wire": "packed"}, {"type": "2bit", "wire": "compact"}]
-    params += [{"type": "2bit", "wire": "columns"}, {"type": "1bit"}, {"type": "quantized"}]
+    params += [{"type": "1bit"}, {"type": "quantized"}]
     first, second = cluster.values("wire_scenarios:chosen_wires", params)
     assert first == second
     *unmeasured, (rate, wire) = first
-    assert unmeasured == [(None, "packed"), (None, "compact"), (None, "columns"), (None, "packed")]
-    below = "columns" if rate < COLUMNS_BELOW else "compact"
-    assert wire == (below if rate < COMPACT_BELOW else "packed")
+    assert unmeasured == [(None, "packed"), (None, "compact"), (None, "packed")]
+    assert wire == ("compact" if rate < COMPACT_BELOW else "packed")

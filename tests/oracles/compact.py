@@ -25,12 +25,9 @@ from tests.oracles.rans import (
     round_up,
 )
 from tests.oracles.runs import (
-    GROUPED,
-    MIXED,
     RUN,
     PlaneReader,
     best_period,
-    is_grouped,
     is_paired,
     kinds_of,
     pack_plane,
@@ -161,14 +158,6 @@ def has_symbols(form: Format, magnitudes: Array, signs: Array, scales: Array) ->
     return not by_block[empty].any() and not (form.scaled and scales[::2][empty].any())
 
 
-def chosen_kinds(plane: int, sent: Array, ones: Array, paired: int, is_quick: bool) -> Array:
-    """The kinds that the packer chooses for the runs of a plane, or for its pairs of runs."""
-    if not is_quick:
-        return kinds_of(sent, ones, paired)
-    of_all = GROUPED if plane == 0 and is_grouped(ones) else 2 * MIXED
-    return np.full(len(sent) // (1 + paired), of_all, np.uint8)
-
-
 def pack_segment(
     form: Format, scale_table: list[int], codes: Array, scales: Array, periods: Sequence[int]
 ) -> tuple[bytes, bytes]:
@@ -183,9 +172,8 @@ def pack_segment(
     paired = int(is_paired(blocks, period))
     runs = runs_of(filled, scales, period, paired)
     planes = []
-    for plane, (sent, ones) in enumerate(planes_of(form, magnitudes[runs], signs[runs])):
-        kinds = chosen_kinds(plane, sent, ones, paired, len(periods) == 0)
-        planes.append(pack_plane(sent, ones, kinds, plane == 0))
+    for sent, ones in planes_of(form, magnitudes[runs], signs[runs]):
+        planes.append(pack_plane(sent, ones, kinds_of(sent, ones, paired)))
     coded = [(scale_table, scales[1::2].tobytes())] if form.scaled else []
     words = code(coded + [part for plane in planes for part in plane[1]])
     mixed = b"".join(plane[2] for plane in planes)
@@ -198,7 +186,7 @@ def pack_segment(
 
 
 def pack(codec: int, message: Array, periods: Sequence[int] = ()) -> Array:
-    """Packs a message of wire.h. A segment may have one of the periods; without any it is quick."""
+    """Packs a message of wire.h. A segment may have one of the periods."""
     form = Format.of(codec)
     _, version, _, threshold, blocks = HEADER.unpack(message[: HEADER.size].tobytes())
     start = HEADER.size
@@ -251,7 +239,7 @@ def unpack_segment(
         raise BrokenError("the period is too long")
     if paired > (1 if period > 0 else 0):
         raise BrokenError("runs are paired or not, and only columns are")
-    if of_mixed > form.planes * SEGMENT_RUNS + SEGMENT_RUNS * 16 // 64:
+    if of_mixed > form.planes * SEGMENT_RUNS:
         raise BrokenError("there are more mixed bits than a segment may have")
     coded = Decoder(np.frombuffer(take(2 * words), "<u2").tolist())
     low = take(of_filled if form.scaled else 0)
@@ -266,7 +254,7 @@ def unpack_segment(
         scales[::2][filled] = np.frombuffer(low, np.uint8)
 
     runs = runs_of(filled, scales, period, paired)
-    nonzero = planes.read_map(len(runs))
+    nonzero = planes.read(np.ones(runs.shape, bool))
     of_signs = planes.read(nonzero)
     of_runs = nonzero.astype(np.uint8)  # if a magnitude has one bit
     if form.has_rare_bits:

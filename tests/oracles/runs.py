@@ -15,13 +15,9 @@ from tests.oracles.rans import KINDS, BrokenError, Decoder, byte_frequencies, fr
 from tests.oracles.two_bit import BLOCK_SIZE, Array
 
 RUN = 64
-GROUP = 4  # bits
-RUN_GROUPS = 16
 SAMPLED_TILES = 4
-SAMPLED_RUNS = 32
 
 EQUAL, FEW, SOME, MIXED = range(4)
-GROUPED = 7  # an only kind of the map
 BIT_TABLES = {FEW: byte_frequencies(16), SOME: byte_frequencies(60)}
 
 
@@ -158,27 +154,11 @@ def only_kind(counts: bytes) -> int | None:
     return counted[0] if len(counted) == 1 else None
 
 
-def groups_of(ones: Array) -> Array:
-    """[runs, RUN_GROUPS, GROUP]: the bits of a map."""
-    return ones.reshape(-1, RUN_GROUPS, GROUP)
-
-
-def is_grouped(ones: Array) -> bool:
-    """Whether a packer that is quick groups such a map, [runs, RUN]."""
-    sampled = groups_of(ones[::SAMPLED_RUNS])
-    bits = GROUP * np.count_nonzero(sampled.any(axis=2))
-    return bool(bits < (RUN - RUN_GROUPS) * len(sampled))
-
-
 def pack_plane(
-    sent: Array, ones: Array, kinds: Array, is_map: bool
+    sent: Array, ones: Array, kinds: Array
 ) -> tuple[bytes, list[tuple[list[int], bytes]], bytes]:
-    """The counts of a plane's kinds, what is coded of it, and its mixed bits or its groups."""
+    """The counts of a plane's kinds, what is coded of it, and its mixed bits."""
     plane, counts = Plane.of(kinds, sent), counts_of(kinds)
-    if is_map and only_kind(counts) == GROUPED:
-        groups = groups_of(ones)
-        flags = groups.any(axis=2)
-        return counts, [], bytes_of_bits(flags) + bytes_of_bits(groups[flags])
     bits = plane.inverted(ones)
     coded = []
     if only_kind(counts) is None:
@@ -192,17 +172,6 @@ class PlaneReader:
 
     def __init__(self, coded: Decoder, counts: bytes, mixed: bytes, paired: int) -> None:
         self._coded, self._counts, self._mixed, self._paired = coded, counts, mixed, paired
-
-    def read_map(self, runs: int) -> Array:
-        """The bits of the first plane, [runs, RUN]."""
-        if only_kind(self._counts[:KINDS]) != GROUPED:
-            return self.read(np.ones((runs, RUN), bool))
-        self._counts = self._counts[KINDS:]
-        flags = self._take_mixed(RUN_GROUPS * runs).reshape(runs, RUN_GROUPS) == 1
-        groups = np.zeros((runs, RUN_GROUPS, GROUP), bool)
-        of_groups = self._take_mixed(GROUP * int(np.count_nonzero(flags)))
-        groups[flags] = of_groups.reshape(-1, GROUP)
-        return groups.reshape(runs, RUN)
 
     def read(self, sent: Array) -> Array:
         """The bits of the next plane, 0 where none is sent."""

@@ -289,7 +289,7 @@ def test_bits_of_a_message() -> None:
 
 
 @each_class
-@pytest.mark.parametrize("wire", ["fast", "", 1, True])
+@pytest.mark.parametrize("wire", ["columns", "", 1, True])
 def test_an_unknown_wire_is_refused(kind: type, wire: object) -> None:
     with pytest.raises(ValueError, match=rf"wire must be None or one of .*'compact'.*{wire!r}"):
         kind(wire=wire)

@@ -108,7 +108,7 @@ def test_a_wire_with_fewer_bits_sends_less(
 def test_the_wire_follows_from_the_rate_of_the_links() -> None:
     default = Choice("default", tf_gc.Quantized())
     slow, fast = (predicted([10_000_000], default, Link(2, rate)) for rate in (1e8, 1e10))
-    assert (slow.wires, fast.wires) == (("columns",), ("packed",))
+    assert (slow.wires, fast.wires) == (("compact",), ("packed",))
 
 
 @pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])

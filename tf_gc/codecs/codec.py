@@ -50,8 +50,8 @@ class Codec(abc.ABC):
 
         Args:
           messages: int64 [rows, words].
-          like: tensors or variables with the shapes of those that were encoded. With them, packing
-            takes longer, and the messages get shorter.
+          like: tensors or variables with the shapes of those that were encoded. With them, the
+            messages get shorter.
 
         Returns:
           The compact messages, int64 [rows, n], each in the first words of a row, and for each of

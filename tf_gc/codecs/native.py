@@ -42,9 +42,8 @@ class NativeCodec(Codec):
         return of_sums if of_sums.compacts else None
 
     def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
-        periods = ops.periods(tensor.shape for tensor in like)
-        if like and not periods:
-            periods = (1,)  # Any period makes packing thorough.
+        # If no tensor has a period, blocks that follow each other may still be alike.
+        periods = ops.periods(tensor.shape for tensor in like) or (1,)
         return ops.pack(messages, self.kind, self.threshold, periods)
 
     def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:

@@ -21,7 +21,7 @@ class Traffic:
       stock_bytes: what a replica would send if the stock ops reduced all gradients. Sparse
         gradients (`tf.IndexedSlices`) are gathered row by row. Where the number of rows is not
         known before the step, one that is not compressed counts as large as its variable.
-      wire: how codes travel: "packed", "compact" or "columns".
+      wire: how codes travel: "packed" or "compact".
       at_most: whether no step has said yet what it sends.
       excluded_tensors: how many of the bypassed gradients are bypassed because the user excludes
         their variables.

@@ -40,7 +40,7 @@ def pack(
     threshold: float | str = "auto",
     periods: Sequence[int] = (),
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Packs messages into fewer words, without loss: zeros take fewer bits.
+    """Packs messages into fewer words, without loss: frequent codes take fewer bits.
 
     Args:
       messages: int64, shape [rows, words]: messages that `encode` or `reencode` made.
@@ -48,8 +48,7 @@ def pack(
         bit do not get smaller.
       threshold: the threshold that the messages were encoded with.
       periods: at most 4 numbers from 1 to 4096, those of `tf_gc.ops.periods` for the tensors in the
-        messages. Frequent codes then take fewer bits than rare ones, and the codes of a column
-        are packed together where that takes fewer bits. Without any, packing takes less time.
+        messages. The codes of a column are packed together where that takes fewer bits.
 
     Returns:
       The compact messages, int64, shape [rows, n] with n from `words` on, and their lengths, int64,

@@ -29,8 +29,8 @@ class Quantized(CodecParams):
       sum_bits: how many bits an element of a sum takes in a "scatter_gather", as in `TwoBit`:
         with 3 bits 3 or 4. `None` means the finer one.
       warm_up: whether the first steps are in full precision, as in `TwoBit`. `None` means yes.
-      wire: how codes travel, as in `TwoBit`. "compact" and "columns" need 2 bits or more, since
-        codes of one bit do not get smaller.
+      wire: how codes travel, as in `TwoBit`. "compact" needs 2 bits or more, since codes of one bit
+        do not get smaller.
       exclude: variables whose gradients are reduced in full precision, as in `TwoBit`.
       sparse: whether sparse gradients are compressed, as in `TwoBit`. `None` means those of large
         tables.

@@ -37,12 +37,11 @@ class TwoBit(ThresholdParams):
         norm of the gradients has stopped growing (`tf_gc.steps.warm_up`). In these steps Adam
         learns how large gradients are. `None` means yes with `"auto"`; a fixed threshold has no
         warm-up, as in MXNet.
-      wire: how codes travel, which changes no result: "packed", two bits for each; "compact", of
-        a zero only that it is one; or "columns", fewer bits for frequent codes than for rare ones,
-        in each column of a matrix by itself, which is smallest. The latter two take some time
-        on the CPU, which packs for a GPU, too. `None` (the default) means "packed" on GPUs,
-        "columns" between hosts that reach each other at a very low rate, measured when the strategy
-        is made, "compact" at a low one, and else "packed".
+      wire: how codes travel, which changes no result: "packed", two bits for each; or "compact",
+        fewer bits for frequent codes than for rare ones, in each column of a matrix by itself. That
+        takes some time on the CPU, which packs for a GPU, too. `None` (the default) means "compact"
+        between hosts whose CPUs reach each other at a low rate, measured when the strategy is made,
+        and else "packed".
       exclude: variables whose gradients are reduced in full precision, by the stock ops: patterns,
         or one of them. A pattern is a regular expression, which is searched for anywhere in the
         variable's path (`variable.path` of a Keras variable, the name without ":0" of a

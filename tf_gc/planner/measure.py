@@ -18,14 +18,14 @@ from tf_gc.reducers.factors import Matrices
 from tf_gc.reducers.low_rank import FactorsReducer
 from tf_gc.reducers.plan import Plan
 from tf_gc.reducers.rows import ROWS, RowsReducer
-from tf_gc.reducers.wire import COLUMNS, COLUMNS_BELOW, COMPACT_BELOW, PACKED
+from tf_gc.reducers.wire import COMPACT_BELOW, PACKED
 from tf_gc.schedule import Bucket
 
 # Decoding is measured with so many messages; the difference is what one more costs.
 _FEW, _MANY = 2, 16
 
 # Links of which each has another wire, from slow to fast.
-_RATES = (COLUMNS_BELOW / 2, (COLUMNS_BELOW + COMPACT_BELOW) / 2, 2 * COMPACT_BELOW)
+_RATES = (COMPACT_BELOW / 2, 2 * COMPACT_BELOW)
 _LINKS = [Link(2, rate, launch=0, latency=0, byte=0) for rate in _RATES]
 
 
@@ -255,7 +255,7 @@ def _packed(bucket: Bucket, gradients: Sequence[tf.Tensor], message: tf.Tensor) 
     codes = codes_of(bucket)
     if codes.wire == PACKED:
         return message
-    compact, lengths = codes.codec.pack(message, gradients if codes.wire == COLUMNS else ())
+    compact, lengths = codes.codec.pack(message, gradients)
     return compact[:, : lengths[0]]
 
 

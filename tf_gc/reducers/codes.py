@@ -13,7 +13,7 @@ from tf_gc.reducers.hierarchical import Hierarchical
 from tf_gc.reducers.plan import Plan
 from tf_gc.reducers.reducer import Push, Spec
 from tf_gc.reducers.scatter_gather import ScatterGather
-from tf_gc.reducers.wire import COLUMNS, PACKED, choose_wire
+from tf_gc.reducers.wire import PACKED, choose_wire
 
 # Instead of a plan's name: the plan that sends the fewest bits in packed messages, since nobody
 # knows before how small messages get.
@@ -35,8 +35,8 @@ class Codes(Spec):
     Attributes:
       codec: makes the messages.
       plan: the name of a plan, or "auto" for the one that sends least.
-      wire: how codes travel: "packed", each in as many bits, "compact", zeros in fewer, or
-        "columns", in fewest; `None` for the one with which a step takes less time.
+      wire: how codes travel: "packed", each in as many bits, or "compact", frequent ones in
+        fewer; `None` for the one with which a step takes less time.
       warm_up: as in `Spec`.
     """
 
@@ -99,7 +99,7 @@ class CodesPush(Push):
         if self.wire == PACKED:
             return message, size
         with tf.device(cpu_of(message.device)):
-            compact, words = self._codec.pack(message, variables if self.wire == COLUMNS else ())
+            compact, words = self._codec.pack(message, variables)
             return compact[:, : words[0]], size
 
     def decode(

@@ -1,4 +1,4 @@
-"""The wires that are not packed: a channel that packs messages before they travel.
+"""The compact wire: a channel that packs messages before they travel.
 
 CPUs pack and unpack. Messages of GPUs are packed by their host, from which they are sent: the
 packed messages go to the host anyway where there is no NVLink or RDMA between hosts.
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Bytes, Channel, Group, Received, Replica, cpu_of
 from tf_gc.network.unequal import WORD_BYTES, Lengths, Send, UnequalLengths
-from tf_gc.reducers.wire import COLUMNS, PACKED
+from tf_gc.reducers.wire import PACKED
 
 # Messages of fewer bytes are sent as they are. The header and a table take 0.3 KB, and to tell the
 # others the length takes as long as some KB.
@@ -44,8 +44,7 @@ def open_channel(
     if wire == PACKED:
         return channel
     lengths = Lengths(replicas[0].notes, slightly_longer)
-    like = replicas[0].residuals if wire == COLUMNS else ()
-    return CompactChannel(channel, codec, group.ranks, lengths, like)
+    return CompactChannel(channel, codec, group.ranks, lengths, replicas[0].residuals)
 
 
 def slightly_longer(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:

@@ -7,17 +7,15 @@ from tf_gc.network.group import Network, is_cpu
 
 # Each code takes the same number of bits.
 PACKED = "packed"
-# Of a zero only that it is one; packing and unpacking take time.
+# Frequent codes take fewer bits, in each column of a matrix by itself; packing and unpacking take
+# time.
 COMPACT = "compact"
-# Frequent codes take fewer bits, in each column of a matrix by itself: fewer bits, and more time.
-COLUMNS = "columns"
 
-WIRES = (PACKED, COMPACT, COLUMNS)
+WIRES = (PACKED, COMPACT)
 
 # In bits per second, as `Network.rate` measures them: where the hosts send more slowly than this,
-# a wire saves more time than it takes (docs/design.md).
+# the compact wire saves more time than it takes (docs/design.md).
 COMPACT_BELOW = 1.0e9
-COLUMNS_BELOW = 0.4e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +66,8 @@ def choose_wire(
         return ChosenWire(PACKED, "the default of GPUs")
     rate = network.rate()
     sends = f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s,"
-    for chosen, below in ((COLUMNS, COLUMNS_BELOW), (COMPACT, COMPACT_BELOW)):
-        if rate < below:
-            return ChosenWire(chosen, f"{sends} < {below / 1e6:,.0f}")
+    if rate < COMPACT_BELOW:
+        return ChosenWire(COMPACT, f"{sends} < {COMPACT_BELOW / 1e6:,.0f}")
     return ChosenWire(PACKED, f"{sends} >= {COMPACT_BELOW / 1e6:,.0f}")
 
 

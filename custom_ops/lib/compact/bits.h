@@ -1,17 +1,23 @@
-// Bits that are picked out of words and put back, for processors without
-// instructions for it.
+// Words of bits, and bits that are picked out of them and put back, for
+// processors without instructions for it.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
 #define TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
 
 #include <cstdint>
+#include <cstring>
 
 namespace tf_gc {
 
-constexpr uint64_t kEvenBits = 0x5555555555555555;
+inline uint64_t LoadWord(const uint8_t* from) {
+  uint64_t word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
 
-// The first bits of groups of four.
-constexpr uint64_t kFirstOfGroups = 0x1111111111111111;
+inline void StoreWord(uint64_t word, uint8_t* to) {
+  std::memcpy(to, &word, sizeof word);
+}
 
 // The first bits of bytes.
 constexpr uint64_t kFirstOfBytes = 0x0101010101010101;
@@ -57,26 +63,6 @@ struct BitMoves {
       word = (word & ~moves[i]) | (moved & moves[i]);
     }
     return word & mask;
-  }
-
-  // The same for the mask kEvenBits.
-  static uint64_t PickEven(uint64_t word) {
-    constexpr BitMoves even(kEvenBits);
-    return even.PickOut(word);
-  }
-  static uint64_t PutEven(uint64_t word) {
-    constexpr BitMoves even(kEvenBits);
-    return even.PutBack(word);
-  }
-
-  // The same for the mask kFirstOfGroups.
-  static uint64_t PickFirstOfGroups(uint64_t word) {
-    constexpr BitMoves firsts(kFirstOfGroups);
-    return firsts.PickOut(word);
-  }
-  static uint64_t PutFirstOfGroups(uint64_t word) {
-    constexpr BitMoves firsts(kFirstOfGroups);
-    return firsts.PutBack(word);
   }
 };
 

@@ -1,6 +1,6 @@
-// The compact wire on the CPU: packs messages by how often codes are zero, or
-// by their frequency, and unpacks them. No loss: the unpacked message has the
-// bytes of the first one. No TensorFlow here.
+// The compact wire on the CPU: packs messages by the frequency of codes, and
+// unpacks them. No loss: the unpacked message has the bytes of the first one.
+// No TensorFlow here.
 //
 // Results are the same bytes for every Target and number of threads.
 
@@ -25,9 +25,9 @@ int64_t PackCapacity(Codec codec, const MessageLayout& layout);
 
 // Packs a message of `layout`, which is LayoutOf(codec, blocks), into at most
 // layout.size bytes. `codec` is one that IsCompactible(). `periods`, which
-// ArePeriods(), are those that a segment may have; without any, packing is
-// quick, and the message may be longer. Returns the number of bytes, a multiple
-// of kMessageAlignment. A message that does not get smaller is copied.
+// ArePeriods(), are those that a segment may have. Returns the number of bytes,
+// a multiple of kMessageAlignment. A message that does not get smaller is
+// copied.
 // `message` and `compact` are aligned as WireWord is.
 int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
              const uint8_t* message, uint8_t* compact, const RunTasks& run);

@@ -56,15 +56,6 @@ constexpr bool IsPaired(int64_t blocks, int64_t period) {
   return period > 0 && blocks / period >= 2 * kRun;
 }
 
-// If a packer is given no periods to choose from, it is to be quick: then all
-// runs of all planes are mixed, but those of the map are grouped if that is
-// shorter, by what every kSampledRuns-th run has, from the first on. Of
-// `sampled` runs, so many groups have a 1.
-constexpr int64_t kSampledRuns = 32;
-constexpr bool IsGrouped(int64_t groups, int64_t sampled) {
-  return kGroup * groups < (kRun - kRunGroups) * sampled;
-}
-
 // The kind of `bits` bits of a run, or of a pair of runs, of which so many are
 // 1. None is inverted that has as many ones as zeros. They are of a class if at
 // most so many 256ths of them are 1: with that many, the next class would take

@@ -12,9 +12,9 @@
 
 namespace tf_gc {
 
-// A bit for each code of a segment, the flags of its groups, and what a writer
-// of 64 bits may write beyond them.
-constexpr int64_t kStreamBytes = kSegmentRuns * (kRun + kRunGroups) / 8 + 32;
+// A bit for each code of a segment, and what a writer of 64 bits may write
+// beyond them.
+constexpr int64_t kStreamBytes = kSegmentRuns * kRun / 8 + 32;
 
 // A plane of a segment before words are made of it, as in compact_wire.h.
 struct PlaneParts {
@@ -80,9 +80,6 @@ struct CompactFunctions {
   // Takes the codes of a segment apart. False if a code says "not finite".
   bool (*split)(Codec codec, const uint8_t* codes, const RunOrder& order,
                 SegmentParts* parts);
-  // The same for quick packing: no kinds are written.
-  bool (*split_mixed)(Codec codec, const uint8_t* codes, const RunOrder& order,
-                      SegmentParts* parts);
   // Counts the bits of each class of a plane, kClasses numbers, given how many
   // bits each run has in it.
   void (*count)(const uint8_t* kinds, const uint8_t* sizes, int64_t runs,
@@ -96,24 +93,11 @@ struct CompactFunctions {
   void (*read)(const uint8_t* kinds, const uint64_t* masks,
                const uint8_t* sizes, const uint8_t* const* classes,
                int64_t runs, uint64_t* words);
-  // Reads a map in groups, given its flags and bits. Up to 8 bytes after the
-  // bits are read.
-  void (*read_groups)(const uint8_t* flags, const uint8_t* bits, int64_t runs,
-                      uint64_t* words);
-  // Counts the ones of `first` or `second` in the first so many bits of both.
-  int64_t (*count_first)(const uint8_t* first, const uint8_t* second,
-                         int64_t bits);
   // Counts the ones of each word.
   void (*count_ones)(const uint64_t* words, int64_t runs, uint8_t* sizes);
   // Puts the codes of a segment together, of the blocks that are in `order`.
   void (*join)(Codec codec, const uint64_t (*planes)[kSegmentRuns],
                const RunOrder& order, uint8_t* codes);
-  // The same for what `split_mixed` took apart, given where the bits of each
-  // plane are, and the flags of the map's groups or null. Up to 8 bytes after
-  // the bits are read.
-  void (*join_mixed)(Codec codec, const uint8_t* flags,
-                     const uint8_t* const* planes, const RunOrder& order,
-                     uint8_t* codes);
   // Codes rows of bytes, from the last to the first. Returns where the next
   // word goes; there is room for kRowWords more than that.
   uint16_t* (*code)(const CodingTable& table, const uint8_t* bytes,

@@ -207,9 +207,7 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   SetOrder(space->list,
            scaled ? reinterpret_cast<const uint16_t*>(scales) : nullptr,
            blocks.count, period, paired, &order);
-  const bool quick = periods.count == 0;
-  const auto split = quick ? functions.split_mixed : functions.split;
-  if (!split(blocks.codec, codes, order, &parts)) {
+  if (!functions.split(blocks.codec, codes, order, &parts)) {
     return CopySegment(blocks, codes, scales, to);
   }
 

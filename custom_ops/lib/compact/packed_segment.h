@@ -86,41 +86,6 @@ class PackedSegment {
     return true;
   }
 
-  // Whether nothing more is coded: the bits of all planes follow each other as
-  // they are, those of the map perhaps in groups.
-  bool IsMixed() const {
-    const int map = OnlyKind(CountsOf(0));
-    bool mixed = header_.period == 0 && (map == 2 * kMixed || map == kGrouped);
-    for (int plane = 1; plane < NumPlanes(blocks_.codec); ++plane) {
-      mixed = mixed && OnlyKind(CountsOf(plane)) == 2 * kMixed;
-    }
-    return mixed;
-  }
-
-  // Puts such a segment together. False if it is broken.
-  bool JoinMixed() {
-    const auto& functions = ActiveCompactFunctions();
-    const uint8_t* planes[kMostPlanes];
-    const uint8_t* flags = nullptr;
-    int64_t bits_of_map = kRun * layout_.runs;
-    if (OnlyKind(CountsOf(0)) == kGrouped && !TakeFlags(&flags, &bits_of_map)) {
-      return false;
-    }
-    if (!Take(bits_of_map, &planes[0])) return false;
-    const int64_t nonzeros =
-        functions.count_first(planes[0], planes[0], bits_of_map);
-    for (int i = 1; i < NumPlanes(blocks_.codec); ++i) {
-      const int64_t bits =
-          IsRare(i) ? functions.count_first(planes[2], planes[i - 1], nonzeros)
-                    : nonzeros;
-      if (!Take(bits, &planes[i])) return false;
-    }
-    if (!IsAllRead()) return false;
-    functions.join_mixed(blocks_.codec, flags, planes, space_->order, codes_);
-    ClearEmpty();
-    return true;
-  }
-
   // Returns the rows of a plane's kinds.
   CodedRows* Kinds(int plane) {
     const uint8_t* const counts = CountsOf(plane);
@@ -140,10 +105,6 @@ class PackedSegment {
     const auto count_ones = [&](const uint64_t* words) {
       functions.count_ones(words, layout_.runs, space_->sizes);
     };
-    if (IsGrouped(plane)) {
-      std::fill_n(bits_, kClasses, 0);
-      return true;
-    }
     if (plane == 0) std::fill_n(space_->sizes, layout_.runs, kRun);
     if (plane == 1) count_ones(space_->planes[0]);
     if (IsRare(plane)) count_ones(common_);
@@ -173,9 +134,8 @@ class PackedSegment {
     return Rows(&table, RowsOfBits(bits_[kSome]), space_->some);
   }
 
-  // Reads a plane, once its bits are decoded. False if they do not fit.
-  bool Read(int plane) {
-    if (IsGrouped(plane)) return ReadGroups();
+  // Reads a plane, once its bits are decoded.
+  void Read(int plane) {
     const uint8_t* const classes[kClasses] = {nullptr, space_->few,
                                               space_->some, mixed_};
     const auto& functions = ActiveCompactFunctions();
@@ -195,7 +155,6 @@ class PackedSegment {
       }
       common_ = space_->common;
     }
-    return true;
   }
 
   // Puts together what was decoded. False if it is broken.
@@ -223,39 +182,6 @@ class PackedSegment {
 
   const uint8_t* CountsOf(int plane) const {
     return from_ + layout_.counts_offset + plane * kKinds;
-  }
-
-  // Whether the next plane is a map in groups.
-  bool IsGrouped(int plane) const {
-    return plane == 0 && only_kind_ == kGrouped;
-  }
-
-  // Returns where the next mixed bits are, so many. False if there are fewer.
-  bool Take(int64_t bits, const uint8_t** start) {
-    if (BytesOfBits(bits) > from_ + layout_.size - mixed_) return false;
-    *start = mixed_;
-    mixed_ += BytesOfBits(bits);
-    return true;
-  }
-
-  // Returns the flags of a map's groups, and how many bits these have. False if
-  // there are too few flags.
-  bool TakeFlags(const uint8_t** flags, int64_t* bits) {
-    const int64_t groups = kRunGroups * layout_.runs;
-    if (!Take(groups, flags)) return false;
-    *bits =
-        kGroup * ActiveCompactFunctions().count_first(*flags, *flags, groups);
-    return true;
-  }
-
-  bool ReadGroups() {
-    const uint8_t* flags;
-    const uint8_t* bits;
-    int64_t count;
-    if (!TakeFlags(&flags, &count) || !Take(count, &bits)) return false;
-    ActiveCompactFunctions().read_groups(flags, bits, layout_.runs,
-                                         space_->planes[0]);
-    return true;
   }
 
   bool IsRare(int plane) const {

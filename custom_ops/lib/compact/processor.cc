@@ -10,16 +10,6 @@ namespace tf_gc {
 namespace {
 
 #if TF_GC_X86_64
-// Those for AVX-512, but for quick packing those for AVX2: most of it works on
-// words of 64 bits, which GCC would keep in mask registers for AVX-512, and
-// moving them takes time.
-CompactFunctions WithQuickPackingOfAvx2() {
-  CompactFunctions functions = Avx512CompactFunctions();
-  functions.split_mixed = Avx2CompactFunctions().split_mixed;
-  functions.join_mixed = Avx2CompactFunctions().join_mixed;
-  return functions;
-}
-
 // AMD's processors before Zen 3 have microcode for pext and pdep, which takes
 // a cycle or more for each bit (family 17h).
 bool PicksOutBitsSlowly() {
@@ -41,9 +31,6 @@ CompactFunctions ForThisProcessor(const CompactFunctions& simd) {
     functions.cost = ScalarCompactFunctions().cost;
     functions.split = ScalarCompactFunctions().split;
     functions.read = ScalarCompactFunctions().read;
-    functions.split_mixed = ScalarCompactFunctions().split_mixed;
-    functions.read_groups = ScalarCompactFunctions().read_groups;
-    functions.join_mixed = ScalarCompactFunctions().join_mixed;
     functions.join = ScalarCompactFunctions().join;
   }
   return functions;
@@ -56,7 +43,7 @@ const CompactFunctions& ActiveCompactFunctions() {
 #if TF_GC_X86_64
   switch (ActiveTarget()) {
     case Target::kAvx512: {
-      static const auto functions = ForThisProcessor(WithQuickPackingOfAvx2());
+      static const auto functions = ForThisProcessor(Avx512CompactFunctions());
       return functions;
     }
     case Target::kAvx2: {

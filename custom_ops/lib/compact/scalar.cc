@@ -70,16 +70,29 @@ inline void Interleave(uint64_t first, uint64_t second, uint8_t* to) {
   }
 }
 
-inline int64_t CountEither(const uint8_t* first, const uint8_t* second,
-                           int64_t words) {
-  int64_t ones = 0;
-  for (int64_t i = 0; i < words; ++i) {
-    uint64_t a, b;
-    std::memcpy(&a, first + 8 * i, sizeof a);
-    std::memcpy(&b, second + 8 * i, sizeof b);
-    ones += CountBits(a | b);
+// As in planes_avx2.inc.
+constexpr Mask kEvenBits(0x5555555555555555);
+
+inline void TakePlanes(const uint8_t* codes, uint64_t* planes) {
+  for (int half = 0; half < kHalves; ++half) {
+    const uint64_t first = LoadWord(codes + half * 16);
+    const uint64_t second = LoadWord(codes + half * 16 + 8);
+    planes[half] =
+        kEvenBits.PickOut(first >> 1) | kEvenBits.PickOut(second >> 1) << 32;
+    planes[kHalves + half] =
+        kEvenBits.PickOut(first) | kEvenBits.PickOut(second) << 32;
   }
-  return ones;
+}
+
+inline void PutPlanes(const uint64_t* planes, uint8_t* codes) {
+  for (int half = 0; half < kHalves; ++half) {
+    for (int part = 0; part < 2; ++part) {
+      const uint64_t magnitudes = planes[half] >> 32 * part;
+      const uint64_t signs = planes[kHalves + half] >> 32 * part;
+      StoreWord(kEvenBits.PutBack(magnitudes) << 1 | kEvenBits.PutBack(signs),
+                codes + half * 16 + part * 8);
+    }
+  }
 }
 
 using States = uint32_t;
@@ -104,25 +117,7 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
   if (take != 0) *x = *x << 16 | *words;
 }
 
-// Defined below: these need what the next file includes.
-inline void TakePlanes(const uint8_t* codes, uint64_t* planes);
-inline void PutPlanes(const uint64_t* planes, uint8_t* codes);
-
 #include "custom_ops/lib/compact/functions.inc"
-
-inline void TakePlanes(const uint8_t* codes, uint64_t* planes) {
-  for (int half = 0; half < kHalves; ++half) {
-    HalfBlock<1>::Load(codes, half)
-        .ToPlanes(reinterpret_cast<uint8_t*>(planes), half);
-  }
-}
-
-inline void PutPlanes(const uint64_t* planes, uint8_t* codes) {
-  for (int half = 0; half < kHalves; ++half) {
-    HalfBlock<1>::FromPlanes(reinterpret_cast<const uint8_t*>(planes), half)
-        .Store(codes, half);
-  }
-}
 
 }  // namespace
 

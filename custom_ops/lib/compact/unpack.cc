@@ -56,25 +56,14 @@ bool UnpackSegments(const Decoder& decoder, int planes, int count,
       !all([](Segment* one) { return one->Order(); })) {
     return false;
   }
-  PackedSegment* coded[kTogether];
-  int left = 0;
-  for (int i = 0; i < count; ++i) {
-    if (!segments[i]->IsMixed()) {
-      coded[left++] = segments[i];
-    } else if (!segments[i]->JoinMixed()) {
-      return false;
-    }
-  }
-  segments = coded;
-  count = left;
   for (int plane = 0; plane < planes; ++plane) {
     if (!decode([&](Segment* one) { return one->Kinds(plane); }) ||
         !all([&](Segment* one) { return one->Count(plane); }) ||
         !decode([&](Segment* one) { return one->Few(decoder.few); }) ||
-        !decode([&](Segment* one) { return one->Some(decoder.some); }) ||
-        !all([&](Segment* one) { return one->Read(plane); })) {
+        !decode([&](Segment* one) { return one->Some(decoder.some); })) {
       return false;
     }
+    for (int i = 0; i < count; ++i) segments[i]->Read(plane);
   }
   return all([](Segment* one) { return one->Join(); });
 }

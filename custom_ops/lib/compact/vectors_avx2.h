@@ -1,6 +1,6 @@
-// What functions.inc does with AVX2: 8 states of the coder in a register, and
-// counting. Include inside a target region, after <immintrin.h>; everything
-// here is local to the file that includes it.
+// What functions.inc does with AVX2: 8 states of the coder in a register.
+// Include inside a target region, after <immintrin.h>; everything here is local
+// to the file that includes it.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX2_H_
 #define TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX2_H_
@@ -140,40 +140,6 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
                             kLaneMoves.up[take]);
   const __m256i taken = _mm256_or_si256(_mm256_slli_epi32(*x, 16), word);
   *x = _mm256_blendv_epi8(*x, taken, low);
-}
-
-// Counts the ones of `first` or `second`, words of 64 bits. The counts of half
-// bytes are looked up (Mula 2008).
-inline int64_t CountEither(const uint8_t* first, const uint8_t* second,
-                           int64_t words) {
-  constexpr int64_t kWordsAtOnce = 4;
-  const __m256i counts = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
-  const __m256i half = _mm256_set1_epi8(15);
-  __m256i sums = _mm256_setzero_si256();
-  const auto add = [&](const uint8_t* a, const uint8_t* b) {
-    const __m256i bits = _mm256_or_si256(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a)),
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)));
-    const __m256i ones = _mm256_add_epi8(
-        _mm256_shuffle_epi8(counts, _mm256_and_si256(bits, half)),
-        _mm256_shuffle_epi8(
-            counts, _mm256_and_si256(_mm256_srli_epi16(bits, 4), half)));
-    sums =
-        _mm256_add_epi64(sums, _mm256_sad_epu8(ones, _mm256_setzero_si256()));
-  };
-  int64_t i = 0;
-  for (; i + kWordsAtOnce <= words; i += kWordsAtOnce) {
-    add(first + 8 * i, second + 8 * i);
-  }
-  uint8_t last[2][8 * kWordsAtOnce] = {};
-  const size_t left = static_cast<size_t>(8 * (words - i));
-  std::memcpy(last[0], first + 8 * i, left);
-  std::memcpy(last[1], second + 8 * i, left);
-  add(last[0], last[1]);
-  const __m128i both = _mm_add_epi64(_mm256_castsi256_si128(sums),
-                                     _mm256_extracti128_si256(sums, 1));
-  return _mm_extract_epi64(both, 0) + _mm_extract_epi64(both, 1);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What functions.inc does with AVX-512: 32 states of the coder in two
-// registers, and counting. Include inside a target region, after <immintrin.h>;
-// everything here is local to the file that includes it.
+// registers. Include inside a target region, after <immintrin.h>; everything
+// here is local to the file that includes it.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX512_H_
 #define TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX512_H_
@@ -159,32 +159,6 @@ inline void TakeHalf(uint32_t take, const uint16_t* words, __m512i* x) {
 inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
   TakeHalf(take & 0xffff, words, &x->halves[0]);
   TakeHalf(take >> 16, words + _mm_popcnt_u32(take & 0xffff), &x->halves[1]);
-}
-
-// Counts the ones of `first` or `second`, words of 64 bits. The counts of half
-// bytes are looked up (Mula 2008).
-inline int64_t CountEither(const uint8_t* first, const uint8_t* second,
-                           int64_t words) {
-  constexpr int64_t kWordsAtOnce = 8;
-  const __m512i counts = _mm512_broadcast_i32x4(
-      _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
-  const __m512i half = _mm512_set1_epi8(15);
-  __m512i sums = _mm512_setzero_si512();
-  for (int64_t i = 0; i < words; i += kWordsAtOnce) {
-    const int64_t left = words - i;
-    const __mmask8 there =
-        static_cast<__mmask8>(left < kWordsAtOnce ? (1 << left) - 1 : 0xff);
-    const __m512i bits =
-        _mm512_or_si512(_mm512_maskz_loadu_epi64(there, first + 8 * i),
-                        _mm512_maskz_loadu_epi64(there, second + 8 * i));
-    const __m512i ones = _mm512_add_epi8(
-        _mm512_shuffle_epi8(counts, _mm512_and_si512(bits, half)),
-        _mm512_shuffle_epi8(
-            counts, _mm512_and_si512(_mm512_srli_epi16(bits, 4), half)));
-    sums =
-        _mm512_add_epi64(sums, _mm512_sad_epu8(ones, _mm512_setzero_si512()));
-  }
-  return _mm512_reduce_add_epi64(sums);
 }
 
 }  // namespace

@@ -25,8 +25,8 @@
 //            HasScales(codec)
 //   counts   kKinds bytes for each plane: how often its runs are of each kind,
 //            in proportion
-//   mixed    SegmentHeader::mixed uint64: for each plane its mixed bits, or its
-//            groups. Each plane begins at a multiple of 8 bytes
+//   mixed    SegmentHeader::mixed uint64: for each plane its mixed bits, which
+//            begin at a multiple of 8 bytes
 //
 // A block is empty if the high byte of its scale is 0. Its scale is 0 then, and
 // so are all of its codes, kCodeZero, which a decoder does not check.
@@ -80,12 +80,6 @@
 // Each class of a plane has its bits one after the other, in the order of the
 // runs. If at most one of a plane's counts is not 0, all of its runs are of
 // that kind, or of kind 0, and there are no rows with kinds.
-//
-// Groups. If kGrouped is the only kind of the map in this sense, its bits are
-// not inverted but sent in groups of four: first, for each run, a uint16 whose
-// bit i is 1 if there is a 1 among the run's bits 4 * i to 4 * i + 3, and zeros
-// up to a multiple of 8 bytes. Then come the bits of all groups with a 1, one
-// group after the other.
 //
 // A segment is not coded if it has a code "not finite" or a scale below zero,
 // for which there are no symbols, if a block whose scale has a high byte of 0
@@ -156,11 +150,6 @@ constexpr int kSome = 2;
 constexpr int kMixed = 3;
 constexpr int kClasses = 4;
 constexpr int kKinds = 2 * kClasses;
-// What mixed bits gain nothing from being inverted is free for.
-constexpr int kGrouped = 2 * kMixed + 1;
-
-constexpr int64_t kGroup = 4;  // bits
-constexpr int64_t kRunGroups = kRun / kGroup;
 
 // Of a bit to be 1, in 256ths.
 constexpr uint32_t kFewChance = 16;
@@ -235,12 +224,6 @@ constexpr int64_t BytesOf(int64_t bits) { return RoundUp(bits, 8) / 8; }
 // The bytes of `bits` bits and of the zeros that follow them.
 constexpr int64_t BytesOfBits(int64_t bits) { return RoundUp(bits, 64) / 8; }
 
-// The bytes that say which groups of `runs` runs have a 1, and of the zeros
-// that follow them.
-constexpr int64_t FlagBytes(int64_t runs) {
-  return BytesOfBits(kRunGroups * runs);
-}
-
 // Whether a block is not empty, by the high byte of its scale.
 constexpr bool IsFilled(int high) { return high != 0; }
 
@@ -258,8 +241,7 @@ constexpr bool FitsBlocks(Codec codec, int64_t blocks,
   return segment.words >= kStateWords &&
          (HasScales(codec) ? segment.filled <= blocks
                            : segment.filled == blocks) &&
-         segment.mixed <=
-             NumPlanes(codec) * kSegmentRuns + FlagBytes(kSegmentRuns) / 8 &&
+         segment.mixed <= NumPlanes(codec) * kSegmentRuns &&
          segment.period <= kSegmentBlocks &&
          segment.paired <= (segment.period == 0 ? 0 : 1);
 }
