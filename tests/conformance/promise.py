@@ -19,7 +19,6 @@ import tensorflow as tf
 MODULES = (
     "scopes",
     "contexts",
-    "graphs",
     "reductions",
     "replica_reductions",
     "variables",

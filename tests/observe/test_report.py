@@ -297,27 +297,6 @@ def test_a_loop_of_steps_is_recorded(log: pytest.LogCaptureFixture) -> None:
     assert len(verdicts(log, 1)) == 1
 
 
-def test_a_session_records_its_steps() -> None:
-    for params, full in ((tf_gc.Quantized(), 3), (tf_gc.Quantized(**ALL), 0)):
-        with tf.Graph().as_default():
-            strategy = strategy_of(params)
-            (variable,) = variables_of(strategy, (50, 60))
-            grown = tf.compat.v1.placeholder(tf.float32, (50, 60))
-
-            def replica_step(grown: tf.Tensor = grown, variable: Any = variable) -> tf.Tensor:
-                (total,) = tf_gc.all_reduce_gradients([(1.0 * grown, variable)])
-                return total
-
-            sums = strategy.experimental_local_results(strategy.run(replica_step))
-            with tf.compat.v1.Session() as session:
-                session.run(tf.compat.v1.global_variables_initializer())
-                for step in range(3):
-                    session.run(sums, {grown: np.full((50, 60), step + 1.0)})
-        report = strategy.report()
-        assert (report.warm_up_steps, report.compressed_steps) == (full, 3 - full)
-        assert (report.measured_step, report.density) == ((0, None) if full else (1, 1.0))
-
-
 def test_nothing_keeps_a_strategy_alive() -> None:
     strategy = strategy_of(tf_gc.Quantized())
     run: Any = reducer(strategy, variables_of(strategy, *SHAPES))

@@ -203,10 +203,3 @@ def test_wrong_arguments_are_errors() -> None:
         tf_gc.ByVariable({"v0": tf_gc.Auto()})
     as_dict = {"type": "auto", "choice": COMPRESSED}
     assert tf_gc.params.from_params(as_dict) == tf_gc.Auto(None, COMPRESSED)
-
-
-def test_a_session_is_an_error() -> None:
-    with tf.Graph().as_default():
-        strategy, variables, _ = make(tf_gc.Auto(COLD))
-        with pytest.raises(ValueError, match=r"cannot try anything in a graph for a tf.compat.v1"):
-            strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones(SHAPES[0]), variables[0])]))

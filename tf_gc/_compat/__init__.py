@@ -8,7 +8,6 @@ from tf_gc._compat.attributes import require_attributes
 from tf_gc._compat.branches import cond
 from tf_gc._compat.functions import (
     at_each_call,
-    builds_function,
     clone_function,
     computed_from,
     exchange,
@@ -61,7 +60,6 @@ __all__ = [
     "PerReplica",
     "SaveSpec",
     "at_each_call",
-    "builds_function",
     "clone_function",
     "computed_from",
     "cond",

@@ -177,7 +177,6 @@ ATTRIBUTES = (
         {
             "_add_control_dependencies": "to let no output of a branch wait for all of the branch",
             "_function_captures": "to replace the hidden inputs of a function",
-            "building_function": "to know whether a graph is that of a function",
             "control_outputs": "to run what has side effects in a branch",
             "is_control_flow_graph": "to recognize graphs of loops and branches",
             "outer_graph": "to find the function around a loop or a branch",

@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc._compat import symbols
-from tf_gc._compat.functions import builds_function
 
 
 def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
@@ -25,8 +24,7 @@ def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any
       false_fn: returns the like, of the same structure and dtypes.
     """
     # Elsewhere there are no dependencies to get rid of.
-    in_function = not tf.executing_eagerly() and builds_function()
-    graph = tf.compat.v1.get_default_graph() if in_function else None
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     if graph is None or not graph._add_control_dependencies:
         return tf.cond(pred, true_fn, false_fn)
     graph._add_control_dependencies = False  # TensorFlow adds none to the branches

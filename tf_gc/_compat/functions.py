@@ -9,14 +9,6 @@ import tensorflow as tf
 from tf_gc._compat import symbols
 
 
-def builds_function() -> bool:
-    """Returns whether the current graph is that of a `tf.function`, not one for a `Session`."""
-    graph = tf.compat.v1.get_default_graph()
-    while is_part_of_outer(graph):
-        graph = graph.outer_graph
-    return bool(graph.building_function)
-
-
 def is_loop(graph: Any) -> bool:
     """Returns whether a graph is the condition or the body of a `tf.while_loop`."""
     return isinstance(graph, symbols.LOOP_GRAPHS)
@@ -49,8 +41,7 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
         if any(tensor.dtype == tf.resource for tensor in operation.inputs):
             _, writes = symbols.resource_inputs(operation)
             written.update(id(tensor) for tensor in writes)
-    captures = getattr(graph, "captures", ())  # a graph for a Session uses handles directly
-    return written | {id(outer) for outer, inner in captures if id(inner) in written}
+    return written | {id(outer) for outer, inner in graph.captures if id(inner) in written}
 
 
 def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:

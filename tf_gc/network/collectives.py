@@ -245,7 +245,7 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
         options = self._options.merge(options)
         seconds = options.timeout_seconds
         # Eagerly an op is a step, with which a deadline would end.
-        if not seconds or not _compat.builds_function():
+        if not seconds or tf.executing_eagerly():
             return launch(options)
         without = copy.copy(options)
         without.timeout_seconds = 0
@@ -257,8 +257,6 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
     def _next_instance_key(self) -> Any:
         if tf.executing_eagerly():
             return self.key_source.drawn_now(self.replica)
-        if not _compat.builds_function():
-            return super()._next_instance_key()  # a graph for a Session, where it is a number
         return self.key_source.of_function(self.replica, super()._next_instance_key)
 
     def draw(self) -> int:

@@ -45,14 +45,6 @@ class Lengths:
         self._asked = 0
         self.guess = guess
 
-    @staticmethod
-    def are_known() -> bool:
-        """Whether lengths can be remembered, which is so in functions."""
-        if tf.executing_eagerly() or not _compat.builds_function():
-            return False
-        with tf.init_scope():
-            return tf.executing_eagerly()  # a Session would have to initialize a variable
-
     def of_next(self, kind: tuple[Any, ...]) -> tf.Variable:
         """Returns how many words to send of the next message of a reduction.
 
@@ -114,7 +106,7 @@ class UnequalLengths:
           the messages of the members before it and of those after it, each [members · n, length].
           If there are none, the tensor is left out.
         """
-        if self._lengths is None or kind is None or not self._lengths.are_known():
+        if self._lengths is None or kind is None or tf.executing_eagerly():
             return self._others(send(self._of_longest(messages)), n)
         self.told_bytes += WORD_BYTES * n * (self._channel.size - 1)
         return self._sent_as_before(messages, n, send, self._lengths.of_next(kind))

@@ -110,8 +110,7 @@ class Accounting:
             without_rows=bool(known_in_steps),
             after_warm_up=schedule.warm_up,
         )
-        # A graph for a Session is not run as a whole.
-        if not known and (tf.executing_eagerly() or _compat.builds_function()):
+        if not known:
             more = sum((size for size in in_steps if size is not None), start=0)
             measured = tf.stack([tf.cast(sent, tf.int64), tf.cast(more, tf.int64)])
             self._variable_of(traffic).assign(measured, read_value=False)

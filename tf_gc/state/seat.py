@@ -84,10 +84,8 @@ class Seat(tf.__internal__.tracking.Trackable):
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
         value = restored_tensors[_VALUE]
-        if _compat.builds_function():  # as TensorFlow does if the values are on several devices
+        if not tf.executing_eagerly():  # as TensorFlow does if the values are on several devices
             return tf.py_function(self._take, [value], [])
-        if not tf.executing_eagerly():  # a graph for a Session
-            return None if self.variable is None else tf.group(assign(self.variable, value))
         self._take(value)
         return None
 
@@ -104,7 +102,7 @@ def is_parts(variable: Any) -> bool:
     return variable.aggregation == tf.VariableAggregation.SUM
 
 
-def assign(variable: Any, value: Array | tf.Tensor) -> list[Any]:
+def assign(variable: Any, value: Array | tf.Tensor) -> None:
     """Gives each replica of this host the value, or an equal part of it.
 
     Args:
@@ -126,4 +124,5 @@ def assign(variable: Any, value: Array | tf.Tensor) -> list[Any]:
                 None, None, "no worker is alive to take what was restored: restore it again later"
             )
         mine = mine / parts
-    return [component.assign(mine) for component in variable.values]
+    for component in variable.values:
+        component.assign(mine)

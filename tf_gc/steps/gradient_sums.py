@@ -112,9 +112,8 @@ class GradientSums:
         reductions = [self._compress(i, bucket, batch) for i, bucket in enumerate(schedule.buckets)]
         traffic = self.note(schedule, batch.pairs, reductions)
         self.measurement.built(number, schedule, traffic, reductions)
-        sums = [components for reduction in reductions for components in _by_gradient(reduction)]
-        _run_in_session([self.measurement.measure_if(measure, number, reductions)], sums)
-        return sums
+        self.measurement.measure_if(measure, number, reductions)
+        return [components for reduction in reductions for components in _by_gradient(reduction)]
 
     def with_warm_up(
         self, schedule: Schedule, batch: Batch, afterwards: Callable[[], Sums]
@@ -151,7 +150,7 @@ class GradientSums:
         """Returns the sums of a step in which the buckets that warm up are in full precision."""
         number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
         first = batch.pairs[schedule.compressed[0]][0].values[0]
-        noted = self.measurement.note_step(number, first, compressed=False)
+        self.measurement.note_step(number, first, compressed=False)
         reports = []
         for component in state.values:
             with tf.device(component.device):
@@ -167,15 +166,13 @@ class GradientSums:
         report_pairs = [(_compat.PerReplica(reports), state)]
         reported = _components(*_stock_sums(self._stock_in_branches, report_pairs, batch.options))
         after: tf.Tensor | None = None
-        assigned = []
         for device, component in enumerate(state.values):
             with tf.device(component.device):
                 # CPU devices, which share memory, have one of them do it for all.
                 if after is None or not is_cpu(component.device):
                     mine = [components[device] for components in warm]
                     after = warm_up.after_step(component.read_value(), reported[device], mine)
-                assigned.append(component.assign(after, read_value=False))
-        _run_in_session([noted, *assigned, *reported], sums)
+                component.assign(after, read_value=False)
         return sums
 
     def _compress(self, number: int, bucket: Bucket, batch: Batch) -> Reduction:
@@ -223,17 +220,6 @@ def _stock_sums(ops: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -
         for i, value in zip(indices, reduced, strict=True):
             sums[i] = value
     return sums
-
-
-def _run_in_session(operations: Sequence[Any], sums: Sums) -> None:
-    """Lets the first sum wait for operations, in a graph for a Session.
-
-    Such a graph runs only what its results depend on, and a collective that is left out on one
-    device would be waited for on the others.
-    """
-    if not _compat.builds_function():
-        with tf.control_dependencies(operations), tf.device(sums[0][0].device):
-            sums[0][0] = tf.identity(sums[0][0])
 
 
 def _by_gradient(reduction: Reduction) -> Sums:

@@ -35,15 +35,7 @@ class TrialSteps:
         Args:
           schedule: how compressed steps send what.
           batch: the gradients.
-
-        Raises:
-          ValueError: in a graph for a Session.
         """
-        if not (tf.executing_eagerly() or _compat.builds_function()):
-            raise ValueError(
-                "tf_gc.Auto cannot try anything in a graph for a tf.compat.v1.Session: put the "
-                f"step into a tf.function, or give the params alone, {self._auto.params!r}"
-            )
         number = self._sums.measurement.number_of(schedule, batch.pairs, batch.state.stream)
         state = batch.state.of_first(trial.SLOT, batch.variables(first=schedule.compressed))
         now = state.values[0].read_value()

@@ -254,7 +254,16 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         return results
 
     def _sums_of(self, schedule: Schedule, batch: Batch) -> Sums:
-        """Returns the sums of what a schedule compresses, in the order of its buckets."""
+        """Returns the sums of what a schedule compresses, in the order of its buckets.
+
+        Raises:
+          RuntimeError: in a graph for a `tf.compat.v1.Session`.
+        """
+        if not (tf.executing_eagerly() or tf.inside_function()):
+            raise RuntimeError(
+                "tf_gc compresses gradients eagerly or in a tf.function, and not in a graph for a "
+                "tf.compat.v1.Session: put the step into a tf.function"
+            )
         assert self._sums is not None
         build = self._sums.compressed if self._trial is None else self._trial.build
         step = functools.partial(build, schedule, batch)
