@@ -30,7 +30,7 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build wheels test test-all test-stock test-versions test-wheels lint format bench clean lint-bazel cuda-report sanitize fuzz test-cuda
+.PHONY: help demo build wheels test test-all test-stock test-versions test-wheels lint format bench docs clean lint-bazel cuda-report sanitize fuzz test-cuda
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
@@ -42,6 +42,7 @@ help:
 	@echo "make lint     check format, style and types"
 	@echo "make format   format the sources"
 	@echo "make bench    measure the codec"
+	@echo "make docs     build the pages and the API reference, in build/site"
 	@echo "make build    make .venv, install the package into it, build the native ops"
 	@echo "make cuda-report  compile the CUDA kernels, say what registers they need"
 	@echo "make test-cuda  test and measure the CUDA kernels on this machine's GPU"
@@ -109,7 +110,16 @@ format: $(INSTALLED)
 bench: build
 	$(BIN)/python benchmarks/codec.py $(BENCH_ARGS)
 
-# Each part for so many seconds; more find more.
+# Pages link to files outside of docs, so the site has the layout of the repository.
+DOCS := README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples benchmarks/results
+docs: $(VENV)/.docs
+	rm -rf build/pages build/site
+	mkdir -p build/pages
+	git ls-files -co --exclude-standard $(DOCS) | tar cf - -T - | tar xf - -C build/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "built: build/site/index.html"
+
+# Each part for this many seconds; more find more.
 SANITIZE_SECONDS ?= 10
 sanitize: $(INSTALLED)
 	$(BIN)/python tests/sanitize/run.py $(SANITIZE_SECONDS)
@@ -167,6 +177,12 @@ $(INSTALLED): $(VENV)/.made setup.py pyproject.toml $(wildcard build_backend/*.p
 	@# BUILD finds TensorFlow's headers here.
 	@ln -sfn "$$($(BIN)/python -c 'import importlib.util as u; \
 	  print(u.find_spec("tensorflow").submodule_search_locations[0])')" $(VENV)/tensorflow
+	@touch $@
+
+# The extra's requirements alone: installing it would build the ops again.
+$(VENV)/.docs: $(INSTALLED)
+	$(PIP) install $$($(BIN)/python -c 'import importlib.metadata as m; \
+	  print(*(r.partition(";")[0] for r in m.requires("tf_gc") if "\"docs\"" in r))')
 	@touch $@
 
 # With or without a GPU, as for a wheel, and beside the library that is in use. tests/ops loads it.
