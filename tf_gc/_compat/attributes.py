@@ -16,13 +16,11 @@ _EXTENDED = {
 
 ATTRIBUTES = (
     Attributes(
-        "tensorflow.python.distribute.mirrored_strategy",
-        "MirroredStrategy",
+        "tensorflow.python.distribute.mirrored_strategy.MirroredStrategy",
         {"_collective_key_base": "to give each strategy a range of keys for itself"},
     ),
     Attributes(
-        "tensorflow.python.distribute.mirrored_strategy",
-        "MirroredExtended",
+        "tensorflow.python.distribute.mirrored_strategy.MirroredExtended",
         {
             **_EXTENDED,
             "_devices": "the devices of the replicas",
@@ -30,13 +28,11 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.distribute.collective_all_reduce_strategy",
-        "CollectiveAllReduceStrategy",
+        "tensorflow.python.distribute.collective_all_reduce_strategy.CollectiveAllReduceStrategy",
         {"_collective_key_base": "to give each strategy a range of keys for itself"},
     ),
     Attributes(
-        "tensorflow.python.distribute.collective_all_reduce_strategy",
-        "CollectiveAllReduceExtended",
+        "tensorflow.python.distribute.collective_all_reduce_strategy.CollectiveAllReduceExtended",
         {
             **_EXTENDED,
             "_cluster_resolver": "to know which worker is the chief",
@@ -54,8 +50,7 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.distribute.parameter_server_strategy_v2",
-        "ParameterServerStrategyV2Extended",
+        "tensorflow.python.distribute.parameter_server_strategy_v2.ParameterServerStrategyV2Extended",
         {
             "_batch_reduce_to": "to push gradients to the servers in compressed form",
             "_container_strategy": "to find the strategy of variables on servers",
@@ -67,39 +62,33 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.distribute.ps_values",
-        "CachingVariable",
+        "tensorflow.python.distribute.ps_values.CachingVariable",
         {"_dense_var_to_tensor": "to pull variables in compressed form"},
     ),
     Attributes(
-        "tensorflow.python.distribute.parameter_server_strategy_v2",
-        "ParameterServerStrategyV2",
+        "tensorflow.python.distribute.parameter_server_strategy_v2.ParameterServerStrategyV2",
         {
             "_cluster_coordinator": "to keep residuals on workers",
             "_should_use_with_coordinator": "to let tf_keras train under the strategy",
         },
     ),
     Attributes(
-        "tensorflow.python.distribute.coordinator.cluster_coordinator",
-        "ClusterCoordinator",
+        "tensorflow.python.distribute.coordinator.cluster_coordinator.ClusterCoordinator",
         {"_create_per_worker_variables": "to keep residuals on workers"},
     ),
     Attributes(
-        "tensorflow.python.distribute.coordinator.values",
-        "PerWorkerValues",
+        "tensorflow.python.distribute.coordinator.values.PerWorkerValues",
         {"_values": "to find the residuals of a worker"},
     ),
     Attributes(
-        "tensorflow.python.distribute.coordinator.values",
-        "RemoteVariable",
+        "tensorflow.python.distribute.coordinator.values.RemoteVariable",
         {
             "_get_values": "to find the residuals of a worker",
             "_wait_and_maybe_error": "to wait for the residuals of a worker",
         },
     ),
     Attributes(
-        "tensorflow.python.distribute.cross_device_ops",
-        "CrossDeviceOps",
+        "tensorflow.python.distribute.cross_device_ops.CrossDeviceOps",
         {
             "_all_reduce": "to hand reductions in replicas to the stock ops",
             "_gather_implementation": "to hand gathers to the stock ops",
@@ -107,8 +96,7 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.distribute.cross_device_ops",
-        "CollectiveAllReduce",
+        "tensorflow.python.distribute.cross_device_ops.CollectiveAllReduce",
         {
             "_collective_keys": "the keys of a group's collectives",
             "_devices": "the devices of a group's local replicas",
@@ -119,8 +107,7 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.distribute.cross_device_utils",
-        "CollectiveReplicaLauncher",
+        "tensorflow.python.distribute.cross_device_utils.CollectiveReplicaLauncher",
         {
             "_all_gather": "to gather messages",
             "_collective_keys": "to draw the keys of collectives",
@@ -134,8 +121,7 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.trackable.base",
-        "Trackable",
+        "tensorflow.python.trackable.base.Trackable",
         {
             "_copy_trackable_to_cpu": "to save residuals asynchronously",
             "_restore_from_tensors": "to restore residuals for any number of replicas",
@@ -144,8 +130,7 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.eager.context",
-        "Context",
+        "tensorflow.python.eager.context.Context",
         {
             "_collective_ops_server_def": "to know which cluster this process has joined",
             "get_config_key_value": "to join a cluster again with all other workers",
@@ -154,26 +139,22 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.python.eager.polymorphic_function.polymorphic_function",
-        "Function",
+        "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function",
         {
             "_clone": "to trace the replicas and the averaging of layers' state as one function",
             "_jit_compile": "to know whether XLA compiles a function",
         },
     ),
     Attributes(
-        "tensorflow.python.framework.ops",
-        "Operation",
+        "tensorflow.python.framework.ops.Operation",
         {"_update_input": "to compute what is written from variables that no pull has rounded"},
     ),
     Attributes(
-        "tensorflow.python.framework.auto_control_deps",
-        "AutomaticControlDependencies",
+        "tensorflow.python.framework.auto_control_deps.AutomaticControlDependencies",
         {"ops_which_must_run": "to run what has side effects in a branch"},
     ),
     Attributes(
-        "tensorflow.python.framework.func_graph",
-        "FuncGraph",
+        "tensorflow.python.framework.func_graph.FuncGraph",
         {
             "_add_control_dependencies": "to let no output of a branch wait for all of the branch",
             "_function_captures": "to replace the hidden inputs of a function",
@@ -183,8 +164,7 @@ ATTRIBUTES = (
         },
     ),
     Attributes(
-        "tensorflow.core.function.capture.capture_container",
-        "FunctionCaptures",
+        "tensorflow.core.function.capture.capture_container.FunctionCaptures",
         {
             "by_ref_external": "to replace the hidden inputs of a function",
             "by_ref_internal": "to find the hidden inputs of a function",

@@ -22,22 +22,27 @@ class Attributes:
     """The attributes of a class and of its instances that tf_gc relies on.
 
     Attributes:
-      module: the class's module.
-      name: the class's name.
+      path: the class's module and name.
       purposes: for each attribute, why tf_gc needs it.
     """
 
-    module: str
-    name: str
+    path: str
     purposes: Mapping[str, str]
 
 
-def symbol(module: str, name: str, purpose: str) -> Any:
-    """Returns `module.name`, or raises an ImportError that says what it is for."""
+def symbol(path: str, purpose: str) -> Any:
+    """Returns what a module has by a name, or raises an ImportError that says what it is for."""
+    module, _, name = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise _unsupported(f"{module}.{name}", purpose, f": {error}") from None
+        raise _unsupported(path, purpose, f": {error}") from None
+
+
+def owner_of(attributes: Attributes) -> Any:
+    """Returns the class that is to have attributes."""
+    first, purpose = next(iter(attributes.purposes.items()))
+    return symbol(attributes.path, f"the class with {first}: {purpose}")
 
 
 def require(*attributes: Attributes) -> None:
@@ -47,11 +52,10 @@ def require(*attributes: Attributes) -> None:
       ImportError: if one is missing. It names the attribute, what it is for, and the versions.
     """
     for of_class in attributes:
-        first, purpose = next(iter(of_class.purposes.items()))
-        owner = symbol(of_class.module, of_class.name, f"the class with {first}: {purpose}")
+        owner = owner_of(of_class)
         for name, purpose in of_class.purposes.items():
             if not has_attribute(owner, name):
-                raise _unsupported(f"{of_class.module}.{of_class.name}.{name}", purpose)
+                raise _unsupported(f"{of_class.path}.{name}", purpose)
 
 
 def has_attribute(owner: type, name: str) -> bool:

@@ -9,27 +9,22 @@ from tf_gc._compat.functions import is_part_of_outer
 from tf_gc._compat.lookup import symbol
 
 ParameterServerExtended = symbol(
-    "tensorflow.python.distribute.parameter_server_strategy_v2",
-    "ParameterServerStrategyV2Extended",
+    "tensorflow.python.distribute.parameter_server_strategy_v2.ParameterServerStrategyV2Extended",
     "the base class of CompressedParameterServerStrategy's implementation",
 )
 
-# A variable on a server, as workers see it.
 CachingVariable = symbol(
-    "tensorflow.python.distribute.ps_values",
-    "CachingVariable",
+    "tensorflow.python.distribute.ps_values.CachingVariable",
     "the base class of variables that workers pull in compressed form",
 )
 
 _HandleSpec = symbol(
-    "tensorflow.python.distribute.ps_values",
-    "PerWorkerVariableSpec",
+    "tensorflow.python.distribute.ps_values.PerWorkerVariableSpec",
     "to let a function use the variable of the worker that runs it",
 )
 
 _current_dispatch = symbol(
-    "tensorflow.python.distribute.coordinator.coordinator_context",
-    "get_current_dispatch_context",
+    "tensorflow.python.distribute.coordinator.coordinator_context.get_current_dispatch_context",
     "to know which worker runs a function",
 )
 

@@ -82,25 +82,7 @@ class KerasStrategy(abc.ABC):
 
     @abc.abstractmethod
     def measure_every(self, steps: int) -> None:
-        """Measures one of so many compressed steps from now on."""
-
-    def longest_epoch(self, batches: int | None, arguments: str) -> int | None:
-        """Returns the largest number of batches of any worker, `None` if one is unknown.
-
-        All workers have to call it. Keras' iterator over an epoch does.
-
-        Args:
-          batches: how many this worker has.
-          arguments: those of the epoch that have to be the same on all workers.
-
-        Raises:
-          ValueError: if they are not.
-        """
-        if self.workers.count == 1:
-            return batches
-        doing = f"begins to read data, {arguments}"
-        unknown, longest = self.workers.largest(doing, batches is None, batches or 0)
-        return None if unknown else longest
+        """Measures one compressed step in `steps` from now on."""
 
 
 def strategy_of_replica() -> KerasStrategy | None:

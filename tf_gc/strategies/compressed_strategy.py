@@ -6,7 +6,7 @@ from typing import Any
 from tf_gc._compat import require_attributes
 from tf_gc.cluster.workers import Workers
 from tf_gc.integers import as_integer
-from tf_gc.keras.flavour import install
+from tf_gc.keras.install import install
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.report import Report

@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
-from tf_gc.keras.flavour import tf_variable
+from tf_gc.keras.variables import tf_variable
 from tf_gc.strategies.sample_weights import holds_samples
 
 

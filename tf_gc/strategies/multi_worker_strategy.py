@@ -20,7 +20,7 @@ from tf_gc.cluster.cluster import (
 )
 from tf_gc.cluster.devices import check_devices
 from tf_gc.cluster.workers import Workers
-from tf_gc.keras.flavour import is_variable
+from tf_gc.keras.variables import is_variable
 from tf_gc.network.cluster_network import ClusterNetwork
 from tf_gc.network.collectives import new_key_base
 from tf_gc.network.group import LocalNetwork, Network

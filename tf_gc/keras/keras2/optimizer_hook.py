@@ -1,43 +1,56 @@
-"""The hook by which Keras 2's optimizers hand their gradients to a strategy of tf_gc."""
+"""The hook by which Keras 2's optimizers hand their gradients to a strategy of tf_gc.
+
+Keras 2 compresses by itself: its optimizers hand gradients to a strategy together with their
+variables. The hook keeps apart what was not sent of different optimizers.
+"""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+from tf_gc._compat.lookup import Attributes, owner_of, require
 from tf_gc.gradients import sum_gradients
-from tf_gc.keras.keras2 import private
+from tf_gc.keras.hook import hook
 from tf_gc.keras.strategy import strategy_of_replica
 from tf_gc.state.stream import stream_of
 
+_STREAMS = "to keep apart what was not sent of different optimizers"
+_NEW = Attributes("tf_keras.optimizers.Optimizer", {"aggregate_gradients": _STREAMS})
+_LEGACY = Attributes("tf_keras.optimizers.legacy.Optimizer", {"_aggregate_gradients": _STREAMS})
+
+ATTRIBUTES = (_NEW, _LEGACY)
+
 
 def install() -> None:
-    """Hooks into Keras 2's optimizers; further calls change nothing.
+    """Hooks into Keras 2's optimizers; further calls only check.
 
     Raises:
       ImportError: if the installed tf_keras reduces gradients in a way that tf_gc does not know.
     """
-    new, legacy = private.optimizer_classes()
-    if hasattr(new.aggregate_gradients, "hooked_by_tf_gc"):
-        return
-    new.aggregate_gradients = _hooked(new.aggregate_gradients, is_legacy=False)
-    legacy._aggregate_gradients = _hooked(legacy._aggregate_gradients, is_legacy=True)
+    require(*ATTRIBUTES)
+    _install()
 
 
-def _hooked(keras_sum: Any, is_legacy: bool) -> Any:
-    """Returns a method that sums the gradients of this replica's optimizer over all replicas."""
+@functools.cache
+def _install() -> None:
+    hook(owner_of(_NEW), "aggregate_gradients", _sum)
+    hook(owner_of(_LEGACY), "_aggregate_gradients", _sum_of_legacy)
 
-    @functools.wraps(keras_sum)
-    def aggregate_gradients(self: Any, grads_and_vars: Any) -> Any:
-        strategy = strategy_of_replica()
-        pairs = list(grads_and_vars)
-        if strategy is None or all(gradient is None for gradient, _ in pairs):
-            return keras_sum(self, pairs)
-        if is_legacy and strategy.asynchronous:
-            raise NotImplementedError(
-                f"{type(self).__name__} is one of tf_keras' legacy optimizers, which would get "
-                "what was pushed back from the servers: take that of tf_keras.optimizers"
-            )
-        sums = sum_gradients(pairs, stream_of(self, getattr(self, "name", type(self).__name__)))
-        return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
 
-    aggregate_gradients.hooked_by_tf_gc = True  # type: ignore[attr-defined]
-    return aggregate_gradients
+def _sum(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
+    pairs = list(grads_and_vars)
+    if strategy_of_replica() is None or all(gradient is None for gradient, _ in pairs):
+        return keras_sum(optimizer, pairs)
+    name = getattr(optimizer, "name", type(optimizer).__name__)
+    sums = sum_gradients(pairs, stream_of(optimizer, name))
+    return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
+
+
+def _sum_of_legacy(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
+    strategy = strategy_of_replica()
+    if strategy is not None and strategy.asynchronous:
+        raise NotImplementedError(
+            f"{type(optimizer).__name__} is one of tf_keras' legacy optimizers, which would get "
+            "what was pushed back from the servers: take that of tf_keras.optimizers"
+        )
+    return _sum(keras_sum, optimizer, grads_and_vars)

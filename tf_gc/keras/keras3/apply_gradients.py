@@ -7,15 +7,14 @@ replica, so Keras fails there under a strategy. The functions here let the repli
 decide once, and then run the branch together.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.keras.keras3.variables import tf_variable
-from tf_gc.keras.strategy import strategy_of_replica
-
-Branch = Callable[[], Any]
+from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.keras.variables import tf_variable
 
 
 def needs_decision(optimizer: Any) -> bool:
@@ -26,18 +25,21 @@ def needs_decision(optimizer: Any) -> bool:
     )
 
 
-def apply_gradients(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+def apply_gradients(
+    strategy: KerasStrategy, optimizer: Any, gradients: list[Any], variables: list[Any]
+) -> None:
     """Does what Keras' `_backend_apply_gradients` does, in a replica context.
 
     With `gradient_accumulation_steps`, only the steps that update the variables send gradients.
 
     Args:
+      strategy: the strategy of the replica.
       optimizer: a Keras optimizer.
       gradients: this replica's gradients.
       variables: the Keras variables of those gradients.
     """
     if optimizer.gradient_accumulation_steps:
-        _accumulate_or_update(optimizer, gradients, variables)
+        _accumulate_or_update(strategy, optimizer, gradients, variables)
     else:
         _update(optimizer, gradients, variables)
     if not optimizer.use_ema:
@@ -52,15 +54,15 @@ def apply_gradients(optimizer: Any, gradients: list[Any], variables: list[Any]) 
         )
 
 
-def _accumulate_or_update(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+def _accumulate_or_update(
+    strategy: KerasStrategy, optimizer: Any, gradients: list[Any], variables: list[Any]
+) -> None:
     steps = optimizer.gradient_accumulation_steps
     accumulators = [
         optimizer._accumulated_gradients[optimizer._get_variable_index(variable)]
         for variable in variables
     ]
-
-    mine = strategy_of_replica()
-    keeps = [mine is not None and mine.compresses_rows_of(tf_variable(v)) for v in variables]
+    keeps = [strategy.compresses_rows_of(tf_variable(variable)) for variable in variables]
 
     def update(gradients: list[Any]) -> None:
         means = [(g + total) / steps for g, total in zip(gradients, accumulators, strict=True)]
@@ -76,8 +78,8 @@ def _accumulate_or_update(optimizer: Any, gradients: list[Any], variables: list[
         optimizer._backend_increment_gradient_accumulators(gradients, accumulators)
 
     def on_all_replicas(step: Callable[[list[Any]], None]) -> Callable[[Any], None]:
-        strategy = tf.distribute.get_strategy()
-        return lambda values: strategy.extended.call_for_each_replica(step, args=(values,))
+        extended = tf.distribute.get_strategy().extended
+        return lambda values: extended.call_for_each_replica(step, args=(values,))
 
     _decide(
         lambda: (optimizer._iterations + 1) % steps,
@@ -114,12 +116,8 @@ def _decide(
       values: a structure of this replica's tensors.
     """
 
-    def decide(strategy: tf.distribute.Strategy, values: Any) -> None:
-        del strategy
-
-        def branch(function: Callable[[Any], None]) -> Branch:
-            return lambda: function(values)
-
-        tf.cond(tf.equal(remainder(), 0), branch(if_zero), branch(otherwise))
+    def decide(_: tf.distribute.Strategy, values: Any) -> None:
+        branches = (functools.partial(branch, values) for branch in (if_zero, otherwise))
+        tf.cond(tf.equal(remainder(), 0), *branches)
 
     tf.distribute.get_replica_context().merge_call(decide, args=(values,))

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_gc._compat.lookup import owner_of
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.strategy import KerasStrategy, strategy_of_replica
 
@@ -42,7 +43,7 @@ def install() -> None:
     Raises:
       ImportError: if the installed Keras trains or counts in a way that tf_gc does not know.
     """
-    trainer_class = private.trainer_class()
+    trainer_class = owner_of(private.TRAINER)
     if hasattr(trainer_class.fit, "hooked_by_tf_gc"):
         return
     for method in ("fit", "evaluate", "predict"):

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from tf_gc._compat.lookup import require
 from tf_gc.integers import as_integer
 from tf_gc.keras.backup_files import BackupFiles
 from tf_gc.keras.keras2 import backup as keras2_backup
@@ -75,7 +76,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
           ValueError: if `backup_dir` is empty or `save_freq` has another value.
           ImportError: if the installed Keras makes backups in a way that tf_gc does not know.
         """
-        private.check_backup()
+        require(private.BACKUP, private.RESTORED_MODEL)
         batches = as_integer(save_freq)
         if save_freq != "epoch" and save_freq is not False and (batches is None or batches < 1):
             raise ValueError(

@@ -5,20 +5,13 @@ each number of replicas: replicas whose gradients differ have larger norms than 
 sums are clipped, as a process does that trains alone on the whole batch.
 """
 
-import itertools
 from typing import Any
 
 import tensorflow as tf
 
 from tf_gc.gradients import GradientValue
-from tf_gc.keras.keras3.variables import tf_variable
-from tf_gc.keras.strategy import strategy_of_replica
-
-
-def clips_after_sum() -> bool:
-    """Returns whether the replica that runs now clips sums and not its own gradients."""
-    strategy = strategy_of_replica()
-    return strategy is not None and strategy.clip_after_sum
+from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.keras.variables import tf_variable
 
 
 def clip_sums(optimizer: Any, sums: list[GradientValue]) -> list[GradientValue]:
@@ -32,45 +25,44 @@ def clip_sums(optimizer: Any, sums: list[GradientValue]) -> list[GradientValue]:
         `global_clipnorm` (the norm of all gradients together) and `clipvalue` (each element).
       sums: the summed gradients, of which a sparse one stays sparse.
     """
-    if not _present(sums):
+    present = [i for i, total in enumerate(sums) if total is not None]
+    if not present:
         return sums
-    if optimizer.clipnorm and optimizer.clipnorm > 0:
-        limit = optimizer.clipnorm
+    clipped = list(sums)
+    if (limit := optimizer.clipnorm) and limit > 0:
         norms = _agreed(tf.sqrt(_squared_norms(sums)))
-        factors = iter(tf.unstack(limit / tf.maximum(norms, limit), num=_present(sums)))
-    elif optimizer.global_clipnorm and optimizer.global_clipnorm > 0:
-        limit = optimizer.global_clipnorm
+        factors = tf.unstack(limit / tf.maximum(norms, limit), num=len(present))
+        for i, factor in zip(present, factors, strict=True):
+            clipped[i] = _scaled(sums[i], factor)
+    elif (limit := optimizer.global_clipnorm) and limit > 0:
         norm = _agreed(tf.sqrt(tf.reduce_sum(_squared_norms(sums))))
-        factors = itertools.repeat(limit / tf.maximum(norm, limit) + (norm - norm))
-    elif optimizer.clipvalue and optimizer.clipvalue > 0:
-        limit = optimizer.clipvalue
-        return [g if g is None else tf.clip_by_value(g, -limit, limit) for g in sums]
-    else:
-        return sums
-    return [g if g is None else _scaled(g, next(factors)) for g in sums]
+        factor = limit / tf.maximum(norm, limit) + (norm - norm)
+        for i in present:
+            clipped[i] = _scaled(sums[i], factor)
+    elif (limit := optimizer.clipvalue) and limit > 0:
+        for i in present:
+            clipped[i] = tf.clip_by_value(sums[i], -limit, limit)
+    return clipped
 
 
 # Marks rows that Keras would have made dense.
 _DENSE_IN_KERAS = "_tf_gc_dense_in_keras"
 
 
-def as_sent(gradient: GradientValue, variable: Any) -> GradientValue:
+def as_sent(strategy: KerasStrategy, gradient: Any, variable: tf.Variable) -> GradientValue:
     """Returns what a replica sends: rows of `clip_rows` only if they are compressed.
 
     Those that are not are dense, as Keras makes them: an optimizer may square what it gets, and the
     stock ops do not merge rows.
-
-    Args:
-      gradient: clipped.
-      variable: its `tf.Variable`.
     """
-    strategy = strategy_of_replica()
-    if not hasattr(gradient, _DENSE_IN_KERAS) or strategy is None:
+    if not hasattr(gradient, _DENSE_IN_KERAS) or strategy.compresses_rows_of(variable):
         return gradient
-    return gradient if strategy.compresses_rows_of(variable) else tf.convert_to_tensor(gradient)
+    return tf.convert_to_tensor(gradient)
 
 
-def has_rows_to_clip(optimizer: Any, gradients: list[GradientValue]) -> bool:
+def has_rows_to_clip(
+    strategy: KerasStrategy, optimizer: Any, gradients: list[GradientValue]
+) -> bool:
     """Returns whether `clip_rows` is to clip a replica's gradients in place of Keras.
 
     Keras would make rows a dense table, of which all is sent.
@@ -80,24 +72,20 @@ def has_rows_to_clip(optimizer: Any, gradients: list[GradientValue]) -> bool:
         return False
     if not any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         return False
-    strategy = strategy_of_replica()
-    if strategy is None:
-        return False
     variables = map(tf_variable, optimizer._trainable_variables)
     return any(strategy.compresses_rows_of(variable) for variable in variables)
 
 
-def clip_rows(optimizer: Any, gradients: list[GradientValue]) -> list[GradientValue]:
+def clip_rows(limit: float, gradients: list[GradientValue]) -> list[GradientValue]:
     """Returns a replica's gradients, clipped by their global norm to the values that Keras gives.
 
     Rows stay rows. Of an index that occurs several times each row counts by itself in the norm, as
     it does in Keras.
 
     Args:
-      optimizer: a Keras optimizer with `global_clipnorm`.
+      limit: the optimizer's `global_clipnorm`.
       gradients: as they are before the sum.
     """
-    limit = optimizer.global_clipnorm
     norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
     # NaN for a norm that is not finite, as in Keras.
     factor = limit * tf.minimum(1 / norm, 1 / limit) + (norm - norm)
@@ -114,15 +102,13 @@ def _agreed(norms: tf.Tensor) -> tf.Tensor:
     return context.all_reduce(tf.distribute.ReduceOp.MEAN, norms)
 
 
-def _squared_norms(sums: list[GradientValue]) -> tf.Tensor:
+def _squared_norms(gradients: list[GradientValue]) -> tf.Tensor:
     """Returns a float32 or float64 vector; rows of a sparse gradient count each by itself."""
-    present = [g.values if isinstance(g, tf.IndexedSlices) else g for g in sums if g is not None]
+    present = [
+        g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None
+    ]
     dtype = tf.float64 if any(g.dtype == tf.float64 for g in present) else tf.float32
     return tf.stack([tf.reduce_sum(tf.square(tf.cast(g, dtype))) for g in present])
-
-
-def _present(sums: list[GradientValue]) -> int:
-    return sum(g is not None for g in sums)
 
 
 def _scaled(gradient: Any, factor: tf.Tensor) -> GradientValue:

@@ -8,91 +8,79 @@ the one that clips them before the sum.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tf_gc._compat.lookup import owner_of
 from tf_gc.gradients import sum_gradients
+from tf_gc.keras.hook import hook
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
-from tf_gc.keras.keras3.clipping import (
-    as_sent,
-    clip_rows,
-    clip_sums,
-    clips_after_sum,
-    has_rows_to_clip,
-)
-from tf_gc.keras.keras3.variables import tf_variable
+from tf_gc.keras.keras3.clipping import as_sent, clip_rows, clip_sums, has_rows_to_clip
 from tf_gc.keras.strategy import strategy_of_replica
+from tf_gc.keras.variables import tf_variable
 from tf_gc.state.stream import stream_of
 
-GradsAndVars = list[tuple[Any, Any]]
 
-
+@functools.cache
 def install() -> None:
-    """Hooks into Keras' optimizers; further calls change nothing.
-
-    Raises:
-      ImportError: if the installed Keras reduces gradients in a way that tf_gc does not know.
-        Training would then silently be uncompressed.
-    """
-    optimizer_class = private.optimizer_class()
-    keras_sum, keras_apply, keras_clip = (getattr(optimizer_class, name) for name in private.STEPS)
-    if hasattr(keras_sum, "hooked_by_tf_gc"):
-        return
-
-    @functools.wraps(keras_sum)
-    def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> GradsAndVars:
-        if strategy_of_replica() is None:
-            return keras_sum(self, grads_and_vars)
-        pairs = list(grads_and_vars)
-        # Keras may have taken the `tf.Variable` out already. The optimizer knows their paths.
-        for variable in self._trainable_variables:
-            tf_variable(variable)
-        sums = sum_gradients(
-            [(as_sent(g, tf_variable(variable)), tf_variable(variable)) for g, variable in pairs],
-            stream_of(self, self.name),
-        )
-        if clips_after_sum():
-            sums = clip_sums(self, sums)
-        return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
-
-    @functools.wraps(keras_apply)
-    def backend_apply_gradients(self: Any, grads: Any, trainable_variables: Any) -> None:
-        if needs_decision(self) and strategy_of_replica() is not None:
-            apply_gradients(self, list(grads), list(trainable_variables))
-        else:
-            keras_apply(self, grads, trainable_variables)
-
-    @functools.wraps(keras_clip)
-    def clip_gradients(self: Any, grads: Any) -> Any:
-        if clips_after_sum():
-            return grads
-        return clip_rows(self, grads) if has_rows_to_clip(self, grads) else keras_clip(self, grads)
-
-    all_reduce_sum_gradients.hooked_by_tf_gc = True  # type: ignore[attr-defined]
-    hooks = (all_reduce_sum_gradients, backend_apply_gradients, clip_gradients)
-    for name, hook in zip(private.STEPS, hooks, strict=True):
-        setattr(optimizer_class, name, hook)
-    _install_agreement_on_finite_gradients()
+    """Hooks into Keras' optimizers."""
+    optimizer_class = owner_of(private.OPTIMIZER)
+    hook(optimizer_class, "_all_reduce_sum_gradients", _sum)
+    hook(optimizer_class, "_backend_apply_gradients", _apply)
+    hook(optimizer_class, "_clip_gradients", _clip)
+    hook(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
 
 
-def _install_agreement_on_finite_gradients() -> None:
-    """Makes LossScaleOptimizer skip a step if the gradients of any replica overflow.
+def _sum(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
+    strategy = strategy_of_replica()
+    if strategy is None:
+        return keras_sum(optimizer, grads_and_vars)
+    pairs = list(grads_and_vars)
+    # Keras may have taken the `tf.Variable` out already. The optimizer knows their paths.
+    for variable in optimizer._trainable_variables:
+        tf_variable(variable)
+    to_sum = []
+    for gradient, variable in pairs:
+        inner = tf_variable(variable)
+        to_sum.append((as_sent(strategy, gradient, inner), inner))
+    sums = sum_gradients(to_sum, stream_of(optimizer, optimizer.name))
+    if strategy.clip_after_sum:
+        sums = clip_sums(optimizer, sums)
+    return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
+
+
+def _apply(keras_apply: Callable[..., None], optimizer: Any, grads: Any, variables: Any) -> None:
+    strategy = strategy_of_replica()
+    if strategy is not None and needs_decision(optimizer):
+        apply_gradients(strategy, optimizer, list(grads), list(variables))
+    else:
+        keras_apply(optimizer, grads, variables)
+
+
+def _clip(keras_clip: Callable[..., Any], optimizer: Any, grads: Any) -> Any:
+    strategy = strategy_of_replica()
+    if strategy is None:
+        return keras_clip(optimizer, grads)
+    if strategy.clip_after_sum:
+        return grads
+    if has_rows_to_clip(strategy, optimizer, grads):
+        return clip_rows(optimizer.global_clipnorm, grads)
+    return keras_clip(optimizer, grads)
+
+
+def _check_finite(keras_check: Callable[..., Any], optimizer: Any, grads: Any) -> Any:
+    """Lets LossScaleOptimizer skip a step if the gradients of any replica overflow.
 
     Keras looks only at the gradients of one replica of each worker, before the sum. Then replicas
     could take different branches, and workers would wait for each other for ever.
     """
-    keras_check = keras.optimizers.LossScaleOptimizer.check_finite
-
-    @functools.wraps(keras_check)
-    def check_finite(self: Any, grads: Any) -> Any:
-        finite = keras_check(self, grads)
-        if strategy_of_replica() is None:
-            return finite
-        overflowed = tf.where(finite, 0.0, 1.0)
-        context = tf.distribute.get_replica_context()
-        return tf.equal(context.all_reduce(tf.distribute.ReduceOp.SUM, overflowed), 0.0)
-
-    keras.optimizers.LossScaleOptimizer.check_finite = check_finite
+    finite = keras_check(optimizer, grads)
+    if strategy_of_replica() is None:
+        return finite
+    context = tf.distribute.get_replica_context()
+    overflowed = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(finite, 0.0, 1.0))
+    return tf.equal(overflowed, 0.0)

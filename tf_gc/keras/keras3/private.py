@@ -1,31 +1,23 @@
 """What tf_gc needs of Keras 3's private parts, each with its purpose.
 
-No other module imports `keras.src` or uses private attributes that are not listed here. A hook
-requires its attributes when it is installed. If one moved, making a strategy fails: otherwise
-training would go on without compression, or with replicas that drift apart, without a word.
+No other module imports `keras.src` or uses private attributes that are not listed here. If one
+moved, making a strategy fails: otherwise training would go on without compression, or with replicas
+that drift apart, without a word.
 """
-
-from typing import Any
 
 import keras
 
-from tf_gc._compat.lookup import Attributes, require, symbol
+from tf_gc._compat.lookup import Attributes, require
 
 # Keras 3 before this trains other weights with accumulated gradients and moving averages.
 _OLDEST_KERAS = (3, 10)
-_UNCOMPRESSED = "to sum the gradients, which would otherwise go uncompressed without a word"
 _WHOLE_STEPS = "to let the replicas decide together what a step of the optimizer does"
-_OPTIMIZER = ("keras.src.backend.tensorflow.optimizer", "TFOptimizer")
-_TRAINER = ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
-_EPOCH_ITERATOR = ("keras.src.backend.tensorflow.trainer", "TFEpochIterator")
-
-# The methods of an optimizer that the hook replaces.
-STEPS = ("_all_reduce_sum_gradients", "_backend_apply_gradients", "_clip_gradients")
+_SAME_STEPS = "to give all workers as many steps; they would wait for each other for ever"
 
 OPTIMIZER = Attributes(
-    *_OPTIMIZER,
+    "keras.src.backend.tensorflow.optimizer.TFOptimizer",
     {
-        "_all_reduce_sum_gradients": _UNCOMPRESSED,
+        "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
         "_backend_apply_gradients": _WHOLE_STEPS,
         "_backend_update_step": _WHOLE_STEPS,
         "_clip_gradients": "to clip the sum of the gradients rather than those of each replica",
@@ -41,21 +33,19 @@ OPTIMIZER = Attributes(
     },
 )
 LAYER = Attributes(
-    "keras.layers",
-    "Layer",
+    "keras.layers.Layer",
     {"_track_variable": "to learn which weights layers make; replicas would drift apart"},
 )
 VARIABLE = Attributes(
-    "keras",
-    "Variable",
+    "keras.Variable",
     {"_direct_assign": "to learn which weights layers update; replicas would drift apart"},
 )
 TRAINER = Attributes(
-    *_TRAINER, {"_maybe_symbolic_build": "to build a model from the batch of one replica"}
+    "keras.src.backend.tensorflow.trainer.TensorFlowTrainer",
+    {"_maybe_symbolic_build": "to build a model from the batch of one replica"},
 )
-_SAME_STEPS = "to give all workers as many steps; they would wait for each other for ever"
 EPOCH_ITERATOR = Attributes(
-    *_EPOCH_ITERATOR,
+    "keras.src.backend.tensorflow.trainer.TFEpochIterator",
     {
         "reset": _SAME_STEPS,
         "_distribute_strategy": _SAME_STEPS,
@@ -64,8 +54,7 @@ EPOCH_ITERATOR = Attributes(
     },
 )
 BACKUP = Attributes(
-    "keras.callbacks",
-    "BackupAndRestore",
+    "keras.callbacks.BackupAndRestore",
     {
         "_current_epoch": "to write the epoch to a backup",
         "_last_batch_seen": "to write the batch to a backup",
@@ -73,18 +62,24 @@ BACKUP = Attributes(
         "_should_save_on_batch": "to save as often as Keras would",
     },
 )
-RESTORED_MODEL = Attributes(*_TRAINER, {"_initial_epoch": "to go on with the epoch of a backup"})
+RESTORED_MODEL = Attributes(
+    "keras.src.backend.tensorflow.trainer.TensorFlowTrainer",
+    {"_initial_epoch": "to go on with the epoch of a backup"},
+)
 
 ATTRIBUTES = (OPTIMIZER, LAYER, VARIABLE, TRAINER, EPOCH_ITERATOR, BACKUP, RESTORED_MODEL)
 
 
-def check_version() -> None:
-    """Checks that Keras 3 is one that tf_gc knows, on the TensorFlow backend.
+def check(several_workers: bool) -> None:
+    """Checks that Keras 3 is one that tf_gc knows, on the TensorFlow backend; for new strategies.
 
     A program may use tf_keras instead, or as well.
 
+    Args:
+      several_workers: whether workers have to agree about epochs.
+
     Raises:
-      ImportError: if they do not.
+      ImportError: if it is not.
     """
     major, minor = (int(part) for part in keras.__version__.split(".")[:2])
     if (major, minor) < _OLDEST_KERAS:
@@ -98,36 +93,6 @@ def check_version() -> None:
             f"tf_gc needs Keras on the TensorFlow backend; the backend is "
             f"{keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow."
         )
-
-
-def optimizer_class() -> Any:
-    """Returns the class of all optimizers, which sums gradients over replicas."""
-    require(OPTIMIZER)
-    return symbol(*_OPTIMIZER, "where Keras reduces gradients")
-
-
-def layer_class() -> Any:
-    """Returns the class of all layers and models."""
-    require(LAYER, VARIABLE)
-    return keras.layers.Layer
-
-
-def trainer_class() -> Any:
-    """Returns the class that trains models on the TensorFlow backend."""
-    require(TRAINER)
-    return symbol(*_TRAINER, "where Keras builds models")
-
-
-def epoch_iterator_class() -> Any:
-    """Returns the class that iterates over the batches of an epoch."""
-    require(EPOCH_ITERATOR)
-    return symbol(*_EPOCH_ITERATOR, "where Keras counts batches")
-
-
-def check_backup() -> None:
-    """Checks that Keras makes backups in the way that tf_gc knows.
-
-    Raises:
-      ImportError: if it does not.
-    """
-    require(BACKUP, RESTORED_MODEL)
+    require(OPTIMIZER, LAYER, VARIABLE, TRAINER)
+    if several_workers:
+        require(EPOCH_ITERATOR)

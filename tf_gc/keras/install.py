@@ -1,0 +1,37 @@
+"""Installs the hooks into Keras 3 and tf_keras."""
+
+import os
+import sys
+
+from tf_gc.keras.keras2 import optimizer_hook as keras2_optimizer_hook
+from tf_gc.keras.keras3 import asynchronous, layer_hook, optimizer_hook, private, trainer_hook
+from tf_gc.keras.multi_worker import one_writer, same_program
+
+# By what TensorFlow takes tf_keras for tf.keras.
+_LEGACY = ("1", "true", "True")
+
+
+def install(several_workers: bool) -> None:
+    """Hooks into Keras 3, and into tf_keras where the program uses it; further calls only check.
+
+    Strategies call it when they are made. The hooks act under those that extend `KerasStrategy`.
+
+    Args:
+      several_workers: whether to install the hooks that let the workers of a job agree, too.
+
+    Raises:
+      ImportError: if the installed Keras does something in a way that tf_gc does not know.
+        Otherwise training would go on without compression, or replicas would drift apart.
+    """
+    private.check(several_workers)
+    optimizer_hook.install()
+    layer_hook.install()
+    trainer_hook.install()
+    asynchronous.install()
+    if several_workers:
+        trainer_hook.install_for_workers()
+        one_writer.install()
+        same_program.install()
+    # To import tf_keras takes seconds. It knows by itself how workers train together.
+    if "tf_keras" in sys.modules or os.environ.get("TF_USE_LEGACY_KERAS") in _LEGACY:
+        keras2_optimizer_hook.install()

@@ -1,0 +1,84 @@
+"""The hooks into Keras' trainer: replicas and workers may get data of different sizes.
+
+Keras 3 builds a compiled model before its first step, and takes the mean of the first batch over
+all replicas to learn shapes and dtypes. That fails where the parts of the replicas differ in size,
+as 32 samples on 3 devices do, and for strings and sparse tensors, which have no mean. Here it
+builds the model from the batch of one replica.
+
+Keras ends an epoch after as many steps as the dataset has batches that it is given. Under a
+multi-worker strategy each worker counts its own dataset. If the counts differ, a worker that ends
+its epoch early leaves the others waiting in a step in which it does not take part. Here all workers
+run as many steps as the longest dataset has batches; TensorFlow gives empty batches to workers that
+have run out of data.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_gc._compat.lookup import owner_of
+from tf_gc.keras.hook import hook
+from tf_gc.keras.keras3 import private
+from tf_gc.keras.strategy import KerasStrategy
+
+
+@functools.cache
+def install() -> None:
+    """Lets Keras build models from the first batch of one replica."""
+    hook(owner_of(private.TRAINER), "_maybe_symbolic_build", _build)
+
+
+@functools.cache
+def install_for_workers() -> None:
+    """Lets all workers run the same number of steps in an epoch."""
+    iterator_class = owner_of(private.EPOCH_ITERATOR)
+    hook(iterator_class, "__init__", _init)
+    hook(iterator_class, "reset", _reset)
+
+
+def _build(
+    keras_build: Callable[..., Any], trainer: Any, iterator: Any = None, data_batch: Any = None
+) -> Any:
+    if iterator is not None and isinstance(trainer.distribute_strategy, KerasStrategy):
+        # Until Keras 3.11 it is not iterable itself.
+        epoch = iterator if hasattr(iterator, "__iter__") else iterator.enumerate_epoch()
+        for *_, batches in epoch:
+            data_batch = keras.tree.map_structure(_of_first_replica, next(batches))
+            break
+        iterator = None
+    return keras_build(trainer, iterator=iterator, data_batch=data_batch)
+
+
+def _of_first_replica(value: Any) -> Any:
+    return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+
+
+def _init(keras_init: Callable[..., None], iterator: Any, *args: Any, **kwargs: Any) -> None:
+    keras_init(iterator, *args, **kwargs)
+    _agree(iterator)
+
+
+def _reset(keras_reset: Callable[..., None], iterator: Any) -> None:
+    keras_reset(iterator)
+    if hasattr(iterator, "_distributed_dataset"):  # not while Keras constructs it
+        _agree(iterator)
+
+
+def _agree(iterator: Any) -> None:
+    """Sets the number of batches to the largest of any worker's, `None` if one is unknown."""
+    strategy = iterator._distribute_strategy
+    if not isinstance(strategy, KerasStrategy) or strategy.workers.count == 1:
+        return
+    # Keras counted the whole dataset, and not the part of it that this worker gets.
+    unsharded = getattr(iterator._distributed_dataset, "unsharded", False)
+    batches = None if unsharded else iterator._num_batches
+    # The first one is called steps in evaluate and predict, and validation_steps in fit.
+    doing = (
+        f"begins to read data, steps_per_epoch={iterator.steps_per_epoch}, "
+        f"steps_per_execution={iterator.steps_per_execution}"
+    )
+    unknown, longest = strategy.workers.largest(doing, batches is None, batches or 0)
+    iterator._num_batches = None if unknown else longest
