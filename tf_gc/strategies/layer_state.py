@@ -24,7 +24,7 @@ from tf_gc.strategies.sample_weights import holds_samples
 
 
 @dataclasses.dataclass(eq=False)
-class Weight:
+class _Weight:
     """A weight that each replica updates by itself.
 
     It stays in the list after it has ended in this process, as garbage is collected at other times
@@ -54,19 +54,19 @@ class LayerState:
     """The non-trainable floating-point weights that layers made under a strategy."""
 
     def __init__(self) -> None:
-        self._weights: list[Weight] = []
+        self._weights: list[_Weight] = []
         self._lock = threading.Lock()
         # The weights that replicas have assigned in the current eager run; `None` outside of one.
-        self._assigned: set[Weight] | None = None
+        self._assigned: set[_Weight] | None = None
         # A `tf.function` that was run, and the one that contains all replicas.
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def add(self, weight: Any) -> None:
         """Notes a Keras variable; only those with floating-point numbers are averaged."""
-        dtype = tf.as_dtype(weight.dtype)
-        if dtype.is_floating:
+        dtype, size = tf.as_dtype(weight.dtype), math.prod(weight.shape)
+        if dtype.is_floating and size > 0:
             dtype = tf.float64 if dtype == tf.float64 else tf.float32
-            weight.tf_gc_layer_state = Weight(weakref.ref(weight), math.prod(weight.shape), dtype)
+            weight.tf_gc_layer_state = _Weight(weakref.ref(weight), size, dtype)
             with self._lock:
                 self._weights.append(weight.tf_gc_layer_state)
 
@@ -80,12 +80,12 @@ class LayerState:
         elif self._assigned is not None:
             self._assigned.add(noted)
 
-    def average_after(self, run: Callable[[], Any], replicas: "Replicas") -> Any:
+    def average_after(self, run: Callable[[], Any], extended: Any) -> Any:
         """Calls a function that runs the replicas, and averages what they wrote.
 
         Args:
           run: called once, without arguments, in the cross-replica context.
-          replicas: those that run.
+          extended: the strategy's implementation, whose replicas run.
 
         Returns:
           What `run` returns.
@@ -94,7 +94,7 @@ class LayerState:
         if tf.executing_eagerly():
             # A run may call another one in a merge_call; then this is the set of the outer run.
             around = self._assigned
-            assigned: set[Weight] = set()
+            assigned: set[_Weight] = set()
             self._assigned = assigned
             try:
                 result = run()
@@ -104,29 +104,39 @@ class LayerState:
             # that it assigned when it was traced.
             written = [
                 weight
-                for weight in self._all(replicas)
+                for weight in self._all(extended)
                 if weight.assigned_in_function or weight in assigned
             ]
         else:
             graph = tf.compat.v1.get_default_graph()
             operations = len(graph.get_operations())
             result = run()
-            written = []
-            if weights := self._all(replicas):
-                of_run = graph.get_operations()[operations:]
-                handles = _compat.written_handles(graph, of_run)
-                for weight in weights:
-                    variable = weight.variable()
-                    components = () if variable is None else variable.values
-                    if any(id(component.handle) in handles for component in components):
-                        written.append(weight)
-                        _warn_of_samples(weight, graph, of_run)
-        ended = _average(written, replicas)
-        with self._lock:
-            self._weights = [weight for weight in self._weights if weight not in ended]
+            written = self._written_by(graph, graph.get_operations()[operations:], extended)
+        for dtype in (tf.float32, tf.float64):
+            if of_dtype := [weight for weight in written if weight.dtype == dtype]:
+                ended = _average(of_dtype, extended)
+                with self._lock:
+                    self._weights = [weight for weight in self._weights if weight not in ended]
         return result
 
-    def _all(self, replicas: "Replicas") -> list[Weight]:
+    def _written_by(
+        self, graph: tf.Graph, operations: Sequence[tf.Operation], extended: Any
+    ) -> list[_Weight]:
+        """Returns the weights that some operations of a graph write, and warns of samples."""
+        weights = self._all(extended)
+        handles = _compat.written_handles(graph, operations) if weights else set()
+        written = []
+        for weight in weights:
+            variable = weight.variable()
+            components = () if variable is None else variable.values
+            if any(id(component.handle) in handles for component in components):
+                written.append(weight)
+                if not weight.holds_samples and holds_samples(graph, operations, components[0]):
+                    weight.holds_samples = True
+                    logging.warning(_HOLDS_SAMPLES, weight.keras().path)
+        return written
+
+    def _all(self, extended: Any) -> list[_Weight]:
         """Returns the weights; in a single process, those that have not ended."""
         with self._lock:
             # What no function assigns is averaged only after an eager run that assigns it.
@@ -134,7 +144,7 @@ class LayerState:
                 weight
                 for weight in self._weights
                 if weight.keras() is not None
-                or (weight.assigned_in_function and replicas.of_several_workers)
+                or (weight.assigned_in_function and extended.workers.count > 1)
             ]
             return list(self._weights)
 
@@ -170,69 +180,38 @@ class RunsReplicas:
                 )
                 state.lifted[function] = traced
             return traced(*args, **kwargs)
-        replicas = Replicas(
-            self.worker_devices,  # type: ignore[attr-defined]
-            self._num_replicas_in_sync > len(self.worker_devices),  # type: ignore[attr-defined]
-            lambda value: self._cross_device_ops.batch_reduce(  # type: ignore[attr-defined]
-                tf.distribute.ReduceOp.SUM, [(value, value)]
-            )[0],
-        )
-        return state.average_after(lambda: run_replicas(function, args, kwargs), replicas)
+        return state.average_after(lambda: run_replicas(function, args, kwargs), self)
 
 
-@dataclasses.dataclass(frozen=True)
-class Replicas:
-    """The replicas of a run.
-
-    Attributes:
-      devices: of the replicas of this process.
-      of_several_workers: whether there are other processes.
-      reduce_sum: sums a `PerReplica` value over all replicas.
-    """
-
-    devices: Sequence[str]
-    of_several_workers: bool
-    reduce_sum: Callable[[Any], Any]
+_HOLDS_SAMPLES = (
+    "tf_gc: %s seems to hold samples, since each step replaces some of its elements. It is "
+    "averaged over the replicas, as running statistics are, which makes of different samples what "
+    "no replica had. Let all replicas write the same: gather the samples with "
+    "tf.distribute.get_replica_context().all_gather(samples, axis=0), or pass "
+    'aggregation="only_first_replica" to add_weight.'
+)
 
 
-def _warn_of_samples(weight: Weight, graph: tf.Graph, operations: Sequence[tf.Operation]) -> None:
-    if weight.holds_samples or not holds_samples(graph, operations, weight.variable().values[0]):
-        return
-    weight.holds_samples = True
-    logging.warning(
-        "tf_gc: %s seems to hold samples, since each step replaces some of its elements. It is "
-        "averaged over the replicas, as running statistics are, which makes of different "
-        "samples what no replica had. Let all replicas write the same: gather the samples with "
-        "tf.distribute.get_replica_context().all_gather(samples, axis=0), or pass "
-        'aggregation="only_first_replica" to add_weight.',
-        weight.keras().path,
-    )
-
-
-def _average(weights: Sequence[Weight], replicas: Replicas) -> set[Weight]:
+def _average(weights: Sequence[_Weight], extended: Any) -> list[_Weight]:
     """Gives all replicas the mean of each weight over the replicas in which it is finite.
 
     A replica without a batch, as at the end of a dataset, has no statistics: Keras gets NaN.
 
+    Args:
+      weights: which ones, of one dtype.
+      extended: the implementation of the replicas' strategy.
+
     Returns:
       Weights that have ended on all workers.
     """
-    ended: set[Weight] = set()
-    for dtype in (tf.float32, tf.float64):
-        of_dtype = [weight for weight in weights if weight.dtype == dtype and weight.size > 0]
-        if of_dtype:
-            ended.update(_average_in(dtype, of_dtype, replicas))
-    return ended
-
-
-def _average_in(dtype: tf.DType, weights: Sequence[Weight], replicas: Replicas) -> list[Weight]:
+    dtype = weights[0].dtype
     sizes = [weight.size for weight in weights]
     weight_of = np.repeat(np.arange(len(sizes)), sizes)  # for each element
     variables = [weight.variable() for weight in weights]
     # Functions hold their weights, so in a graph none has ended.
-    may_end = replicas.of_several_workers and tf.executing_eagerly()
+    may_end = extended.workers.count > 1 and tf.executing_eagerly()
     own, packed = [], []
-    for replica, device in enumerate(replicas.devices):
+    for replica, device in enumerate(extended.worker_devices):
         with tf.device(device):
             values = [
                 tf.fill([size], tf.constant(np.nan, dtype))
@@ -248,10 +227,13 @@ def _average_in(dtype: tf.DType, weights: Sequence[Weight], replicas: Replicas) 
             if may_end:
                 parts.append(tf.constant([float(v is not None) for v in variables], dtype))
             packed.append(tf.concat(parts, axis=0))
-    total = replicas.reduce_sum(_compat.PerReplica(packed))
+    value = _compat.PerReplica(packed)
+    (total,) = extended._cross_device_ops.batch_reduce(tf.distribute.ReduceOp.SUM, [(value, value)])
     # TensorFlow does not wrap the value of a single local replica.
     totals = getattr(total, "values", (total,))
-    for replica, (device, mine, sent) in enumerate(zip(replicas.devices, own, totals, strict=True)):
+    for replica, (device, mine, sent) in enumerate(
+        zip(extended.worker_devices, own, totals, strict=True)
+    ):
         with tf.device(device):
             sums, counts = sent[: len(weight_of)], sent[len(weight_of) :][: len(sizes)]
             counts = tf.gather(counts, weight_of)

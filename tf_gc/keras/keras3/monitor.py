@@ -24,15 +24,11 @@ class CompressionMonitor(keras.callbacks.Callback):
     model.fit(..., callbacks=[tf_gc.keras.CompressionMonitor("logs")])
     ```
 
-    These are the scalars; docs/monitoring.md says how to read them:
-
-    - `compression/step_seconds`: the time of a compressed step, the median of the latest 256;
-    - `compression/full_precision_step_seconds`: the same of the steps in full precision, a level
-      line, where there were enough of them;
-    - `compression/sent_bytes`: what a replica sends in a step;
-    - `compression/density`: the share of the codes that do not stand for zero;
-    - `compression/residual_ratio`: the norm of the residuals divided by that of the gradients, and
-      with `per_variable` also `compression/residual_ratio/<variable>`.
+    The scalars, which docs/monitoring.md explains, are `compression/step_seconds` (the median of
+    the latest 256 compressed steps), `full_precision_step_seconds`, `sent_bytes` (of a replica in
+    a step), `density` (the share of the codes that do not stand for zero), `residual_ratio` (the
+    norm of the residuals divided by the norm of the gradients) and, with `per_variable`,
+    `residual_ratio/<variable>`.
 
     There is a point for each step that was measured, and none before the first compressed step. The
     horizontal axis has the steps of the optimizer. With several workers the chief writes its own
@@ -49,8 +45,8 @@ class CompressionMonitor(keras.callbacks.Callback):
 
         Args:
           log_dir: a folder for the events, or a URL of one.
-          every: one of so many compressed steps is measured. A measurement reads the gradients and
-            the residuals once more.
+          every: one compressed step in `every` is measured, which reads the gradients and the
+            residuals once more.
           per_variable: whether to write the norms of each variable.
 
         Raises:
@@ -80,7 +76,7 @@ class CompressionMonitor(keras.callbacks.Callback):
             return
         optimizer = getattr(self.model, "optimizer", None)
         done = 0 if optimizer is None else int(optimizer.iterations.numpy())
-        if not strategy.workers.is_chief:
+        if not strategy.is_chief:
             return
         self._strategy = strategy
         strategy.measure_every(self.every)
