@@ -1,7 +1,8 @@
-"""The two contexts, and errors for what is done in the wrong one."""
+"""The two contexts, and copies of a strategy."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from tests.conformance.promise import (
     MODES,
+    distributed,
     local,
     local_ids,
     number_of_workers,
@@ -115,46 +117,6 @@ def merge_call_brings_all_local_replicas_together(strategy: Strategy, mode: str)
 
 
 @promise()
-def what_needs_the_other_context_is_refused(strategy: Strategy) -> None:
-    replica_contexts = []
-
-    def merge(merged: Strategy) -> None:
-        with pytest.raises(RuntimeError):
-            replica_contexts[0].merge_call(lambda strategy: None)
-
-    def step() -> None:
-        context = tf.distribute.get_replica_context()
-        replica_contexts.append(context)
-        for misuse in (
-            lambda: strategy.run(lambda: None),
-            lambda: strategy.reduce("SUM", tf.ones([]), axis=None),
-            lambda: strategy.gather(tf.ones([1]), axis=0),
-            lambda: strategy.extended.reduce_to("SUM", tf.ones([]), "CPU:0"),
-        ):
-            with pytest.raises(RuntimeError):
-                misuse()
-        context.merge_call(merge)
-
-    strategy.run(step)
-    with strategy.scope(), pytest.raises(RuntimeError):
-        replica_contexts[0].all_reduce("SUM", tf.ones([]))
-
-
-@promise()
-def replicas_that_do_not_meet_at_the_same_merge_are_an_error(strategy: Strategy) -> None:
-    if len(strategy.extended.worker_devices) == 1:
-        return
-    turn = iter((True, False))
-
-    def step() -> None:
-        if next(turn, False):
-            tf.distribute.get_replica_context().merge_call(lambda strategy: None)
-
-    with pytest.raises(RuntimeError, match="merge_call"):
-        strategy.run(step)
-
-
-@promise()
 def the_extended_part_describes_the_devices(strategy: Strategy) -> None:
     extended = strategy.extended
     assert len(set(extended.worker_devices)) == len(extended.worker_devices)
@@ -168,40 +130,12 @@ def the_extended_part_describes_the_devices(strategy: Strategy) -> None:
     assert extended.should_save_summary == chief
 
 
-@promise()
-def local_results_are_a_tuple(strategy: Strategy) -> None:
-    values, value = of_replicas(strategy, lambda i: tf.constant(i))
-    results = strategy.experimental_local_results(value)
-    assert isinstance(results, tuple)
-    assert [int(v) for v in results] == [int(values[i]) for i in local_ids(strategy)]
-    assert strategy.experimental_local_results("not distributed") == ("not distributed",)
-    nested = strategy.experimental_local_results({"a": value, "b": 1})
-    assert [{k: int(v) for k, v in each.items()} for each in nested] == [
-        {"a": i, "b": 1} for i in local_ids(strategy)
-    ]
-
-
-@promise(one_host=True, each=MODES)
-def functions_and_loops_nest_in_a_replica(strategy: Strategy, mode: str) -> None:
-    @tf.function
-    def power(x: Any, times: Any) -> Any:
-        result = tf.ones([], tf.int32)
-        for _ in tf.range(times):
-            result *= x
-        return result
-
-    def step(x: Any) -> Any:
-        return tf.cond(x > 1, lambda: power(x, 3), lambda: -power(x, 2))
-
-    values, value = of_replicas(strategy, lambda i: tf.constant(i + 1))
-    result = staged(mode, lambda v: strategy.run(step, args=(v,)))(value)
-    assert numbers(strategy, result) == [-1 if v == 1 else v**3 for v in map(int, values)]
-
-
-@promise()
-def generators_give_each_replica_other_numbers(strategy: Strategy) -> None:
-    with strategy.scope():
-        generator = tf.random.Generator.from_seed(1)
-    numbers = strategy.run(lambda: generator.uniform([3]))
-    everyone = strategy.gather(strategy.run(lambda x: x[None], args=(numbers,)), axis=0)
-    assert len({tuple(row) for row in everyone.numpy()}) == strategy.num_replicas_in_sync
+@promise(one_host=True)
+def a_copy_is_a_strategy_of_its_own(strategy: Strategy) -> None:
+    duplicate = copy.deepcopy(strategy)
+    assert duplicate is not strategy
+    assert duplicate.num_replicas_in_sync == strategy.num_replicas_in_sync
+    ones = distributed(duplicate, [tf.ones([])] * duplicate.num_replicas_in_sync)
+    assert duplicate.reduce("SUM", ones, axis=None) == duplicate.num_replicas_in_sync
+    with duplicate.scope():
+        assert tf.distribute.get_strategy() is duplicate

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conformance.promise import (
+    local,
     number_of_workers,
     promise,
     task,
@@ -140,24 +141,6 @@ def a_step_takes_the_next_batch_of_an_iterator(strategy: Strategy) -> None:
     assert len(traces) == 1
 
 
-@promise()
-def the_spec_is_that_of_a_replicas_part(strategy: Strategy) -> None:
-    dataset = numbers(16).map(lambda x: {"a": x, "b": tf.cast(x, tf.float32)[:, None]})
-    distributed = strategy.experimental_distribute_dataset(dataset)
-    iterator = iter(distributed)
-    for spec in (distributed.element_spec, iterator.element_spec):
-        components = strategy.experimental_local_results(spec["b"])
-        specs = getattr(spec["b"], "_value_specs", components)
-        assert len(specs) == len(strategy.extended.worker_devices)
-        assert all(each.is_compatible_with(tf.ones([1, 1])) for each in specs)
-
-    @tf.function(input_signature=[distributed.element_spec])
-    def step(batch: Any) -> Any:
-        return strategy.reduce("SUM", batch["b"], axis=0)
-
-    assert sum(float(step(batch)[0]) for batch in distributed) == sum(range(16))
-
-
 @promise(each=(False, True))
 def datasets_of_a_function_are_per_worker(strategy: Strategy, drop_remainder: bool) -> None:
     """The function is called once on each worker, and what it returns is not sharded."""
@@ -186,24 +169,6 @@ def datasets_of_a_function_are_per_worker(strategy: Strategy, drop_remainder: bo
     assert sorted(itertools.chain(*batches)) == list(range(10 * replicas))
 
 
-@promise(each=(False, True))
-def batches_are_prefetched_or_not(strategy: Strategy, prefetch: bool) -> None:
-    options = tf.distribute.InputOptions(
-        experimental_fetch_to_device=prefetch, experimental_per_replica_buffer_size=2
-    )
-    distributed = strategy.experimental_distribute_dataset(numbers(16), options)
-    seen = all_batches(strategy, distributed)
-    assert sorted(itertools.chain(*seen)) == list(range(16))
-
-
-@promise(one_host=True)
-def replicas_get_parts_in_order(strategy: Strategy) -> None:
-    (batch,) = strategy.experimental_distribute_dataset(numbers(6))
-    parts = [part.numpy().tolist() for part in strategy.experimental_local_results(batch)]
-    assert len(parts) == 2
-    assert list(itertools.chain(*parts)) == list(range(6))
-
-
 @promise()
 def without_sharding_each_worker_sees_all(strategy: Strategy) -> None:
     options = tf.data.Options()
@@ -214,3 +179,62 @@ def without_sharding_each_worker_sees_all(strategy: Strategy) -> None:
         for part in strategy.experimental_local_results(batch):
             seen += part.numpy().tolist()
     assert sorted(seen) == list(range(16))
+
+
+# What the elements may be.
+COUNT = 13  # so that the last batch is a partial one
+TOTAL = sum(range(COUNT))
+
+
+def total(strategy: Strategy, dataset: tf.data.Dataset, of_part: Any) -> float:
+    """Returns the sum of what a function gives for each replica's part of each batch."""
+
+    @tf.function
+    def step(batch: Any) -> Any:
+        return strategy.reduce("SUM", strategy.run(of_part, args=(batch,)), axis=None)
+
+    distributed = strategy.experimental_distribute_dataset(dataset)
+    return sum(float(step(batch)) for batch in distributed)
+
+
+def as_float(x: Any) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(x, tf.float32))
+
+
+@promise()
+def elements_may_be_structures(strategy: Strategy) -> None:
+    dataset = numbers(COUNT).map(lambda x: ({"a": x, "b": (x, 2 * x)}, -x))
+
+    def of_part(batch: Any) -> Any:
+        features, labels = batch
+        assert set(features) == {"a", "b"}
+        return as_float(features["a"]) + as_float(features["b"][1]) + as_float(labels)
+
+    assert total(strategy, dataset, of_part) == 2 * TOTAL
+
+
+@promise()
+def elements_may_be_ragged(strategy: Strategy) -> None:
+    dataset = numbers(COUNT).map(lambda x: tf.RaggedTensor.from_row_lengths(x, tf.ones_like(x)))
+
+    def of_part(batch: tf.RaggedTensor) -> Any:
+        assert isinstance(batch, tf.RaggedTensor)
+        return as_float(batch.values) + as_float(batch.nrows())
+
+    assert total(strategy, dataset, of_part) == TOTAL + COUNT
+
+
+@promise()
+def a_replica_without_elements_gets_an_empty_part_of_the_same_shape(strategy: Strategy) -> None:
+    """The second batch has one element, for one replica."""
+    dataset = numbers(BATCH + 1).map(lambda x: tf.ones([tf.size(x), 3]))
+    *_, last = strategy.experimental_distribute_dataset(dataset)
+    rows = 0
+    for part in local(strategy, last):
+        assert part.shape in ((0, 3), (1, 3))
+        rows += len(part)
+    everyone = strategy.gather(last, axis=0)
+    assert everyone.shape == [1, 3]
+    assert rows <= 1
+    mean = strategy.reduce("MEAN", last, axis=0)
+    np.testing.assert_array_equal(mean, [1, 1, 1])

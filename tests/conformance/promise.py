@@ -17,14 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 MODULES = (
-    "scopes",
     "contexts",
     "reductions",
     "replica_reductions",
     "variables",
     "saving",
     "inputs",
-    "input_elements",
     "optimizers",
     "training",
     "callbacks",

@@ -13,8 +13,6 @@ import tensorflow as tf
 from tests.conformance.promise import (
     MODES,
     assert_on_all,
-    distributed,
-    local_ids,
     of_replicas,
     promise,
     replica,
@@ -145,21 +143,6 @@ def reduce_to_the_devices_of_a_variable(strategy: Strategy, op: Any, mode: str) 
             np.testing.assert_allclose(component, expected)
 
 
-@promise(each=MODES)
-def reduce_to_a_device_by_name(strategy: Strategy, mode: str) -> None:
-    values, value = of_replicas(strategy, matrix)
-    expected = np.sum([v.numpy() for v in values], axis=0)
-
-    def reduce(value: Any) -> Any:
-        one = strategy.extended.reduce_to(SUM, value, "/CPU:0")
-        return [one, *strategy.extended.batch_reduce_to(SUM, [(value, "/CPU:0")])]
-
-    with strategy.scope():
-        for result in staged(mode, reduce)(value):
-            for each in strategy.experimental_local_results(result):
-                np.testing.assert_array_equal(each, expected)
-
-
 @promise(each=itertools.product(ROWS, MODES))
 def a_batch_may_mix_dense_and_sparse_values_and_shapes(
     strategy: Strategy, rows: str, mode: str
@@ -230,20 +213,3 @@ def _run_in_loops_and_branches(strategy: Strategy, rows: str) -> None:
     np.testing.assert_array_equal(gathered, ids)
     counts = [np.sum(ids + i) if rows == ROWS[1] else 2 * replicas for i in range(3)]
     np.testing.assert_array_equal(table[:, 0], [*counts, 0, 0])
-
-
-@promise()
-def distributed_values_of_a_function_are_as_it_says(strategy: Strategy) -> None:
-    seen = []
-
-    def value(context: Any) -> Any:
-        seen.append(int(context.replica_id_in_sync_group))
-        assert context.num_replicas_in_sync == strategy.num_replicas_in_sync
-        return {"a": tf.constant(seen[-1]), "b": "text"}
-
-    result = strategy.experimental_distribute_values_from_function(value)
-    assert seen == local_ids(strategy)
-    doubled = strategy.run(lambda v: 2 * v["a"], args=(result,))
-    everyone = strategy.gather(strategy.run(lambda v: v[None], args=(doubled,)), axis=0)
-    np.testing.assert_array_equal(everyone, 2 * np.arange(strategy.num_replicas_in_sync))
-    assert distributed(strategy, ["text"] * strategy.num_replicas_in_sync) is not None

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.conformance import strategies
 from tests.conformance.promise import (
     assert_on_all,
     local,
-    number_of_workers,
     promise,
     replica,
     task,
@@ -36,32 +33,19 @@ class Module(tf.Module):
             aggregation=tf.VariableAggregation.SUM,
         )
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
-    def __call__(self, x: Any) -> Any:
-        return x @ self.kernel
-
 
 def module(strategy: Strategy, value: float) -> Module:
     with strategy.scope():
         return Module(value)
 
 
-def count(strategy: Strategy, made: Module) -> None:
-    strategy.run(lambda: made.count.assign_add(1.0 + tf.cast(replica(), tf.float32)))
-
-
-def own(strategy: Strategy, folder: Path) -> str:
-    """Returns a path of this worker's own."""
-    return str(folder / f"worker{task(strategy)}")
-
-
 @promise()
 def a_checkpoint_brings_variables_back(strategy: Strategy, folder: Path) -> None:
     """Also those that are made after it is asked to restore."""
     saved, restored = module(strategy, 3.0), module(strategy, 0.0)
-    count(strategy, saved)
+    strategy.run(lambda: saved.count.assign_add(1.0 + tf.cast(replica(), tf.float32)))
     total = sum(range(1, strategy.num_replicas_in_sync + 1))
-    path = tf.train.Checkpoint(module=saved).save(own(strategy, folder))
+    path = tf.train.Checkpoint(module=saved).save(folder / f"worker{task(strategy)}")
     tf.train.Checkpoint(module=restored).restore(path).assert_consumed()
     assert_on_all(strategy, restored.kernel, np.full([2, 3], 3))
     later = tf.Module()
@@ -73,52 +57,6 @@ def a_checkpoint_brings_variables_back(strategy: Strategy, folder: Path) -> None
         assert restored.count.read_value() == total
         assert later.count.read_value() == total
     assert_on_all(strategy, later.kernel, np.full([2, 3], 3))
-
-
-@promise(each=("to", "from"))
-def checkpoints_move_between_strategies(strategy: Strategy, direction: str, folder: Path) -> None:
-    """Between this one and the default strategy, and the stock one of one host if it is that."""
-    others = [tf.distribute.get_strategy()]
-    if number_of_workers(strategy) == 1:
-        others += map(strategies.of_one_host, strategies.NAMES)
-    for i, other in enumerate(others):
-        source, target = (strategy, other) if direction == "to" else (other, strategy)
-        saved, restored = module(source, 4.0), module(target, 0.0)
-        count(source, saved)
-        total = sum(range(1, source.num_replicas_in_sync + 1))
-        path = tf.train.Checkpoint(module=saved).save(own(strategy, folder) + f"_{i}")
-        tf.train.Checkpoint(module=restored).restore(path).assert_consumed()
-        for copy in target.experimental_local_results(restored.kernel):
-            np.testing.assert_array_equal(copy, np.full([2, 3], 4))
-        with target.scope():
-            assert restored.count.read_value() == total
-
-
-@promise()
-def a_saved_model_needs_no_strategy(strategy: Strategy, folder: Path) -> None:
-    made = module(strategy, 5.0)
-    count(strategy, made)
-    tf.saved_model.save(made, own(strategy, folder))
-    loaded = tf.saved_model.load(own(strategy, folder))
-    np.testing.assert_array_equal(loaded(tf.ones([1, 2])), [[10, 10, 10]])
-    assert loaded.kernel.shape == [2, 3]
-    assert float(loaded.count) == sum(range(1, strategy.num_replicas_in_sync + 1))
-    signature = loaded.signatures["serving_default"]
-    (output,) = signature(tf.ones([1, 2])).values()
-    np.testing.assert_array_equal(output, [[10, 10, 10]])
-
-
-@promise()
-def a_saved_model_is_loaded_into_a_strategy(strategy: Strategy, folder: Path) -> None:
-    tf.saved_model.save(Module(2.0), own(strategy, folder))
-    with strategy.scope():
-        loaded = tf.saved_model.load(own(strategy, folder))
-    assert strategy.extended.variable_created_in_scope(loaded.kernel)
-    run = tf.function(lambda x: strategy.run(lambda x: loaded(x) + 0, args=(x,)))
-    assert_on_all(strategy, run(tf.ones([1, 2])), [[4, 4, 4]])
-    with strategy.scope():
-        loaded.kernel.assign(tf.ones([2, 3]))
-    assert_on_all(strategy, run(tf.ones([1, 2])), [[2, 2, 2]])
 
 
 def model() -> keras.Model:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.conformance.promise import (
@@ -50,27 +49,6 @@ def numbers_of_all(strategy: Strategy) -> np.ndarray:
 def is_known_to_all(strategy: Strategy, aggregation: Any) -> bool:
     """Each worker takes the first of its own replicas."""
     return aggregation != Aggregation.ONLY_FIRST_REPLICA or number_of_workers(strategy) == 1
-
-
-@promise()
-def variables_have_a_copy_on_each_device(strategy: Strategy) -> None:
-    made = variable(strategy, [1.0, 2.0], name="name", trainable=False)
-    copies = strategy.experimental_local_results(made)
-    assert len(copies) == len(strategy.extended.worker_devices)
-    for copy, device in zip(copies, strategy.extended.worker_devices, strict=True):
-        of_copy, expected = map(tf.DeviceSpec.from_string, (copy.device, device))
-        assert (of_copy.device_type, of_copy.device_index) == (
-            expected.device_type,
-            expected.device_index,
-        )
-    assert made.name == "name:0"
-    assert made.shape == [2]
-    assert made.dtype == tf.float32
-    assert not made.trainable
-    assert strategy.extended.variable_created_in_scope(made)
-    assert not strategy.extended.variable_created_in_scope(tf.Variable(1.0))
-    np.testing.assert_array_equal(made + 1, [2, 3])
-    np.testing.assert_array_equal(tf.gather(made, [1]), [2])
 
 
 @promise()
@@ -117,36 +95,6 @@ def replicas_assign_what_they_have_together(
     assert_on_all(strategy, seen, ASSIGNMENTS[method] + sign * total)
 
 
-@promise()
-def without_an_aggregation_replicas_assign_to_their_copies(strategy: Strategy) -> None:
-    """It is on them to assign the same."""
-    made = variable(strategy, 1.0)
-    tf.function(lambda: strategy.run(lambda: made.assign(2.0)))()
-    assert_on_all(strategy, made, 2)
-
-
-@promise(
-    each=[
-        ("scatter_add", Aggregation.MEAN),
-        ("scatter_sub", Aggregation.MEAN),
-        ("scatter_update", Aggregation.ONLY_FIRST_REPLICA),
-    ]
-)
-def replicas_scatter_what_they_have_together(
-    strategy: Strategy, method: str, aggregation: Any
-) -> None:
-    made = variable(strategy, tf.ones([4, 2]), aggregation=aggregation)
-
-    def step() -> None:
-        rows = tf.IndexedSlices(tf.ones([2, 2]) * 3, tf.constant([0, 2]), tf.constant([4, 2]))
-        getattr(made, method)(rows)
-
-    tf.function(lambda: strategy.run(step))()
-    expected = np.ones([4, 2])
-    expected[[0, 2]] = {"scatter_add": 4, "scatter_sub": -2, "scatter_update": 3}[method]
-    assert_on_all(strategy, made, expected)
-
-
 @promise(each=itertools.product([*AGGREGATED, Aggregation.NONE], MODES))
 def on_read_variables_are_each_replicas_own(
     strategy: Strategy, aggregation: Any, mode: str
@@ -169,20 +117,6 @@ def on_read_variables_are_each_replicas_own(
             assert made.numpy() == together  # outside of the scope as well
 
 
-@promise(each=(Aggregation.SUM, Aggregation.MEAN))
-def on_read_variables_keep_what_is_assigned_from_outside(
-    strategy: Strategy, aggregation: Any
-) -> None:
-    made = variable(strategy, 0.0, synchronization=ON_READ, aggregation=aggregation)
-    with strategy.scope():
-        made.assign(8.0)
-        assert made.read_value() == 8
-    replicas = strategy.num_replicas_in_sync
-    part = 8 / replicas if aggregation == Aggregation.SUM else 8
-    for copy in strategy.experimental_local_results(made):
-        assert copy == part
-
-
 @promise()
 def variables_may_be_made_in_the_first_call(strategy: Strategy) -> None:
     made: list[tf.Variable] = []
@@ -200,46 +134,3 @@ def variables_may_be_made_in_the_first_call(strategy: Strategy) -> None:
         total = numbers_of_all(strategy).sum() * calls
         assert local(strategy, steps())[0] == 5 + total
     assert_on_all(strategy, made[0], 5 + total)
-
-
-@promise()
-def variables_are_updated_on_their_devices(strategy: Strategy) -> None:
-    made = variable(strategy, [1.0, 2.0])
-
-    def update(copy: tf.Variable, addend: Any, factor: float) -> Any:
-        return copy.assign(copy * factor + addend)
-
-    with strategy.scope():
-        result = strategy.extended.update(made, update, args=(tf.ones([2]), 2.0))
-        assert_on_all(strategy, made, [3, 5])
-        assert_on_all(strategy, result, [3, 5])
-        grouped = strategy.extended.update(made, update, args=(0.0, 3.0), group=True)
-        assert grouped is None or tf.executing_eagerly()
-        assert_on_all(strategy, made, [9, 15])
-
-
-@promise()
-def variables_are_made_beside_others(strategy: Strategy) -> None:
-    first = variable(strategy, 1.0)
-    with strategy.scope(), strategy.extended.colocate_vars_with(first):
-        second = tf.Variable(2.0)
-    pairs = zip(*map(strategy.experimental_local_results, (first, second)), strict=True)
-    assert all(a.device == b.device for a, b in pairs)
-    with (
-        strategy.scope(),
-        pytest.raises((ValueError, TypeError)),
-        strategy.extended.colocate_vars_with("CPU:0"),
-    ):
-        tf.Variable(2.0)
-
-
-@promise(each=MODES)
-def gradients_are_those_of_a_replicas_copy(strategy: Strategy, mode: str) -> None:
-    made = variable(strategy, [1.0, 2.0])
-
-    def step() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(made * made) * number()
-        return tape.gradient(loss, made) / number()
-
-    assert_on_all(strategy, staged(mode, lambda: strategy.run(step))(), [2, 4])

@@ -6,11 +6,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-
-from tests.keras.flavour import keras
 
 Array = npt.NDArray[Any]
 Build = Callable[[], keras.Model]

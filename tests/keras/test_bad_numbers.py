@@ -2,13 +2,12 @@
 
 from typing import Any
 
+import keras
 import numpy as np
-import pytest
 
 import tf_gc
 from tests.cases import cases
 from tests.keras.compressed import components, compressed_strategy
-from tests.keras.flavour import keras
 from tests.keras.stock import BATCH, CLASSES, FEATURES, assert_same_bits, compiled, data
 from tests.strategies.helpers import cpus, reducer, variables_of
 
@@ -49,7 +48,6 @@ def linear() -> keras.Model:
     return keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(CLASSES)])
 
 
-@pytest.mark.flavours
 @cases("codec, replica", (DEFAULT, 1), (tf_gc.NoCompression(), 0), ids=str)
 def test_terminate_on_nan_stops_after_the_step(codec: Any, replica: int) -> None:
     strategy = compressed_strategy(2, codec)

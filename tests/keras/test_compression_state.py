@@ -3,8 +3,8 @@
 import gc
 from pathlib import Path
 
+import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.cases import matrix
@@ -13,7 +13,6 @@ from tests.keras.compressed import (
     compressed_strategy,
     total_residual,
 )
-from tests.keras.flavour import keras, tf_variable
 from tests.keras.stock import (
     BATCH,
     assert_same_weights,
@@ -23,8 +22,6 @@ from tests.keras.stock import (
     named_mlp,
     stock_strategy,
 )
-
-pytestmark = pytest.mark.flavours
 
 
 def _train_on(model: keras.Model) -> list[float]:
@@ -46,7 +43,7 @@ def test_training_resumes_with_all_that_was_not_sent(tmp_path: Path) -> None:
     assert_same_weights(model, run.model)
     for variable, expected in zip(model.trainable_variables, totals, strict=True):
         np.testing.assert_allclose(total_residual(resumed, variable), expected, rtol=1e-6)
-        parts = resumed.compression_state.residuals_of(tf_variable(variable))
+        parts = resumed.compression_state.residuals_of(variable.value)
         for part in parts:
             np.testing.assert_allclose(part, expected / 4, rtol=1e-6)
     assert _train_on(model)[-1] < run.losses[-1]

@@ -4,15 +4,15 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.cases import matrix
+from tests.cases import cases
 from tests.keras import stock
 from tests.keras.compressed import AUTO, compressed_strategy
-from tests.keras.flavour import keras
 
 Points = dict[str, dict[int, float]]
 
@@ -30,31 +30,21 @@ def points(folder: Path) -> Points:
     return found
 
 
-def fit(
-    strategy: tf.distribute.Strategy,
-    monitor: tf_gc.keras.CompressionMonitor,
-    epochs: int,
-    **arguments: Any,
-) -> keras.Model:
+def monitored(
+    folder: Path, strategy: tf.distribute.Strategy, epochs: int, **arguments: Any
+) -> tuple[Points, keras.Model]:
+    """Trains four steps an epoch; a step of two is measured."""
     model = stock.compiled(strategy, **arguments)
     x, y = stock.data()
-    model.fit(x, y, stock.BATCH, epochs, 0, [monitor], shuffle=False)
-    return model
-
-
-def monitored(
-    folder: Path, params: Any = AUTO, epochs: int = 2, **arguments: Any
-) -> tuple[Points, tf_gc.CompressedMirroredStrategy, keras.Model]:
-    """Trains four steps an epoch; a step of two is measured."""
-    strategy = compressed_strategy(params=params)
     monitor = tf_gc.keras.CompressionMonitor(folder, every=2, per_variable=True)
-    model = fit(strategy, monitor, epochs, **arguments)
-    return points(folder), strategy, model
+    model.fit(x, y, stock.BATCH, epochs, 0, [monitor], shuffle=False)
+    return points(folder), model
 
 
-@pytest.mark.flavours
-def test_it_writes_what_the_report_says_and_changes_no_weight(tmp_path: Path) -> None:
-    found, strategy, model = monitored(tmp_path / "first", epochs=4)
+@cases("steps", 1, 2)  # of which Keras announces the first
+def test_it_writes_what_the_report_says_and_changes_no_weight(tmp_path: Path, steps: int) -> None:
+    strategy = compressed_strategy(params=AUTO)
+    found, model = monitored(tmp_path / "first", strategy, epochs=4, steps_per_execution=steps)
     report = strategy.report()
     assert report.traffic is not None
     assert report.compressed is not None
@@ -78,13 +68,14 @@ def test_it_writes_what_the_report_says_and_changes_no_weight(tmp_path: Path) ->
     # Another one goes on where the optimizer is.
     again = tf_gc.keras.CompressionMonitor(tmp_path / "again", every=1)
     model.fit(*stock.data(), batch_size=stock.BATCH, epochs=1, verbose=0, callbacks=[again])
-    assert set(points(tmp_path / "again")["density"]) == {17, 18, 19, 20}
+    measured = set(range(16 + steps, 21, steps))
+    assert set(points(tmp_path / "again")["density"]) == measured
     assert not any(name.startswith("residual_ratio/") for name in points(tmp_path / "again"))
 
 
 def test_a_warm_up_has_no_points_and_gives_the_level_line(tmp_path: Path) -> None:
-    params = tf_gc.Quantized(bypass_size=0)
-    found, strategy, _ = monitored(tmp_path, params, epochs=12)
+    strategy = compressed_strategy(params=tf_gc.Quantized(bypass_size=0))
+    found, _ = monitored(tmp_path, strategy, epochs=12)
     report = strategy.report()
     assert report.full_precision is not None
     assert min(found["density"]) == report.warm_up_steps + 1
@@ -92,27 +83,13 @@ def test_a_warm_up_has_no_points_and_gives_the_level_line(tmp_path: Path) -> Non
     assert level == pytest.approx(report.full_precision.median)
 
 
-@matrix
-def test_with_steps_per_execution(tmp_path: Path) -> None:
-    found, _, _ = monitored(tmp_path, epochs=3, steps_per_execution=2)
-    assert set(found["density"]) <= {1, 3, 5, 7, 9, 11}
-    assert len(found["density"]) >= 3
-
-
 def test_other_strategies_have_nothing_to_write(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="absl")
-    monitor = tf_gc.keras.CompressionMonitor(tmp_path)
-    fit(stock.stock_strategy(), monitor, epochs=1)
+    monitored(tmp_path, stock.stock_strategy(), epochs=1)
     assert not list(tmp_path.iterdir())
     assert "the model's strategy is not one of tf_gc" in caplog.text
-
-
-@matrix
-def test_where_nothing_is_compressed_it_writes_nothing(tmp_path: Path) -> None:
-    found, _, _ = monitored(tmp_path, tf_gc.NoCompression())
-    assert found == {}
 
 
 @pytest.mark.parametrize(

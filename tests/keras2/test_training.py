@@ -16,6 +16,7 @@ from tests import programs
 from tests.cases import cases, matrix
 from tests.keras.compressed import AUTO, NONE, compressed_strategy
 from tests.keras.stock import stock_strategy
+from tests.keras.test_monitor import points
 from tests.keras2.models import Recorder, StopAtThird, averaged, bits, fit, interrupted
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -102,14 +103,17 @@ def test_a_backup_goes_on_with_what_was_not_sent(
     first = interrupted(compressed_strategy(2, AUTO), tmp_path / "backup", save_freq)
     seen = Recorder()
     backup = tf_gc.keras.BackupAndRestore(tmp_path / "backup", save_freq)
+    monitor = tf_gc.keras.CompressionMonitor(tmp_path / "logs", every=1)
     strategy = compressed_strategy(replicas, AUTO)
-    model, losses = fit(strategy, OPTIMIZERS["averaged"], [backup, seen])
+    model, losses = fit(strategy, OPTIMIZERS["averaged"], [backup, monitor, seen])
     assert len(losses) == 1  # the last of three epochs
     assert seen.begins[0].weights == first.ends[-1].weights
     for mine, theirs in zip(seen.begins[0].totals, first.ends[-1].totals, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
         assert np.abs(theirs).max() > 0
     assert not (tmp_path / "backup" / "chief").exists()
+    # The steps of the third epoch.
+    assert points(tmp_path / "logs")["density"].keys() == {9, 10, 11, 12}
     assert_compressed(strategy, model)
     # The residuals were no weights, and are not among them now.
     assert len(model.weights) == len(seen.begins[0].weights)

@@ -35,18 +35,23 @@ WITHOUT_WARM_UP = {"type": "2bit", "warm_up": False}
 
 
 @pytest.mark.parametrize(
-    ("sparse", "dtype", "reason"),
+    ("options", "sparse", "dtype", "reason"),
     [
-        (None, tf.float32, "1 have fewer elements than bypass_size"),
-        (None, tf.float64, "1 have dtype float64"),
-        (True, tf.float64, "1 have dtype float64"),
-        (False, tf.float32, "1 are sparse (tf.IndexedSlices), and sparse=False"),
+        ({"exclude": "."}, None, tf.float32, "1 are excluded by the pattern '.'"),
+        ({"sparse": None}, None, tf.float32, "1 have fewer elements than bypass_size"),
+        ({"sparse": None}, None, tf.float64, "1 have dtype float64"),
+        ({"sparse": True}, True, tf.float64, "1 have dtype float64"),
+        ({"sparse": False}, False, tf.float32, "1 are sparse (tf.IndexedSlices), and sparse=False"),
     ],
 )
 def test_the_log_says_once_why(
-    sparse: bool | None, dtype: tf.DType, reason: str, caplog: pytest.LogCaptureFixture
+    options: dict[str, Any],
+    sparse: bool | None,
+    dtype: tf.DType,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    mine = strategy({**WITHOUT_WARM_UP, "sparse": sparse})
+    mine = strategy({**WITHOUT_WARM_UP, **options})
     for _ in range(2):
         sums(mine, (30, 40), sparse is not None, dtype)
     (said,) = [record.message for record in caplog.records if "nothing is comp" in record.message]

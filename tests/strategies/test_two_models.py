@@ -119,18 +119,3 @@ def test_steps_of_two_models_do_not_meet(
         for expected, value in zip(alone.state(), beside.state(), strict=True):
             assert expected.any()  # something was trained
             stock.assert_same_bits(expected, value)
-
-
-def test_variables_of_one_name_get_residuals_of_their_own() -> None:
-    strategy = compressed_strategy()
-    with strategy.scope():
-        models = [
-            [tf.Variable(tf.zeros(4), name=f"kernel_{i}") for i in range(8)] for _ in range(4)
-        ]
-
-    def first_reduction(variables: list[tf.Variable]) -> Callable[[], None]:
-        return lambda: [strategy.compression_state.residuals_of(v) for v in variables] and None
-
-    in_threads(*map(first_reduction, models))
-    residuals = [strategy.compression_state.residuals_of(v)[0] for m in models for v in m]
-    assert len(set(map(id, residuals))) == len(residuals) == 32
