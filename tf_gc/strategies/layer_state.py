@@ -128,7 +128,7 @@ class LayerState:
         written = []
         for weight in weights:
             variable = weight.variable()
-            components = () if variable is None else variable.values
+            components: Sequence[Any] = () if variable is None else variable.values
             if any(id(component.handle) in handles for component in components):
                 written.append(weight)
                 if not weight.holds_samples and holds_samples(graph, operations, components[0]):
