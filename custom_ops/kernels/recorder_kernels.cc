@@ -1,10 +1,10 @@
 // The ops that record what steps say of themselves. They run on the CPU, also
 // where gradients are elsewhere.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,10 +40,7 @@ class RecorderOp : public OpKernel {
 class NoteStepOp : public RecorderOp {
  public:
   explicit NoteStepOp(OpKernelConstruction* context) : RecorderOp(context) {
-    bool compressed;
-    OP_REQUIRES_OK(context, context->GetAttr("compressed", &compressed));
-    kind_ = compressed ? StepKind::kCompressed : StepKind::kFullPrecision;
-    OP_REQUIRES_OK(context, context->GetAttr("candidate", &candidate_));
+    OP_REQUIRES_OK(context, context->GetAttr("compressed", &compressed_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -53,68 +50,55 @@ class NoteStepOp : public RecorderOp {
         std::chrono::steady_clock::now().time_since_epoch();
     measure->scalar<bool>()() =
         recorder_ != nullptr &&
-        recorder_->Note(reduction_, kind_, candidate_, now.count());
+        recorder_->Note(reduction_, compressed_, now.count());
   }
 
   bool IsExpensive() override { return false; }
 
  private:
-  StepKind kind_;
-  int64_t candidate_;
+  bool compressed_;
 };
 
 class TrialTimesOp : public RecorderOp {
  public:
   explicit TrialTimesOp(OpKernelConstruction* context) : RecorderOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("candidates", &candidates_));
     OP_REQUIRES_OK(context, context->GetAttr("latest", &latest_));
   }
 
   void Compute(OpKernelContext* context) override {
-    std::vector<int64_t> medians(static_cast<size_t>(candidates_),
-                                 Recorder::kNeverTried);
-    if (recorder_ != nullptr) {
-      medians = recorder_->Medians(reduction_, candidates_, latest_);
-    }
     Tensor* times = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {candidates_}, &times));
-    std::copy(medians.begin(), medians.end(), times->flat<int64_t>().data());
+    OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &times));
+    for (const bool compressed : {false, true}) {
+      times->flat<int64_t>()(compressed) =
+          recorder_ == nullptr
+              ? Recorder::kNeverTried
+              : recorder_->Median(reduction_, compressed, latest_);
+    }
   }
 
  private:
-  int64_t candidates_;
   int64_t latest_;
 };
 
-class KeepTrialOp : public RecorderOp {
+class KeepOp : public RecorderOp {
  public:
-  using RecorderOp::RecorderOp;
+  explicit KeepOp(OpKernelConstruction* context) : RecorderOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("of_trial", &of_trial_));
+  }
 
   void Compute(OpKernelContext* context) override {
-    const auto times = context->input(0).flat<int64_t>();
-    const Tensor& chosen = context->input(1);
-    OP_REQUIRES(
-        context, chosen.NumElements() == 1,
-        absl::InvalidArgumentError(absl::StrCat("chosen must be a scalar, got ",
-                                                chosen.shape().DebugString())));
-    if (recorder_ != nullptr) {
-      recorder_->KeepTrial(reduction_,
-                           {times.data(), times.data() + times.size()},
-                           chosen.flat<int64_t>()(0));
+    if (recorder_ == nullptr) return;
+    const auto input = context->input(0).flat<double>();
+    std::vector<double> values(input.data(), input.data() + input.size());
+    if (of_trial_) {
+      recorder_->KeepTrial(reduction_, std::move(values));
+    } else {
+      recorder_->Keep(reduction_, std::move(values));
     }
   }
-};
 
-class KeepMeasurementOp : public RecorderOp {
- public:
-  using RecorderOp::RecorderOp;
-
-  void Compute(OpKernelContext* context) override {
-    const auto values = context->input(0).flat<double>();
-    if (recorder_ != nullptr) {
-      recorder_->Keep(reduction_, values.data(), values.size());
-    }
-  }
+ private:
+  bool of_trial_;
 };
 
 class CountSentOp : public OpKernel {
@@ -154,11 +138,8 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>NoteStep").Device(tensorflow::DEVICE_CPU),
                         NoteStepOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>TrialTimes").Device(tensorflow::DEVICE_CPU),
                         TrialTimesOp);
-REGISTER_KERNEL_BUILDER(Name("TfGc>KeepTrial").Device(tensorflow::DEVICE_CPU),
-                        KeepTrialOp);
-REGISTER_KERNEL_BUILDER(
-    Name("TfGc>KeepMeasurement").Device(tensorflow::DEVICE_CPU),
-    KeepMeasurementOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>Keep").Device(tensorflow::DEVICE_CPU),
+                        KeepOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>CountSent").Device(tensorflow::DEVICE_CPU),
                         CountSentOp);
 

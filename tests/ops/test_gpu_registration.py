@@ -85,12 +85,10 @@ def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
         if device == "GPU":
             expected = in_host_memory_on_gpus.get(op, expected)
         assert in_host_memory == expected
-    assert len(of["CPU"]) == 37  # 9 ops of 3 dtypes and ten without
+    assert len(of["CPU"]) == 36  # 9 ops of 3 dtypes and nine without
     # What is packed, noted and counted is on the host, and so are rows; factors have TensorFlow's
     # ops on GPUs.
-    on_host = (
-        *("CountSent", "KeepMeasurement", "KeepTrial", "NoteStep", "Pack", "TrialTimes", "Unpack"),
-    )
+    on_host = ("CountSent", "Keep", "NoteStep", "Pack", "TrialTimes", "Unpack")
     dtypes = ("float32", "float16", "bfloat16")
     of_dtypes = ("EncodeRows", "DecodeRows", "ProjectFactors", "EncodeFactors", "DecodeFactors")
     typed = {(f"TfGc>{op}", (d,)) for op in of_dtypes for d in dtypes}

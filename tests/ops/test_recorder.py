@@ -19,37 +19,32 @@ def notes(recorder: ops.Recorder, *steps: tuple[int, bool]) -> list[bool]:
     return [bool(recorder.note_step(*step)) for step in steps]
 
 
-def counts(recorder: ops.Recorder, reduction: int) -> tuple[int, int]:
-    return (
-        len(recorder.intervals(reduction, FULL)),
-        len(recorder.intervals(reduction, COMPRESSED)),
-    )
+def counts(recorder: ops.Recorder, reduction: int) -> tuple[int, ...]:
+    series = (ops.Series.FULL_PRECISION, ops.Series.COMPRESSED, ops.Series.FIRST)
+    return tuple(recorder.read(reduction, each).size for each in series)
 
 
 def test_an_interval_is_between_two_steps_of_one_kind() -> None:
     recorder = ops.Recorder()
     notes(recorder, *[(0, FULL)] * 4, *[(0, COMPRESSED)] * 3, *[(0, FULL)] * 2)
-    assert counts(recorder, 0) == (3 + 1, 2)
-    assert recorder.steps(0, FULL) == 6
-    assert recorder.steps(0, COMPRESSED) == 3
-    assert len(recorder.first_intervals(0)) == 0
+    assert counts(recorder, 0) == (3 + 1, 2, 0)
+    assert recorder.read(0, ops.Series.STEPS).tolist() == [6, 3, 0]
     notes(recorder, *[(0, COMPRESSED)] * 100)
-    assert len(recorder.first_intervals(0)) == 64
-    assert counts(recorder, 1) == (0, 0)
+    assert counts(recorder, 0) == (3 + 1, 2 + 99, 64)
+    assert counts(recorder, 1) == (0, 0, 0)
 
 
 def test_models_that_take_turns() -> None:
     recorder = ops.Recorder()
     notes(recorder, *[(0, FULL), (1, FULL)] * 3)
-    assert counts(recorder, 0) == counts(recorder, 1) == (2, 0)
+    assert counts(recorder, 0) == counts(recorder, 1) == (2, 0, 0)
     # Now one compresses and the other does not: such steps say nothing of either.
     notes(recorder, *[(0, COMPRESSED), (1, FULL)] * 5)
-    assert counts(recorder, 0) == (2, 0)
-    assert counts(recorder, 1) == (2, 0)
+    assert counts(recorder, 0) == counts(recorder, 1) == (2, 0, 0)
     notes(recorder, *[(0, COMPRESSED), (1, COMPRESSED)] * 3)
-    assert counts(recorder, 0) == counts(recorder, 1) == (2, 2)
+    assert counts(recorder, 0) == counts(recorder, 1) == (2, 2, 2)
     recorder.forget(1)
-    assert counts(recorder, 1) == (0, 0)
+    assert counts(recorder, 1) == (0, 0, 0)
 
 
 def test_intervals_are_seconds_and_the_latest_are_kept() -> None:
@@ -58,15 +53,15 @@ def test_intervals_are_seconds_and_the_latest_are_kept() -> None:
     notes(recorder, (0, COMPRESSED))
     time.sleep(0.05)
     notes(recorder, (0, COMPRESSED))
-    (interval,) = recorder.intervals(0, COMPRESSED)
+    (interval,) = recorder.read(0, ops.Series.COMPRESSED)
     assert 0.05 <= interval <= time.monotonic() - began
     notes(recorder, *[(0, COMPRESSED)] * 255)
-    assert recorder.intervals(0, COMPRESSED)[0] == interval
+    assert recorder.read(0, ops.Series.COMPRESSED)[0] == interval
     notes(recorder, (0, COMPRESSED))
-    latest = recorder.intervals(0, COMPRESSED)
+    latest = recorder.read(0, ops.Series.COMPRESSED)
     assert len(latest) == 256
     assert interval not in latest
-    assert recorder.first_intervals(0)[0] == interval
+    assert recorder.read(0, ops.Series.FIRST)[0] == interval
 
 
 def test_some_steps_are_to_be_measured() -> None:
@@ -79,29 +74,15 @@ def test_some_steps_are_to_be_measured() -> None:
 
 def test_what_was_measured() -> None:
     recorder = ops.Recorder()
-    assert recorder.measured(0, 2)[0] == 0
+    assert recorder.read(0, ops.Series.MEASURED).size == 0
     notes(recorder, *[(0, COMPRESSED)] * 7)
     recorder.keep(0, tf.constant([1.5, 2.0**40], tf.float64))
-    step, values = recorder.measured(0, 2)
-    assert step == 7
-    assert values.tolist() == [1.5, 2.0**40]
-    assert recorder.measured(0, 3)[0] == 0  # not what was kept
-
-
-def test_iterations_of_a_loop_are_steps() -> None:
-    recorder = ops.Recorder()
-    variable = tf.Variable(0.0)
-
-    @tf.function
-    def loop() -> None:
-        for _ in tf.range(20):
-            variable.assign_add(1.0)
-            with tf.control_dependencies([variable.read_value()]):
-                recorder.note_step(0, COMPRESSED)
-
-    loop()
-    assert recorder.steps(0, COMPRESSED) == 20
-    assert (recorder.intervals(0, COMPRESSED) >= 0).all()
+    recorder.keep(0, tf.constant([1.0, 3.0**30], tf.float64), of_trial=True)
+    assert recorder.read(0, ops.Series.MEASURED).tolist() == [7, 1.5, 2.0**40]
+    assert recorder.read(0, ops.Series.TRIAL).tolist() == [1, 3.0**30]
+    # The first compressed step after a trial is measured.
+    assert notes(recorder, (0, FULL), *[(0, COMPRESSED)] * 2) == [False, True, False]
+    assert recorder.read(0, ops.Series.STEPS).tolist() == [1, 9, 1]
 
 
 def test_a_function_outlives_its_recorder() -> None:
@@ -115,25 +96,17 @@ def test_a_function_outlives_its_recorder() -> None:
     assert not bool(run())  # the second step of what is left of it
     load = ops._loader.load()
     assert not bool(load.tf_gc_note_step(recorder=number, reduction=0, compressed=True))
-    load.tf_gc_keep_measurement(tf.zeros(3, tf.float64), recorder=number, reduction=0)
+    load.tf_gc_keep(tf.zeros(3, tf.float64), recorder=number, reduction=0, of_trial=False)
 
 
-GRADIENTS = [(300, 5), (7,), (128,)]
-CODECS: list[tuple[str, Any]] = [
-    ("two_bit", 0.5),
-    ("two_bit", "auto"),
-    ("three_bit", "auto"),
-    ("four_bit", "auto"),
-]
-
-
-@pytest.mark.parametrize(("codec", "threshold"), CODECS)
-@pytest.mark.parametrize("bad", [None, np.nan])
-def test_codes_that_are_not_zero_are_counted(codec: str, threshold: Any, bad: float | None) -> None:
+@pytest.mark.parametrize(
+    ("codec", "threshold"),
+    [("two_bit", 0.5), ("two_bit", "auto"), ("three_bit", "auto"), ("four_bit", "auto")],
+)
+def test_codes_that_are_not_zero_are_counted(codec: str, threshold: Any) -> None:
     random = np.random.default_rng(3)
-    arrays = [random.standard_normal(shape).astype("f") ** 3 for shape in GRADIENTS]
-    if bad is not None:
-        arrays[0][17, 2] = bad
+    arrays = [random.standard_normal(shape).astype("f") ** 3 for shape in [(300, 5), (7,), (128,)]]
+    arrays[0][17, 2] = np.nan
     gradients = [tf.constant(array) for array in arrays]
     residuals = [tf.Variable(tf.zeros_like(gradient)) for gradient in gradients]
     message = ops.encode(gradients, residuals, codec, threshold)
@@ -145,8 +118,7 @@ def test_codes_that_are_not_zero_are_counted(codec: str, threshold: Any, bad: fl
 
 
 def test_one_bit_has_no_zero() -> None:
-    gradients, residuals = [tf.ones(200)], [tf.Variable(tf.zeros(200))]
-    message = ops.encode(gradients, residuals, "one_bit", "auto")
+    message = ops.encode([tf.ones(200)], [tf.Variable(tf.zeros(200))], "one_bit", "auto")
     assert int(ops.count_sent(message, "one_bit", "auto")) == 256  # whole blocks
 
 

@@ -1,6 +1,8 @@
 """What the steps of a strategy measure of themselves, for `strategy.report()` and the verdict."""
 
 import dataclasses
+import functools
+import itertools
 import math
 import threading
 import weakref
@@ -14,19 +16,17 @@ from absl import logging
 
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe import verdict, verdict_log
-from tf_gc.observe.accounting import Pairs
 from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
-from tf_gc.ops import Recorder
-from tf_gc.ops.recorder import NO_CANDIDATE
+from tf_gc.ops.recorder import Recorder, Series
 from tf_gc.params import Auto, CompressionParams
 from tf_gc.params.auto import WAYS
 from tf_gc.reducers.reducer import Reduction
-from tf_gc.schedule import Schedule
-from tf_gc.state.stream import Stream
+from tf_gc.schedule import Bucket, Schedule
 
 # How many numbers are measured of a bucket, besides norms.
 _NUMBERS = 3
+Array = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +44,22 @@ class Built:
     sizes: tuple[int | None, ...]
 
 
+class Model:
+    """Gradients that are reduced together, of one stream.
+
+    Attributes:
+      number: its number for the recorder, which forgets it when it is collected.
+      built: how steps in full precision and compressed ones were built, by whether they compress.
+      told: whether a verdict on it was logged that is not the last one.
+    """
+
+    def __init__(self, recorder: Recorder, number: int) -> None:
+        self.number = number
+        self.built: dict[bool, Built] = {}
+        self.told = False
+        weakref.finalize(self, recorder.forget, number).atexit = False
+
+
 class Measurement:
     """Records the steps of a strategy, and logs the verdict.
 
@@ -54,42 +70,48 @@ class Measurement:
 
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
-        # Reentrant: a model may be collected, and forgotten, in the middle of anything.
-        self._lock = threading.RLock()
-        self._numbers: dict[Any, int] = {}
-        self._next = 0
-        # By the number of the model, and whether the step compresses.
-        self._reductions: dict[int, dict[bool, Built]] = {}
-        self._latest: int | None = None
-        self._to_judge: set[int] = set()
-        # Those with a verdict that is not the last one.
-        self._told: set[int] = set()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._latest: Model | None = None  # to be built
+        self._to_judge: weakref.WeakSet[Model] = weakref.WeakSet()
         self._tries = isinstance(params, Auto)
         self.replicas: int | None = None
         self.recorder = Recorder()
         self.logs_verdicts = True
 
-    def note_step(self, number: int, gradient: tf.Tensor, compressed: bool) -> tf.Tensor:
+    def model_of(self, schedule: Schedule, notes: dict[Any, Any]) -> Model:
+        """Returns the model of gradients, always the same.
+
+        Args:
+          schedule: how they are sent.
+          notes: what is remembered of the first variable whose gradient is compressed.
+        """
+        key = ("model", *(bucket.variables for bucket in schedule.buckets))
+        with self._lock:
+            if key not in notes:
+                notes[key] = Model(self.recorder, next(self._numbers))
+            return notes[key]
+
+    def note_step(self, model: Model, gradient: tf.Tensor, compressed: bool) -> tf.Tensor:
         """Records a step; returns whether density and residuals are to be measured in it.
 
         Args:
-          number: the model's.
+          model: the model.
           gradient: the first one to be summed. The time is that at which it is there, so that the
             iterations of a loop record one by one.
           compressed: whether the step compresses, or sums in full precision.
         """
-        candidate = int(compressed) if self._tries else NO_CANDIDATE
         with tf.control_dependencies([gradient]):
-            return self.recorder.note_step(number, compressed, candidate)
+            return self.recorder.note_step(model.number, compressed)
 
     def measure_if(
-        self, wanted: tf.Tensor, number: int, reductions: Sequence[Reduction]
+        self, wanted: tf.Tensor, model: Model, reductions: Sequence[Reduction]
     ) -> tf.Tensor:
         """Measures density and residuals in the steps in which that is wanted.
 
         Args:
           wanted: what `note_step` returned, a bool scalar.
-          number: the model's.
+          model: the model.
           reductions: those of the buckets.
 
         Returns:
@@ -99,7 +121,7 @@ class Measurement:
         def keep() -> tf.Tensor:
             values = [_measure(reduction) for reduction in reductions]
             with tf.device("CPU:0"):
-                kept = self.recorder.keep(number, tf.concat(values, axis=0))
+                kept = self.recorder.keep(model.number, tf.concat(values, axis=0))
                 with tf.control_dependencies([] if kept is None else [kept]):
                     return tf.constant(True)
 
@@ -107,7 +129,7 @@ class Measurement:
 
     def built(
         self,
-        number: int,
+        model: Model,
         schedule: Schedule,
         traffic: Traffic,
         reductions: Sequence[Reduction],
@@ -117,102 +139,88 @@ class Measurement:
         sizes = [reduction.sent_bytes for reduction in reductions]
         known = tuple(size if isinstance(size, int) else None for size in sizes)
         with self._lock:
-            if number not in self._reductions:
-                self._to_judge.add(number)
-            ways = self._reductions.setdefault(number, {})
-            ways[compressed] = Built(schedule, traffic, known)
-            before, self._latest = self._latest, number
-            if before is not None and before not in (number, *self._numbers.values()):
-                self._drop(before)
-            judge = self.logs_verdicts and number in self._to_judge
+            if not model.built:
+                self._to_judge.add(model)
+            model.built[compressed] = Built(schedule, traffic, known)
+            self._latest = model
+            judge = self.logs_verdicts and model in self._to_judge
         if judge:
             verdict_log.watch(self)
 
     def current(self) -> Built | None:
-        """Returns the way that the latest step of the most recently built reduction took.
+        """Returns how the latest step of the most recently built model was built.
 
         `None` before the first step, and without a trial.
         """
-        with self._lock:
-            number = self._latest
-            if number is None or not self._tries:
-                return None
-            return self._reductions[number].get(self.recorder.candidate(number) == 1)
+        model = self._latest
+        if model is None or not self._tries:
+            return None
+        return model.built.get(self._steps(model)[-1])
 
     def steps(self, schedule: Schedule) -> tuple[int, int] | None:
         """Returns how many steps were in full precision, and how many compressed.
 
-        `None` if another reduction was built since.
+        `None` if another model was built since.
         """
-        with self._lock:
-            number = self._latest
-            ways = {} if number is None else self._reductions[number]
-            if number is None or all(way.schedule is not schedule for way in ways.values()):
-                return None
-        full, compressed = (self.recorder.steps(number, compressed=c) for c in (False, True))
-        return full, compressed
+        model = self._latest
+        if model is None or all(way.schedule is not schedule for way in model.built.values()):
+            return None
+        return self._steps(model)[:2]
 
     def report(self, traffic: Traffic | None) -> Report:
-        """Returns what is known of the most recently built reduction.
+        """Returns what is known of the most recently built model.
 
         Args:
           traffic: what its latest step has sent.
         """
-        with self._lock:
-            number = self._latest
-        if number is None:
+        model = self._latest
+        if model is None:
             return Report(self._params, traffic, replicas=self.replicas)
-        return dataclasses.replace(self._report(number), traffic=traffic)
+        return dataclasses.replace(self._report(model), traffic=traffic)
 
     def log_verdicts(self) -> bool:
         """Logs the verdicts that are due, and returns whether there are more to come."""
         with self._lock:
             waiting = list(self._to_judge)
-        for number in waiting:
-            judged = verdict.judge(self._report(number))
-            if judged is None or (number in self._told and not judged.is_last):
+        for model in waiting:
+            judged = verdict.judge(self._report(model))
+            if judged is None or (model.told and not judged.is_last):
                 continue
+            model.told = True
             if judged.is_last:
-                self._to_judge.discard(number)
-            else:
-                self._told.add(number)
+                self._to_judge.discard(model)
             if judged.level == logging.INFO:
                 log_visibly(judged.text)
             else:
                 logging.log(judged.level, "%s", judged.text)
         return bool(self._to_judge)
 
-    def _report(self, number: int) -> Report:
-        with self._lock:
-            ways = self._reductions.get(number)
-            if ways is None:
-                return Report(self._params)
-            candidate = self.recorder.candidate(number)
-            reduction = ways.get(candidate == 1) or list(ways.values())[-1]
-        buckets = reduction.schedule.buckets
-        counts = [2 * len(bucket.variables) + _NUMBERS for bucket in buckets]
-        step, values = self.recorder.measured(number, sum(counts))
-        parts = np.split(values, np.cumsum(counts)[:-1]) if step else []
-        compressed_steps = self.recorder.steps(number, compressed=True)
-        sizes = list(reduction.sizes)
-        traffic = reduction.traffic
+    def _steps(self, model: Model) -> tuple[int, int, bool]:
+        """Returns the numbers of `Series.STEPS`."""
+        full, compressed, latest = map(int, self.recorder.read(model.number, Series.STEPS))
+        return full, compressed, bool(latest)
+
+    def _report(self, model: Model) -> Report:
+        full_steps, compressed_steps, latest = self._steps(model)
+        built = model.built.get(latest) or list(model.built.values())[-1]
+        buckets, traffic, sizes = built.schedule.buckets, built.traffic, list(built.sizes)
+        step, parts = self._measured(model, buckets)
         if None in sizes and parts:
-            measured = [int(part[-2]) for part in parts]
-            sizes = list(measured)
+            sent, stock = (sum(int(part[i]) for part in parts) for i in (-2, -1))
+            sizes = [int(part[-2]) for part in parts]
             traffic = dataclasses.replace(
                 traffic,
-                sent_bytes=traffic.bypassed_bytes + sum(measured),
-                stock_bytes=traffic.stock_bytes + sum(int(part[-1]) for part in parts),
+                sent_bytes=traffic.bypassed_bytes + sent,
+                stock_bytes=traffic.stock_bytes + stock,
                 at_most=False,
                 without_rows=False,
             )
-        sent = [float(part[-3]) for part in parts]
-        densities = [
-            min(count / bucket.elements, 1.0) for bucket, count in zip(buckets, sent, strict=False)
-        ]
-        full = self.recorder.intervals(number, compressed=False).tolist()
-        if not all(bucket.warm_up for bucket in buckets):
-            full = []  # in these steps, too, something was compressed
+        elements = [bucket.elements for bucket in buckets]
+        densities = [min(part[-3] / n, 1.0) for part, n in zip(parts, elements, strict=False)]
+        read = functools.partial(self.recorder.read, model.number)
+        # Otherwise something was compressed in these steps, too.
+        warm_up_is_full = all(bucket.warm_up for bucket in buckets)
+        full = read(Series.FULL_PRECISION).tolist() if warm_up_is_full else []
         return Report(
             compression_params=self._params,
             traffic=traffic,
@@ -225,43 +233,37 @@ class Measurement:
                 for i, bucket in enumerate(buckets)
             ),
             full_precision=StepTime.of(full),
-            compressed=StepTime.of(self.recorder.intervals(number, compressed=True).tolist()),
-            comparison=Comparison.of(full, self.recorder.first_intervals(number).tolist()),
-            warm_up_steps=self.recorder.steps(number, compressed=False),
+            compressed=StepTime.of(read(Series.COMPRESSED).tolist()),
+            comparison=Comparison.of(full, read(Series.FIRST).tolist()),
+            warm_up_steps=full_steps,
             compressed_steps=compressed_steps,
             measured_step=step,
-            density=_mean(densities, [bucket.elements for bucket in buckets]) if parts else None,
-            trial=self._trial(number, candidate),
+            density=float(np.average(densities, weights=elements)) if parts else None,
+            trial=self._trial(model) if self._tries else None,
             replicas=self.replicas,
-            **_residual_ratios(reduction.schedule, parts),
+            **_residual_ratios(buckets, parts),
         )
 
-    def _trial(self, number: int, candidate: int) -> TrialReport | None:
-        """Returns what a trial says; `None` without one."""
-        if not self._tries:
-            return None
-        chosen, times = self.recorder.trial(number, len(WAYS))
-        return TrialReport(
-            seconds=tuple(times.tolist()),
-            chosen=None if chosen == NO_CANDIDATE else WAYS[chosen],
-            current=None if candidate == NO_CANDIDATE else WAYS[candidate],
-        )
+    def _measured(self, model: Model, buckets: Sequence[Bucket]) -> tuple[int, list[Array]]:
+        """Returns the latest compressed step that was measured, and `_measure` of each bucket.
 
-    def _drop(self, number: int) -> None:
-        del self._reductions[number]
-        self.recorder.forget(number)
+        0 and nothing if there is none.
+        """
+        kept = self.recorder.read(model.number, Series.MEASURED)
+        if not kept.size or not buckets:
+            return 0, []
+        counts = [2 * len(bucket.variables) + _NUMBERS for bucket in buckets]
+        return int(kept[0]), np.split(kept[1:], np.cumsum(counts)[:-1])
 
-    def number_of(self, schedule: Schedule, pairs: Pairs, stream: Stream) -> int:
-        """Returns the number of the stream and model that gradients belong to, always the same."""
-        variable = pairs[schedule.compressed[0]][1]
-        key = (id(stream), id(variable), tuple(bucket.variables for bucket in schedule.buckets))
-        with self._lock:
-            if key not in self._numbers:
-                self._numbers[key] = self._next
-                self._next += 1
-                for ends in (stream, variable):
-                    weakref.finalize(ends, _forget, weakref.ref(self), key).atexit = False
-            return self._numbers[key]
+    def _trial(self, model: Model) -> TrialReport:
+        full, compressed, latest = self._steps(model)
+        current = WAYS[latest] if full + compressed else None
+        kept = self.recorder.read(model.number, Series.TRIAL)
+        if not kept.size or kept[0] < 0:  # it has not ended, or began anew
+            return TrialReport(current=current)
+        chosen, times = WAYS[int(kept[0])], kept[1:]
+        seconds = np.where(times < np.iinfo(np.int64).max, times * 1e-9, np.nan)
+        return TrialReport(tuple(seconds.tolist()), chosen, current)
 
 
 def _measure(reduction: Reduction) -> tf.Tensor:
@@ -286,43 +288,23 @@ def _measure(reduction: Reduction) -> tf.Tensor:
         return tf.concat([tf.cast(norms, tf.float64), tf.stack(numbers)], axis=0)
 
 
-def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
-
-
-def _residual_ratios(
-    schedule: Schedule, parts: Sequence[npt.NDArray[np.float64]]
-) -> dict[str, Any]:
+def _residual_ratios(buckets: Sequence[Bucket], parts: Sequence[Array]) -> dict[str, Any]:
     """Returns the fields of a report that compare residuals with gradients."""
-    ratios: dict[str, float] = {}
-    gradients = residuals = 0.0
-    for bucket, part in zip(schedule.buckets if parts else (), parts, strict=True):
+    squares: dict[str, Array] = {}  # of the norms of a gradient and of its residual
+    for bucket, part in zip(buckets, parts, strict=False):
         if not bucket.reducer.keeps_residuals:
             continue
-        of_gradients, of_residuals = np.split(part[:-_NUMBERS], 2)
-        for name, gradient, residual in zip(
-            bucket.variables, of_gradients, of_residuals, strict=True
-        ):
+        for name, pair in zip(bucket.variables, part[:-_NUMBERS].reshape(2, -1).T, strict=True):
             key, number = name, 1
-            while key in ratios:
+            while key in squares:
                 number += 1
                 key = f"{name} ({number})"
-            ratios[key] = math.sqrt(residual / gradient) if gradient else math.nan
-            gradients, residuals = gradients + gradient, residuals + residual
+            squares[key] = pair
+    gradients, residuals = sum(squares.values(), np.zeros(2))
     return {
         "residual_ratio": math.sqrt(residuals / gradients) if gradients else None,
-        "residual_ratios": ratios,
+        "residual_ratios": {
+            name: math.sqrt(residual / gradient) if gradient else math.nan
+            for name, (gradient, residual) in squares.items()
+        },
     }
-
-
-def _forget(measurement: "weakref.ref[Measurement]", key: Any) -> None:
-    alive = measurement()
-    if alive is None:
-        return
-    with alive._lock:
-        if key not in alive._numbers:  # the stream and the variable end one by one
-            return
-        number = alive._numbers.pop(key)
-        alive._to_judge.discard(number)
-        if number in alive._reductions and number != alive._latest:
-            alive._drop(number)

@@ -12,7 +12,7 @@ from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
 from tf_gc.ops.factors import decode_factors, encode_factors, project_factors
 from tf_gc.ops.library import is_compactible, message_bits
-from tf_gc.ops.recorder import Recorder, count_sent
+from tf_gc.ops.recorder import Recorder, Series, count_sent
 from tf_gc.ops.rows import decode_rows, encode_rows
 from tf_gc.ops.shards import count, decode_shards, reencode
 from tf_gc.ops.two_bit import two_bit_decode, two_bit_encode
@@ -22,6 +22,7 @@ _loader.load()
 
 __all__ = [
     "Recorder",
+    "Series",
     "count",
     "count_sent",
     "decode",

@@ -5,6 +5,7 @@ waits for a device.
 """
 
 import ctypes
+import enum
 import functools
 import weakref
 
@@ -15,8 +16,21 @@ import tensorflow as tf
 from tf_gc.ops import _loader
 from tf_gc.ops._arguments import is_automatic
 
-# Instead of the number of a candidate, where there is no choice.
-NO_CANDIDATE = -1
+
+class Series(enum.IntEnum):
+    """What is kept of a model, in the numbers of custom_ops/lib/recorder/recorder.h.
+
+    Intervals are times from step to step, in seconds, the oldest first. One counts if the steps at
+    both of its ends are of one kind, in full precision or compressed, and no step of the other
+    kind, of whatever model, was between them.
+    """
+
+    FULL_PRECISION = 0  # the latest 256 intervals of steps in full precision
+    COMPRESSED = 1  # the same of compressed steps
+    FIRST = 2  # the first 64 intervals of compressed steps after the latest other one
+    STEPS = 3  # how many in full precision, how many compressed, whether the latest one was, 1 or 0
+    MEASURED = 4  # which compressed step was measured last, from 1 on, and what was kept of it
+    TRIAL = 5  # what was kept of the latest trial of both kinds
 
 
 class Recorder:
@@ -27,141 +41,63 @@ class Recorder:
         self._number = library.tf_gc_recorder_make()
         weakref.finalize(self, library.tf_gc_recorder_free, self._number).atexit = False
 
-    def note_step(
-        self, reduction: int, compressed: bool, candidate: int = NO_CANDIDATE
-    ) -> tf.Tensor:
+    def note_step(self, reduction: int, compressed: bool) -> tf.Tensor:
         """Notes, whenever the op runs, that a step sums gradients.
 
         Args:
           reduction: the model.
           compressed: whether the step compresses, or sums in full precision.
-          candidate: where there are several ways to sum gradients, the number of the one that the
-            step takes.
 
         Returns:
           Whether this step is one to be measured: a bool scalar on the host.
         """
         with tf.device("CPU:0"):
             return _loader.load().tf_gc_note_step(
-                recorder=self._number,
-                reduction=reduction,
-                compressed=compressed,
-                candidate=candidate,
+                recorder=self._number, reduction=reduction, compressed=compressed
             )
 
-    def trial_times(self, reduction: int, candidates: int, latest: int) -> tf.Tensor:
-        """Returns how long a step takes with each candidate, when the op runs.
+    def trial_times(self, reduction: int, latest: int) -> tf.Tensor:
+        """Returns how long steps in full precision and compressed ones take, when the op runs.
 
         Args:
           reduction: the model.
-          candidates: how many there are, from number 0 on.
-          latest: how many of a candidate's latest times count.
+          latest: how many of the latest times of a kind count.
 
         Returns:
-          int64 [candidates] on the host, in nanoseconds: the median of the times from a step to
-          the next one where both are of the candidate; the largest int64 if there are none.
+          int64 [2] on the host, in nanoseconds: the median of the times from a step to the next
+          one where both are of the kind; the largest int64 if there are none.
         """
         with tf.device("CPU:0"):
             return _loader.load().tf_gc_trial_times(
-                recorder=self._number, reduction=reduction, candidates=candidates, latest=latest
+                recorder=self._number, reduction=reduction, latest=latest
             )
 
-    def keep_trial(self, reduction: int, times: tf.Tensor, chosen: tf.Tensor) -> tf.Operation:
-        """Keeps, when the op runs, how a trial of candidates ended.
-
-        Args:
-          reduction: the model.
-          times: int64 [candidates], in nanoseconds.
-          chosen: the number of the candidate chosen, an int64 scalar.
-        """
-        with tf.device("CPU:0"):
-            return _loader.load().tf_gc_keep_trial(
-                times, chosen, recorder=self._number, reduction=reduction
-            )
-
-    def keep(self, reduction: int, values: tf.Tensor) -> tf.Operation:
+    def keep(self, reduction: int, values: tf.Tensor, of_trial: bool = False) -> tf.Operation:
         """Keeps, when the op runs, what was measured in the latest compressed step.
 
         Args:
           reduction: the model.
           values: float64, of any shape.
+          of_trial: whether they say how a trial ended instead.
         """
         with tf.device("CPU:0"):
-            return _loader.load().tf_gc_keep_measurement(
-                values, recorder=self._number, reduction=reduction
+            return _loader.load().tf_gc_keep(
+                values, recorder=self._number, reduction=reduction, of_trial=of_trial
             )
 
     def measure_every(self, steps: int) -> None:
         """Measures one of so many compressed steps from now on; at first one of 100."""
         _functions().tf_gc_recorder_measure_every(self._number, steps)
 
-    def candidate(self, reduction: int) -> int:
-        """Returns the candidate of the latest step, `NO_CANDIDATE` if there is none."""
-        return int(_functions().tf_gc_recorder_candidate(self._number, reduction))
-
-    def trial(self, reduction: int, candidates: int) -> tuple[int, npt.NDArray[np.float64]]:
-        """Returns the candidate that the latest trial chose, and the time of each.
-
-        Args:
-          reduction: the model.
-          candidates: how many there are.
-
-        Returns:
-          The number, and [candidates] in seconds, NaN for a candidate without a time;
-          `NO_CANDIDATE` and no times if no trial of so many candidates has ended.
-        """
-        times = np.empty(candidates, np.int64)
-        chosen = _functions().tf_gc_recorder_trial(
-            self._number, reduction, candidates, times.ctypes.data
-        )
-        if chosen == NO_CANDIDATE:
-            return NO_CANDIDATE, np.empty(0)
-        return int(chosen), np.where(times < np.iinfo(times.dtype).max, times * 1e-9, np.nan)
-
     def forget(self, reduction: int) -> None:
         """Forgets a model."""
         _functions().tf_gc_recorder_forget(self._number, reduction)
 
-    def steps(self, reduction: int, compressed: bool) -> int:
-        """Returns how many steps of a kind there were."""
-        return int(_functions().tf_gc_recorder_steps(self._number, reduction, compressed))
-
-    def intervals(self, reduction: int, compressed: bool) -> npt.NDArray[np.float64]:
-        """Returns the latest times from step to step, in seconds, the oldest first.
-
-        An interval counts if the steps at both of its ends are of this kind, and no step of the
-        other kind, of whatever model, was between them. Those before the candidate changed do not.
-        """
-        nanoseconds = np.empty(_functions().tf_gc_recorder_capacity(), np.int64)
-        count = _functions().tf_gc_recorder_intervals(
-            self._number, reduction, compressed, nanoseconds.ctypes.data
-        )
-        return nanoseconds[:count] * 1e-9
-
-    def first_intervals(self, reduction: int) -> npt.NDArray[np.float64]:
-        """Returns the first intervals after the latest step in full precision, up to 64.
-
-        They are between compressed steps, in seconds, the oldest first.
-        """
-        nanoseconds = np.empty(_functions().tf_gc_recorder_capacity(), np.int64)
-        count = _functions().tf_gc_recorder_first(self._number, reduction, nanoseconds.ctypes.data)
-        return nanoseconds[:count] * 1e-9
-
-    def measured(self, reduction: int, count: int) -> tuple[int, npt.NDArray[np.float64]]:
-        """Returns the number of the compressed step that was measured last, and what was kept.
-
-        Args:
-          reduction: the model.
-          count: how many values.
-
-        Returns:
-          The step, from 1 on, and the values, [count]; 0 and no values if there are not so many.
-        """
-        values = np.empty(count, np.float64)
-        step = int(
-            _functions().tf_gc_recorder_measured(self._number, reduction, count, values.ctypes.data)
-        )
-        return step, values if step else values[:0]
+    def read(self, reduction: int, series: Series) -> npt.NDArray[np.float64]:
+        """Returns what is kept of a model, [numbers]: none if there was nothing to keep so far."""
+        read = functools.partial(_functions().tf_gc_recorder_read, self._number, reduction, series)
+        numbers = np.empty(read(0, None))
+        return numbers[: read(numbers.size, numbers.ctypes.data)]
 
 
 def count_sent(messages: tf.Tensor, codec: str, threshold: float | str) -> tf.Tensor:
@@ -188,22 +124,16 @@ def count_sent(messages: tf.Tensor, codec: str, threshold: float | str) -> tf.Te
 
 @functools.cache
 def _functions() -> ctypes.CDLL:
-    """Returns the functions of custom_ops/lib/c_api/recorder_api.h."""
+    """Returns the functions of custom_ops/lib/c_api/recorder_api.cc."""
     _loader.load()
     library = ctypes.CDLL(str(_loader.library_path()))
-    number, kind, array = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
+    number = ctypes.c_int64
     for name, result, arguments in (
         ("make", number, []),
         ("free", None, [number]),
         ("measure_every", None, [number, number]),
         ("forget", None, [number, number]),
-        ("steps", number, [number, number, kind]),
-        ("capacity", number, []),
-        ("intervals", number, [number, number, kind, array]),
-        ("first", number, [number, number, array]),
-        ("candidate", number, [number, number]),
-        ("trial", number, [number, number, number, array]),
-        ("measured", number, [number, number, number, array]),
+        ("read", number, [number, number, ctypes.c_int, number, ctypes.c_void_p]),
     ):
         function = getattr(library, f"tf_gc_recorder_{name}")
         function.restype, function.argtypes = result, arguments

@@ -11,7 +11,7 @@ from tf_gc.network.collectives import CollectiveOps
 from tf_gc.network.group import Network, Replica, is_cpu
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.accounting import Accounting, Pairs
-from tf_gc.observe.measurement import Measurement
+from tf_gc.observe.measurement import Measurement, Model
 from tf_gc.reducers.reducer import Reducer, Reduction
 from tf_gc.schedule import Bucket, Schedule
 from tf_gc.steps import warm_up
@@ -106,14 +106,19 @@ class GradientSums:
           schedule: what is sent how.
           batch: the gradients.
         """
-        number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        model = self.model_of(schedule, batch)
         first = batch.pairs[schedule.compressed[0]][0].values[0]
-        measure = self.measurement.note_step(number, first, compressed=True)
+        measure = self.measurement.note_step(model, first, compressed=True)
         reductions = [self._compress(i, bucket, batch) for i, bucket in enumerate(schedule.buckets)]
         traffic = self.note(schedule, batch.pairs, reductions)
-        self.measurement.built(number, schedule, traffic, reductions)
-        self.measurement.measure_if(measure, number, reductions)
+        self.measurement.built(model, schedule, traffic, reductions)
+        self.measurement.measure_if(measure, model, reductions)
         return [components for reduction in reductions for components in _by_gradient(reduction)]
+
+    def model_of(self, schedule: Schedule, batch: Batch) -> Model:
+        """Returns what is measured of the steps of a schedule."""
+        variable = batch.pairs[schedule.compressed[0]][1]
+        return self.measurement.model_of(schedule, batch.state.notes_of(variable))
 
     def with_warm_up(
         self, schedule: Schedule, batch: Batch, afterwards: Callable[[], Sums]
@@ -148,9 +153,9 @@ class GradientSums:
 
     def _warm_up_step(self, state: Any, schedule: Schedule, batch: Batch) -> Sums:
         """Returns the sums of a step in which the buckets that warm up are in full precision."""
-        number = self.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        model = self.model_of(schedule, batch)
         first = batch.pairs[schedule.compressed[0]][0].values[0]
-        self.measurement.note_step(number, first, compressed=False)
+        self.measurement.note_step(model, first, compressed=False)
         reports = []
         for component in state.values:
             with tf.device(component.device):

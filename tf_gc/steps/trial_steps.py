@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.observe.measurement import Model
 from tf_gc.params import Auto
 from tf_gc.params.auto import WAYS
 from tf_gc.schedule import Schedule
@@ -36,7 +37,7 @@ class TrialSteps:
           schedule: how compressed steps send what.
           batch: the gradients.
         """
-        number = self._sums.measurement.number_of(schedule, batch.pairs, batch.state.stream)
+        model = self._sums.model_of(schedule, batch)
         state = batch.state.of_first(trial.SLOT, batch.variables(first=schedule.compressed))
         now = state.values[0].read_value()
 
@@ -51,24 +52,24 @@ class TrialSteps:
 
         def in_full_precision() -> Sums:
             take_turn()
-            return self._in_full_precision(number, now, schedule, batch)
+            return self._in_full_precision(model, now, schedule, batch)
 
         sums = _compat.cond(self._trial.compresses(now), compressed, in_full_precision)
         tf.cond(
             self._trial.is_on(now),
-            lambda: self._after_step(number, state, now, batch.options),
+            lambda: self._after_step(model, state, now, batch.options),
             lambda: tf.constant(True),
         )
         return sums
 
     def _in_full_precision(
-        self, number: int, now: tf.Tensor, schedule: Schedule, batch: Batch
+        self, model: Model, now: tf.Tensor, schedule: Schedule, batch: Batch
     ) -> Sums:
         measurement, order = self._sums.measurement, schedule.compressed
         variables = [batch.pairs[i][1] for i in order]
         mine = [batch.pairs[i][0].values for i in order]
         keeps = [i in schedule.with_residuals for i in order]
-        measurement.note_step(number, mine[0][0], compressed=False)
+        measurement.note_step(model, mine[0][0], compressed=False)
         # Otherwise what the trial left in the residuals would never be sent.
         mine = tf.cond(
             self._trial.has_just_ended(now),
@@ -97,14 +98,14 @@ class TrialSteps:
         ]
         nothing_compressed = Schedule((), tuple(range(len(whole))), ())
         traffic = self._sums.note(nothing_compressed, batch.pairs, [], compressed=False)
-        measurement.built(number, nothing_compressed, traffic, [], compressed=False)
+        measurement.built(model, nothing_compressed, traffic, [], compressed=False)
         return sums
 
-    def _after_step(self, number: int, state: Any, now: tf.Tensor, options: Any) -> tf.Tensor:
+    def _after_step(self, model: Model, state: Any, now: tf.Tensor, options: Any) -> tf.Tensor:
         """Counts a step of the trial, and chooses at the end; returns when that has been done."""
         chosen = tf.cond(
             self._trial.is_last(now),
-            lambda: self._choose(number, options),
+            lambda: self._choose(model, options),
             lambda: tf.zeros([], tf.int64),
         )
         assigned = []
@@ -115,10 +116,10 @@ class TrialSteps:
         with tf.control_dependencies(assigned):
             return tf.constant(True)
 
-    def _choose(self, number: int, options: Any) -> tf.Tensor:
+    def _choose(self, model: Model, options: Any) -> tf.Tensor:
         """Returns the position in `WAYS` of the way that all workers choose, an int64 scalar."""
         recorder = self._sums.measurement.recorder
-        times = recorder.trial_times(number, len(WAYS), trial.TIMES)
+        times = recorder.trial_times(model.number, trial.TIMES)
         messages = []
         for device in self._sums.network.devices:
             with tf.device(device):
@@ -128,6 +129,7 @@ class TrialSteps:
             chosen, slowest = trial.faster(tf.concat(received, axis=0))
             if self._auto.choice is not None:
                 chosen = tf.constant(WAYS.index(self._auto.choice), tf.int64)
-            kept = recorder.keep_trial(number, slowest, chosen)
+            result = tf.cast(tf.concat([[chosen], slowest], axis=0), tf.float64)
+            kept = recorder.keep(model.number, result, of_trial=True)
             with tf.control_dependencies([kept]):
                 return tf.identity(chosen)

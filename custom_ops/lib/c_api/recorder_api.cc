@@ -1,84 +1,46 @@
-#include "custom_ops/lib/c_api/recorder_api.h"
+// The recorders of recorder/recorder.h for Python. `recorder` is the number of
+// one; without it nothing is done, and nothing read.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "custom_ops/lib/c_api/c_api.h"
 #include "custom_ops/lib/recorder/recorder.h"
 
-namespace {
+extern "C" {
 
-bool IsStepKind(int kind) { return 0 <= kind && kind < tf_gc::kStepKinds; }
+TF_GC_EXPORT int64_t tf_gc_recorder_make() { return tf_gc::MakeRecorder(); }
 
-}  // namespace
-
-int64_t tf_gc_recorder_make(void) { return tf_gc::MakeRecorder(); }
-
-void tf_gc_recorder_free(int64_t recorder) { tf_gc::FreeRecorder(recorder); }
-
-void tf_gc_recorder_measure_every(int64_t recorder, int64_t steps) {
-  if (const auto found = tf_gc::FindRecorder(recorder)) {
-    found->MeasureEvery(steps);
-  }
+TF_GC_EXPORT void tf_gc_recorder_free(int64_t recorder) {
+  tf_gc::FreeRecorder(recorder);
 }
 
-void tf_gc_recorder_forget(int64_t recorder, int64_t reduction) {
-  if (const auto found = tf_gc::FindRecorder(recorder)) {
-    found->Forget(reduction);
-  }
-}
-
-int64_t tf_gc_recorder_steps(int64_t recorder, int64_t reduction, int kind) {
+TF_GC_EXPORT void tf_gc_recorder_measure_every(int64_t recorder,
+                                               int64_t steps) {
   const auto found = tf_gc::FindRecorder(recorder);
-  if (found == nullptr || !IsStepKind(kind)) return 0;
-  return found->Steps(reduction, static_cast<tf_gc::StepKind>(kind));
+  if (found != nullptr) found->MeasureEvery(steps);
 }
 
-int64_t tf_gc_recorder_capacity(void) { return tf_gc::Recorder::kIntervals; }
-
-int64_t tf_gc_recorder_intervals(int64_t recorder, int64_t reduction, int kind,
-                                 int64_t* intervals) {
+TF_GC_EXPORT void tf_gc_recorder_forget(int64_t recorder, int64_t reduction) {
   const auto found = tf_gc::FindRecorder(recorder);
-  if (found == nullptr || !IsStepKind(kind)) return 0;
-  const std::vector<int64_t> kept =
-      found->Intervals(reduction, static_cast<tf_gc::StepKind>(kind));
-  std::copy(kept.begin(), kept.end(), intervals);
-  return static_cast<int64_t>(kept.size());
+  if (found != nullptr) found->Forget(reduction);
 }
 
-int64_t tf_gc_recorder_first(int64_t recorder, int64_t reduction,
-                             int64_t* intervals) {
+// Writes the numbers of a tf_gc::Series, `most` at most, and returns how many
+// there are.
+TF_GC_EXPORT int64_t tf_gc_recorder_read(int64_t recorder, int64_t reduction,
+                                         int series, int64_t most,
+                                         double* numbers) {
   const auto found = tf_gc::FindRecorder(recorder);
   if (found == nullptr) return 0;
-  const std::vector<int64_t> kept = found->First(reduction);
-  std::copy(kept.begin(), kept.end(), intervals);
-  return static_cast<int64_t>(kept.size());
+  const std::vector<double> all =
+      found->Read(reduction, static_cast<tf_gc::Series>(series));
+  const auto count = static_cast<int64_t>(all.size());
+  std::copy_n(all.begin(), std::min(count, most), numbers);
+  return count;
 }
 
-int64_t tf_gc_recorder_candidate(int64_t recorder, int64_t reduction) {
-  const auto found = tf_gc::FindRecorder(recorder);
-  return found == nullptr ? -1 : found->Candidate(reduction);
-}
-
-int64_t tf_gc_recorder_trial(int64_t recorder, int64_t reduction, int64_t count,
-                             int64_t* times) {
-  const auto found = tf_gc::FindRecorder(recorder);
-  if (found == nullptr) return -1;
-  int64_t chosen = -1;
-  const std::vector<int64_t> kept = found->Trial(reduction, &chosen);
-  if (static_cast<int64_t>(kept.size()) != count) return -1;
-  std::copy(kept.begin(), kept.end(), times);
-  return chosen;
-}
-
-int64_t tf_gc_recorder_measured(int64_t recorder, int64_t reduction,
-                                int64_t count, double* values) {
-  const auto found = tf_gc::FindRecorder(recorder);
-  if (found == nullptr) return 0;
-  int64_t step = 0;
-  const std::vector<double> kept = found->Measured(reduction, &step);
-  if (static_cast<int64_t>(kept.size()) != count) return 0;
-  std::copy(kept.begin(), kept.end(), values);
-  return step;
-}
+}  // extern "C"

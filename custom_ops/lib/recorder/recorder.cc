@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <utility>
 
 namespace tf_gc {
 namespace {
 
 using Lock = std::lock_guard<std::mutex>;
-
-int Index(StepKind kind) { return static_cast<int>(kind); }
 
 struct Registry {
   std::mutex mutex;
@@ -26,98 +23,36 @@ Registry& TheRegistry() {
   return *registry;
 }
 
+template <typename T>
+void KeepLatest(T value, std::deque<T>* values) {
+  if (values->size() == Recorder::kIntervals) values->pop_front();
+  values->push_back(value);
+}
+
 }  // namespace
 
-bool Recorder::Note(int64_t reduction, StepKind kind, int64_t candidate,
-                    int64_t time) {
+bool Recorder::Note(int64_t reduction, bool compressed, int64_t time) {
   Lock lock(mutex_);
   Reduction& mine = reductions_[reduction];
-  const int i = Index(kind);
-  const int64_t others = steps_[1 - i];
+  const int64_t others = steps_[!compressed];
   const int64_t interval = time - mine.time;
-  const bool same = mine.began && mine.candidate == candidate;
-  if (!same) {
-    mine.intervals[i].clear();
-    mine.written[i] = 0;
-  }
-  if (!same || kind == StepKind::kFullPrecision) mine.first.clear();
-  if (mine.candidate != candidate) {
-    mine.measured.clear();
-    mine.measured_step = 0;
-  }
-  if (same && candidate >= 0) {
-    std::vector<int64_t>& tried = mine.tried[candidate];
-    if (tried.size() == kTried) tried.erase(tried.begin());
-    tried.push_back(interval);
-  }
-  if (same && mine.kind == kind && mine.others == others) {
-    std::vector<int64_t>& intervals = mine.intervals[i];
-    if (intervals.size() < kIntervals) {
-      intervals.push_back(interval);
-    } else {
-      intervals[mine.written[i] % kIntervals] = interval;
-    }
-    ++mine.written[i];
-    if (kind == StepKind::kCompressed && mine.first.size() < kFirst) {
-      mine.first.push_back(interval);
+  const bool same = mine.steps[compressed] > 0 && mine.compressed == compressed;
+  if (!compressed) mine.first.clear();
+  if (same) KeepLatest(interval, &mine.tried[compressed]);
+  if (same && mine.others == others) {
+    const double seconds = 1e-9 * static_cast<double>(interval);
+    KeepLatest(seconds, &mine.intervals[compressed]);
+    if (compressed && mine.first.size() < kFirst) {
+      mine.first.push_back(seconds);
     }
   }
-  mine.began = true;
-  mine.kind = kind;
-  mine.candidate = candidate;
+  mine.compressed = compressed;
   mine.time = time;
   mine.others = others;
-  ++steps_[i];
-  const bool unknown =
-      candidate >= 0 && candidate == mine.chosen && mine.measured.empty();
-  const bool due = mine.steps[i]++ % every_ == 0;
-  return (due || unknown) && kind == StepKind::kCompressed;
-}
-
-int64_t Recorder::Candidate(int64_t reduction) const {
-  Lock lock(mutex_);
-  const auto found = reductions_.find(reduction);
-  return found == reductions_.end() ? -1 : found->second.candidate;
-}
-
-std::vector<int64_t> Recorder::Medians(int64_t reduction, int64_t candidates,
-                                       int64_t latest) const {
-  Lock lock(mutex_);
-  std::vector<int64_t> medians(static_cast<size_t>(candidates), kNeverTried);
-  const auto found = reductions_.find(reduction);
-  if (found == reductions_.end()) return medians;
-  for (const auto& [candidate, tried] : found->second.tried) {
-    const int64_t count = std::min(latest, static_cast<int64_t>(tried.size()));
-    if (candidate >= candidates || count < 1) continue;
-    std::vector<int64_t> times(tried.end() - count, tried.end());
-    const auto middle = times.begin() + count / 2;
-    std::nth_element(times.begin(), middle, times.end());
-    medians[static_cast<size_t>(candidate)] = *middle;
-  }
-  return medians;
-}
-
-void Recorder::KeepTrial(int64_t reduction, std::vector<int64_t> times,
-                         int64_t chosen) {
-  Lock lock(mutex_);
-  Reduction& mine = reductions_[reduction];
-  mine.trial = std::move(times);
-  mine.chosen = chosen;
-}
-
-std::vector<int64_t> Recorder::Trial(int64_t reduction, int64_t* chosen) const {
-  Lock lock(mutex_);
-  const auto found = reductions_.find(reduction);
-  *chosen = found == reductions_.end() ? -1 : found->second.chosen;
-  return found == reductions_.end() ? std::vector<int64_t>()
-                                    : found->second.trial;
-}
-
-void Recorder::Keep(int64_t reduction, const double* values, int64_t count) {
-  Lock lock(mutex_);
-  Reduction& mine = reductions_[reduction];
-  mine.measured.assign(values, values + count);
-  mine.measured_step = mine.steps[Index(StepKind::kCompressed)];
+  ++steps_[compressed];
+  const bool due = mine.steps[compressed]++ % every_ == 0 || mine.trial_ended;
+  if (compressed) mine.trial_ended = false;
+  return compressed && due;
 }
 
 void Recorder::MeasureEvery(int64_t steps) {
@@ -125,46 +60,65 @@ void Recorder::MeasureEvery(int64_t steps) {
   every_ = std::max<int64_t>(steps, 1);
 }
 
-int64_t Recorder::Steps(int64_t reduction, StepKind kind) const {
+void Recorder::Keep(int64_t reduction, std::vector<double> values) {
   Lock lock(mutex_);
-  const auto found = reductions_.find(reduction);
-  return found == reductions_.end() ? 0 : found->second.steps[Index(kind)];
+  Reduction& mine = reductions_[reduction];
+  mine.measured = std::move(values);
+  mine.measured.insert(mine.measured.begin(),
+                       static_cast<double>(mine.steps[1]));
 }
 
-std::vector<int64_t> Recorder::Intervals(int64_t reduction,
-                                         StepKind kind) const {
+void Recorder::KeepTrial(int64_t reduction, std::vector<double> values) {
   Lock lock(mutex_);
-  const auto found = reductions_.find(reduction);
-  if (found == reductions_.end()) return {};
-  std::vector<int64_t> intervals = found->second.intervals[Index(kind)];
-  if (intervals.size() == kIntervals) {
-    std::rotate(intervals.begin(),
-                intervals.begin() +
-                    static_cast<std::ptrdiff_t>(
-                        found->second.written[Index(kind)] % kIntervals),
-                intervals.end());
+  Reduction& mine = reductions_[reduction];
+  mine.trial = std::move(values);
+  mine.trial_ended = true;
+}
+
+std::vector<double> Recorder::Read(int64_t reduction, Series series) const {
+  Lock lock(mutex_);
+  const Reduction& mine = Find(reduction);
+  switch (series) {
+    case Series::kFullPrecision:
+    case Series::kCompressed: {
+      const auto& of_kind = mine.intervals[series == Series::kCompressed];
+      return {of_kind.begin(), of_kind.end()};
+    }
+    case Series::kFirst:
+      return {mine.first.begin(), mine.first.end()};
+    case Series::kSteps:
+      return {static_cast<double>(mine.steps[0]),
+              static_cast<double>(mine.steps[1]),
+              static_cast<double>(mine.compressed)};
+    case Series::kMeasured:
+      return mine.measured;
+    case Series::kTrial:
+      return mine.trial;
   }
-  return intervals;
+  return {};
 }
 
-std::vector<int64_t> Recorder::First(int64_t reduction) const {
+int64_t Recorder::Median(int64_t reduction, bool compressed,
+                         int64_t latest) const {
   Lock lock(mutex_);
-  const auto found = reductions_.find(reduction);
-  if (found == reductions_.end()) return {};
-  return found->second.first;
-}
-
-std::vector<double> Recorder::Measured(int64_t reduction, int64_t* step) const {
-  Lock lock(mutex_);
-  const auto found = reductions_.find(reduction);
-  *step = found == reductions_.end() ? 0 : found->second.measured_step;
-  return found == reductions_.end() ? std::vector<double>()
-                                    : found->second.measured;
+  const std::deque<int64_t>& tried = Find(reduction).tried[compressed];
+  const int64_t count = std::min(latest, static_cast<int64_t>(tried.size()));
+  if (count < 1) return kNeverTried;
+  std::vector<int64_t> times(tried.end() - count, tried.end());
+  const auto middle = times.begin() + count / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 void Recorder::Forget(int64_t reduction) {
   Lock lock(mutex_);
   reductions_.erase(reduction);
+}
+
+const Recorder::Reduction& Recorder::Find(int64_t reduction) const {
+  static const Reduction none;
+  const auto found = reductions_.find(reduction);
+  return found == reductions_.end() ? none : found->second;
 }
 
 int64_t MakeRecorder() {

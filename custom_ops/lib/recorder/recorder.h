@@ -5,7 +5,9 @@
 #ifndef TF_GC_CUSTOM_OPS_LIB_RECORDER_RECORDER_H_
 #define TF_GC_CUSTOM_OPS_LIB_RECORDER_RECORDER_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,94 +15,78 @@
 
 namespace tf_gc {
 
-// How a step sums gradients.
-enum class StepKind : int { kFullPrecision = 0, kCompressed = 1 };
-constexpr int kStepKinds = 2;
+// What is kept of a reduction. Intervals are times from step to step, in
+// seconds, the oldest first: where both steps are of one kind, and no step of
+// the other kind, of whatever reduction, was between them.
+enum class Series : int {
+  kFullPrecision = 0,  // the latest intervals of steps in full precision
+  kCompressed = 1,     // the latest ones of compressed steps
+  kFirst = 2,          // the first ones after the latest step in full precision
+  // How many steps there were in full precision, how many compressed, and
+  // whether the latest one was compressed, 1 or 0.
+  kSteps = 3,
+  // The number of the compressed step that was measured last, from 1 on, and
+  // what was measured in it.
+  kMeasured = 4,
+  kTrial = 5,  // how the latest trial of both kinds ended
+};
 
 // A strategy has one recorder. A model trained under it has a number, its
 // reduction, since the steps of several models may take turns.
 class Recorder {
  public:
-  // How many of the latest intervals are kept, for each kind of step.
-  static constexpr int kIntervals = 256;
-  // How many of the first intervals after the latest step in full precision.
-  static constexpr int kFirst = 64;
+  // How many intervals are kept of each kind, and of the first ones.
+  static constexpr size_t kIntervals = 256;
+  static constexpr size_t kFirst = 64;
 
-  // How many of the latest intervals are kept for each candidate of a trial.
-  static constexpr int kTried = 64;
+  // Notes a step at a time of a steady clock, in nanoseconds. Returns whether
+  // to measure this step: every so many compressed ones, the first among them
+  // and the first one after a trial.
+  bool Note(int64_t reduction, bool compressed, int64_t time);
 
-  // Notes a step of a reduction at a time of a steady clock, in nanoseconds.
-  // `candidate` is the number of the way to sum gradients that the step takes,
-  // where there is a choice, and else -1. Returns whether to measure this step:
-  // every so many compressed ones, the first among them and the first one after
-  // a trial. What was measured of another candidate is forgotten.
-  bool Note(int64_t reduction, StepKind kind, int64_t candidate, int64_t time);
-
-  // Keeps what was measured in the latest compressed step of a reduction.
-  void Keep(int64_t reduction, const double* values, int64_t count);
-
-  // From now on measures every `steps` >= 1 compressed steps. At first 100.
+  // From now on measures every `steps` compressed steps. At first 100.
   void MeasureEvery(int64_t steps);
 
-  // How many steps of a kind there were.
-  int64_t Steps(int64_t reduction, StepKind kind) const;
+  // Keeps what was measured in the latest compressed step.
+  void Keep(int64_t reduction, std::vector<double> values);
 
-  // The times from each step to the next, in nanoseconds, the oldest first:
-  // where both are of this kind, and no step of the other kind, of whatever
-  // reduction, was between them. Those before the candidate changed are gone.
-  std::vector<int64_t> Intervals(int64_t reduction, StepKind kind) const;
+  // Keeps how a trial ended.
+  void KeepTrial(int64_t reduction, std::vector<double> values);
 
-  // The same of compressed steps, but those that follow the latest step in full
-  // precision.
-  std::vector<int64_t> First(int64_t reduction) const;
+  // Empty if there is nothing of that kind.
+  std::vector<double> Read(int64_t reduction, Series series) const;
 
-  // The candidate of the latest step, -1 if there is none.
-  int64_t Candidate(int64_t reduction) const;
-
-  // For each of so many candidates the median of the times from each of its
-  // steps to the next, in nanoseconds, of the `latest` ones at most;
-  // kNeverTried for a candidate without such times.
-  std::vector<int64_t> Medians(int64_t reduction, int64_t candidates,
-                               int64_t latest) const;
+  // The median of the `latest` times, in nanoseconds, from a step to the next
+  // one, both of a kind, whatever other reductions do; kNeverTried if there are
+  // none.
+  int64_t Median(int64_t reduction, bool compressed, int64_t latest) const;
   static constexpr int64_t kNeverTried = INT64_MAX;
-
-  // Keeps how a trial ended: the time of each candidate, and the one chosen.
-  void KeepTrial(int64_t reduction, std::vector<int64_t> times, int64_t chosen);
-
-  // What was kept of the latest trial, and the candidate chosen. Empty, and -1,
-  // if none has ended.
-  std::vector<int64_t> Trial(int64_t reduction, int64_t* chosen) const;
-
-  // What was kept last, and the number of the compressed step, from 1 on.
-  // Empty, and 0, if nothing was.
-  std::vector<double> Measured(int64_t reduction, int64_t* step) const;
 
   // Forgets a reduction whose model is gone.
   void Forget(int64_t reduction);
 
  private:
+  // Each pair is of steps in full precision and of compressed ones.
   struct Reduction {
-    int64_t steps[kStepKinds] = {};
-    std::vector<int64_t> intervals[kStepKinds];
-    std::vector<int64_t> first;
-    int64_t written[kStepKinds] = {};  // intervals, those overwritten too
-    // The latest step, if there was one, and how many steps of the other kind
-    // there were then.
-    bool began = false;
-    StepKind kind = StepKind::kFullPrecision;
-    int64_t candidate = -1;
+    int64_t steps[2] = {};
+    std::deque<double> intervals[2];
+    std::deque<double> first;
+    std::deque<int64_t> tried[2];  // what a median may be of
+    std::vector<double> measured;
+    std::vector<double> trial;
+    bool trial_ended = false;  // since the latest compressed step
+    // The latest step, and how many of the other kind there were then.
+    bool compressed = false;
     int64_t time = 0;
     int64_t others = 0;
-    std::map<int64_t, std::vector<int64_t>> tried;  // by candidate
-    std::vector<int64_t> trial;
-    int64_t chosen = -1;
-    std::vector<double> measured;
-    int64_t measured_step = 0;
   };
+
+  // An empty one if there is none of that number.
+  const Reduction& Find(int64_t reduction) const;
 
   mutable std::mutex mutex_;
   int64_t every_ = 100;
-  int64_t steps_[kStepKinds] = {};  // of all reductions
+  int64_t steps_[2] = {};  // of all reductions
   std::map<int64_t, Reduction> reductions_;
 };
 
