@@ -14,7 +14,6 @@ from tests.custom_ops import cases as codec_cases
 from tests.custom_ops.cases import Message
 from tests.ops.formats import (
     BLOCK,
-    HEADER_BYTES,
     Format,
     each_dtype,
     each_format,
@@ -23,7 +22,15 @@ from tests.ops.formats import (
     make_replica,
     oracle_encode,
 )
-from tf_gc.ops import count, decode, encode, message_bits, two_bit_decode, two_bit_encode
+from tf_gc.ops import (
+    count,
+    decode,
+    decode_shards,
+    encode,
+    message_bits,
+    two_bit_decode,
+    two_bit_encode,
+)
 from tf_gc.ops.library import device_types
 
 # ---- The bits of messages and sums -------------------------------------------------
@@ -68,93 +75,68 @@ def test_decode_adds_the_replicas_in_order(form: Format, dtype: Any, split: bool
         codec_cases.assert_same_bits(flat(actual), expected.reshape(-1)[: flat(actual).size])
 
 
-def test_the_bytes_of_two_bit_messages() -> None:
-    gradient, zero = tf.constant([0.5, -0.5, 0.0, np.nan, 0.5]), tf.Variable(tf.zeros(5))
-    message = two_bit_encode([gradient], [zero], 0.5)
-    header = bytes.fromhex("4743 01 01 0000003f 0100000000000000")
-    assert message.numpy().tobytes() == header + bytes.fromhex("e1 c0") + bytes(30)
-    header = bytes.fromhex("4743 01 03 0000003f 0100000000000000")
-    total = count([message] * 3, 3, "two_bit", 0.5).numpy().tobytes()
-    assert total == header + bytes.fromhex("3d 08 30") + bytes(61)
-    total = count([message] * 8, 8, "two_bit", 0.5).numpy().tobytes()
-    header = header[:3] + b"\x04" + header[4:]
-    assert total == header + bytes.fromhex("08 f8 00 80 08") + bytes(123)
-    total = count([message] * 130, 130, "two_bit", 0.5).numpy().tobytes()
-    header = header[:3] + b"\x05" + header[4:]
-    assert total == header + bytes.fromhex("8200 7eff 0000 0080 8200") + bytes(246)
+HEADERS = {codec: f"4743 01 {codec:02x} %s 0100000000000000" for codec in range(1, 10)}
+HALF, ONE, AUTO = "0000003f", "0000803f", "00000000"
 
 
-def test_the_documented_byte() -> None:
-    zeros = tf.Variable(tf.zeros(4))
-    message = two_bit_encode([tf.constant([0.5, -0.5, 0.0, 0.5])], [zeros], 0.5)
-    assert message.numpy().view(np.uint8)[0, HEADER_BYTES] == 0xE3
+def planes(*first: int) -> str:
+    return "".join(bytes([plane, *bytes(15)]).hex() for plane in first)
 
 
-def test_the_bytes_of_one_bit_messages() -> None:
-    gradient, zero = tf.constant([2.0, -0.5, 0.0, 0.75, 0.5]), tf.Variable(tf.zeros(5))
-    message = encode([gradient], [zero], "one_bit", 0.5).numpy().tobytes()
-    rest = bytes.fromhex("90") + bytes(15) + bytes.fromhex("803f") + bytes(14)
-    assert message == bytes.fromhex("4743 01 06 0000003f 0100000000000000") + rest
-    np.testing.assert_array_equal(zero, [1, 0.5, 1, -0.25, 1.5])
-    zero.assign(tf.zeros(5))
-    message = encode([gradient], [tf.Variable(zero)], "one_bit", 0.5)
-    total = count([message] * 3, 3, "one_bit", 0.5)
-    # Three times plus or minus 1, in units of 1; the padding is counted as minus.
-    header = bytes.fromhex("4743 01 03 0000803f 0100000000000000")
-    assert total.numpy().tobytes() == header + bytes.fromhex("3d d3") + b"\xdd" * 62
-    message = encode([gradient], [zero], codec="one_bit").numpy().tobytes()
-    rest = bytes.fromhex("b8") + bytes(15) + bytes.fromhex("403f") + bytes(14)  # 3.75 / 5
-    assert message == bytes.fromhex("4743 01 07 00000000 0100000000000000") + rest
+@pytest.mark.parametrize(
+    ("codec", "threshold", "gradient", "header", "body"),
+    [
+        ("two_bit", 0.5, [0.5, -0.5, 0.0, np.nan, 0.5], HEADERS[1] % HALF, "e1 c0" + "00" * 30),
+        ("one_bit", 0.5, [2, -0.5, 0, 0.75, 0.5], HEADERS[6] % HALF, f"{planes(0x90)} 803f"),
+        ("one_bit", "auto", [3, -0.5, 1, 0.5, 2.5], HEADERS[7] % AUTO, f"{planes(0xB8)} c03f"),
+        # The scale is 4: the levels are 0.625, 2 and 4, and with four bits from 0.125 on.
+        (
+            *("three_bit", "auto", [4, -4, 0.5, np.nan], HEADERS[8] % AUTO),
+            f"{planes(0b0111, 0b0011, 0b1010)} 8040",
+        ),
+        (
+            *("four_bit", "auto", [4.5, -4, 0.25, np.nan], HEADERS[9] % AUTO),
+            f"{planes(0b0111, 0b0011, 0b0011, 0b1010)} 8040",
+        ),
+    ],
+)
+def test_the_bytes_of_messages(
+    codec: str, threshold: float | str, gradient: list[float], header: str, body: str
+) -> None:
+    residual = tf.Variable(tf.zeros(len(gradient)))
+    message = encode([tf.constant(gradient, tf.float32)], [residual], codec, threshold)
+    expected = bytes.fromhex(header + body)
+    assert message.numpy().tobytes() == expected + bytes(-len(expected) % 16)
 
 
-def test_the_bytes_of_messages_with_levels() -> None:
-    def message_of(largest: float, small: float, codec: str) -> bytes:
-        gradient = tf.constant([largest, -4.0, small, np.nan])
-        return encode([gradient], [tf.Variable(tf.zeros(4))], codec).numpy().tobytes()
-
-    def planes(*first: int) -> bytes:
-        return b"".join(bytes([plane]) + bytes(15) for plane in first)
-
-    scale = bytes.fromhex("8040")  # 4: the levels are 0.625, 2 and 4
-    header = bytes.fromhex("4743 01 08 00000000 0100000000000000")
-    body = planes(0b0111, 0b0011, 0b1010)
-    assert message_of(4.0, 0.5, "three_bit") == header + body + scale + bytes(14)
-    # The smallest level is 0.125.
-    header = bytes.fromhex("4743 01 09 00000000 0100000000000000")
-    body = planes(0b0111, 0b0011, 0b0011, 0b1010)
-    assert message_of(4.5, 0.25, "four_bit") == header + body + scale + bytes(14)
+@pytest.mark.parametrize(
+    ("codec", "replicas", "header", "body"),
+    [
+        ("two_bit", 3, HEADERS[3] % HALF, "3d 08 30" + "00" * 61),
+        ("two_bit", 8, HEADERS[4] % HALF, "08 f8 00 80 08" + "00" * 123),
+        ("two_bit", 130, HEADERS[5] % HALF, "8200 7eff 0000 0080 8200" + "00" * 246),
+        # Plus or minus 1, whatever the threshold; the padding is counted as minus.
+        ("one_bit", 3, HEADERS[3] % ONE, "3d d3" + "dd" * 62),
+    ],
+)
+def test_the_bytes_of_counts(codec: str, replicas: int, header: str, body: str) -> None:
+    gradient = [0.5, -0.5, 0.0, np.nan, 0.5] if codec == "two_bit" else [1.0, 0.5, -1.0, 2.0]
+    message = encode([tf.constant(gradient)], [tf.Variable(tf.zeros(len(gradient)))], codec, 0.5)
+    total = count([message] * replicas, replicas, codec, 0.5)
+    assert total.numpy().tobytes() == bytes.fromhex(header + body)
 
 
 def test_the_bits_of_a_message_follow_from_codec_threshold_and_replicas() -> None:
-    for threshold in (0.5, 0.0):
-        bits = [message_bits(n, "one_bit", threshold) for n in (1, 2, 7, 8, 127, 128)]
-        assert bits == [1.125, 4, 4, 8, 8, 16]
-    assert [message_bits(n, "two_bit", 0.5) for n in (1, 2, 7, 8, 127, 128)] == [2, 4, 4, 8, 8, 16]
+    replicas = (1, 2, 7, 8, 127, 128)
+    assert [message_bits(n, "one_bit", 0.0) for n in replicas] == [1.125, 4, 4, 8, 8, 16]
+    assert [message_bits(n, "two_bit", 0.5) for n in replicas] == [2, 4, 4, 8, 8, 16]
     bits = {"two_bit": 2.125, "one_bit": 1.125, "three_bit": 3.125, "four_bit": 4.125}
     for codec, expected in bits.items():
-        assert [message_bits(n, codec) for n in (1, 2, 1000)] == [expected] * 3
-        with pytest.raises(ValueError, match="0 replicas"):
-            message_bits(0, codec)
-    for codec in ("two_bit", "one_bit"):
-        with pytest.raises(ValueError, match=r"32768 replicas with threshold 0\.5"):
-            message_bits(32768, codec, 0.5)
-
-
-@each_format
-def test_any_body_decodes_to_what_its_codes_say(form: Format) -> None:
-    size, blocks = 1001, 8
-    random = np.random.default_rng(1)
-    like = [tf.zeros(size)]
-    message = encode(like, [tf.Variable(tf.zeros(size))], form.codec, form.threshold)
-    data = np.repeat(message.numpy().view(np.uint8), 5, axis=0)
-    for _ in range(5):
-        data[:, HEADER_BYTES:] = random.integers(256, size=data[:, HEADER_BYTES:].shape)
-        (total,) = decode(data.view(np.int64), like, form.codec, form.threshold)
-        sent = [Message(*form.parts(row, blocks)[:2], np.zeros(0, np.float32)) for row in data]
-        expected = codec_cases.oracle_decode_sum(
-            form.native, sent, size, np.dtype(np.float32), form.number
-        )
-        np.testing.assert_array_equal(total, expected)
+        assert [message_bits(n, codec) for n in (1, 1000)] == [expected] * 2
+    with pytest.raises(ValueError, match="0 replicas"):
+        message_bits(0, "two_bit")
+    with pytest.raises(ValueError, match=r"32768 replicas with threshold 0\.5"):
+        message_bits(32768, "one_bit", 0.5)
 
 
 # ---- Threads and buffers -----------------------------------------------------------
@@ -210,17 +192,18 @@ def test_a_residual_that_is_being_read_keeps_its_old_value_for_the_reader(form: 
     np.testing.assert_array_equal(new, expected.residual[:1000])
 
 
-@each_format
-def test_like_keeps_its_value_if_it_is_still_needed(form: Format) -> None:
+@pytest.mark.parametrize("stages", [1, 2])
+def test_like_keeps_its_value_if_it_is_still_needed(stages: int) -> None:
     gradients, residuals = make_replica([(1000,)])
     before = gradients[0].numpy().copy()
 
     @tf.function
     def step(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         doubled = gradient * 2
-        message = encode([doubled], residuals, form.codec, form.threshold)
-        (total,) = decode(message, [doubled], form.codec, form.threshold)
-        return doubled, total
+        message = encode([doubled], residuals)
+        if stages == 1:
+            return doubled, *decode(message, [doubled])
+        return doubled, *decode_shards(message, [doubled], shards=1, replicas=1)
 
     doubled, _ = step(gradients[0])
     np.testing.assert_array_equal(doubled, before * 2)
