@@ -62,7 +62,7 @@ def _batch_reduce(
     state = getattr(strategy, "compression_state", None)
     if state is not None and strategy.num_replicas_in_sync == 1:
         gradients = tuple(
-            state.of(stream).add_restored((gradient,), variable)[0]
+            state.add_restored(stream, (gradient,), variable)[0]
             for gradient, variable in zip(gradients, variables, strict=True)
         )
         state.log_what_was_restored()

@@ -223,31 +223,6 @@ def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert len([r for r in caplog.records if "what fits" in r.getMessage()]) == 1
 
 
-@matrix
-def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None:
-    params = tf_gc.TwoBit(bypass_size=0)
-    first = compressed_strategy(2, params)
-    interrupt(first, tmp_path, named("a", "b"))
-    steps = first.compression_state.warm_up_steps
-    assert steps == 10
-    (owner,) = [e.owner for e in first.compression_state.entries() if e.slot == "warm_up"]
-    assert "scores" in owner.variable
-    second = compressed_strategy(2, params)
-    states = []
-
-    def look() -> None:
-        states.append(second.compression_state.warm_up_steps)
-
-    backup = tf_gc.keras.BackupAndRestore(tmp_path)
-    train(
-        make(second, named("a", "b", scores="head", classes=CLASSES + 1)),
-        backup,
-        (FAIL_IN, 0),
-        look,
-    )
-    assert states == [steps - 1]  # the backup is of two steps before, and one came since
-
-
 @cases("saved", "none", "stock")
 def test_a_backup_of_uncompressed_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, saved: str

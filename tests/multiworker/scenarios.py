@@ -214,7 +214,7 @@ def state_of_one_worker(worker: int) -> int:
     if strategy.cluster_resolver.task_id == worker:
         made = [*state.residuals_of(variable)]
         for slot in (warm_up.SLOT, trial.SLOT):
-            made += state.of(named_stream("")).of_first(slot, [variable]).values
+            made += state.of_first(slot, named_stream(""), [variable]).values
         for component in made:
             np.testing.assert_array_equal(component, tf.zeros_like(component))
     return len(state.variables)
@@ -270,7 +270,7 @@ def two_streams(folder: str) -> dict[str, Any]:
             checkpoint.write(str(path), asynchronously)
         strategy.run(step)
         entries = strategy.compression_state.entries()
-        results[name] = {str(e.owner): e.value.numpy() for e in entries if e.slot == "residual"}
+        results[name] = {str(e.key): e.value.numpy() for e in entries if e.slot == "residual"}
         if name == "saved":
             checkpoint.write(str(path), asynchronously)
             strategy.run(step)

@@ -40,7 +40,6 @@ from tf_gc._compat.symbols import (
     MultiWorkerExtended,
     OwnVariable,
     PerReplica,
-    SaveSpec,
     in_xla_context,
     registered_kernels,
     regroup,

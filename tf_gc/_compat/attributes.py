@@ -124,9 +124,8 @@ ATTRIBUTES = (
         "tensorflow.python.trackable.base.Trackable",
         {
             "_copy_trackable_to_cpu": "to save residuals asynchronously",
-            "_restore_from_tensors": "to restore residuals for any number of replicas",
-            "_serialize_to_tensors": "to save residuals",
-            "_trackable_children": "to save the same values on all workers",
+            "_lookup_dependency": "to restore checkpoints of earlier versions",
+            "_serialize_to_tensors": "to save what is on workers",
         },
     ),
     Attributes(

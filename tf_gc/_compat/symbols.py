@@ -50,10 +50,6 @@ LOOP_GRAPHS = tuple(
     for name in ("WhileCondFuncGraph", "WhileBodyFuncGraph")
 )
 
-SaveSpec = symbol(
-    "tensorflow.python.training.saving.saveable_object.SaveSpec",
-    "to say what a checkpoint is to hold of residuals, without reading them yet",
-)
 registered_kernels = symbol(
     "tensorflow.python.framework.kernels.get_registered_kernels_for_op",
     "to find out before the first step on which devices the native ops run",

@@ -7,12 +7,14 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc.observe.accounting import warn_that_nothing_is_compressed
-from tf_gc.parameter_server.state import PushedStream
+from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import Sent
 from tf_gc.params import CompressionParams
 from tf_gc.params.compression import gradient_of, once_each
 from tf_gc.reducers.reducer import Push
 from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.state import residuals
+from tf_gc.state.stream import Stream
 from tf_gc.steps import warm_up
 
 
@@ -46,12 +48,17 @@ class Pushes:
         return bool(make_schedule(self._params, [known], self._pushes.__getitem__).buckets)
 
     def push(
-        self, state: PushedStream, gradients: Sequence[Any], variables: Sequence[Any]
+        self,
+        state: WorkersState,
+        stream: Stream,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
     ) -> list[Any]:
         """Pushes this worker's gradients.
 
         Args:
-          state: the residuals of the stream that the gradients belong to.
+          state: the residuals.
+          stream: what the gradients come from.
           gradients: tensors and `tf.IndexedSlices`.
           variables: their variables, each on a server.
 
@@ -71,14 +78,16 @@ class Pushes:
             if not isinstance(gradients[i], tf.IndexedSlices):
                 full = _bytes(gradients[i], variables[i])
                 sent += Sent(full, full)
-        warms_up = self._warm_up(state, schedule, gradients, variables)
+        warms_up = self._warm_up(state, stream, schedule, gradients, variables)
         for bucket in schedule.buckets:
             assert isinstance(bucket.reducer, Push)
             mine = [variables[i] for i in bucket.indices]
             kept = bucket.reducer.keeps_residuals
             pushed, words = bucket.reducer.send(
                 [gradients[i] for i in bucket.indices],
-                [state.residual_of(variable).handle() for variable in mine] if kept else [],
+                [state.value(residuals.SLOT, stream, variable).handle() for variable in mine]
+                if kept
+                else [],
                 mine,
                 mine[0].device,
                 warms_up if bucket.warm_up else None,
@@ -93,7 +102,8 @@ class Pushes:
 
     def _warm_up(
         self,
-        state: PushedStream,
+        state: WorkersState,
+        stream: Stream,
         schedule: Schedule,
         gradients: Sequence[Any],
         variables: Sequence[Any],
@@ -106,7 +116,8 @@ class Pushes:
         if not warm:
             return None
         rest = [i for i in range(len(variables)) if i not in warm]
-        kept = state.warm_up_of([variables[i] for i in (*warm, *rest)])
+        ordered = [variables[i] for i in (*warm, *rest)]
+        kept = state.of_first(warm_up.SLOT, stream, ordered)
         before = kept.read()
         is_on = warm_up.is_on(before)
         # Later steps need no norm.

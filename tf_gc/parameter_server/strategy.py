@@ -202,9 +202,8 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
         ]
         results: list[Any] = [None] * len(pairs)
         if mine:
-            state = self.state.of(current_stream())
             gradients, variables = zip(*(pairs[index] for index in mine), strict=True)
-            pushed = self.pushes.push(state, gradients, variables)
+            pushed = self.pushes.push(self.state, current_stream(), gradients, variables)
             for index, value in zip(mine, pushed, strict=True):
                 results[index] = value
         rest = [index for index in range(len(pairs)) if index not in set(mine)]

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tf_gc import ops
 from tf_gc.network.group import is_cpu
-from tf_gc.state.seat import Slot
+from tf_gc.state.registry import Slot
 
 # The name of the slot of factors; its size depends on the variable.
 FACTORS = "factors"

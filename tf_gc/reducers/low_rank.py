@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_gc.network.group import Group, Network, Replica, is_cpu
 from tf_gc.reducers.factors import Matrices, Tensors, slot_of
 from tf_gc.reducers.reducer import Push, Reducer, Reduction, Spec
-from tf_gc.state.seat import Slot
+from tf_gc.state.registry import Slot
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.network.group import Bytes, Network, Replica
-from tf_gc.state.seat import Slot
+from tf_gc.state.registry import Slot
 
 
 class Spec(abc.ABC):

@@ -5,10 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.state.seat import Slot
+from tf_gc.state.registry import Slot
 
-# A residual is a variable with `ON_READ` synchronization and `SUM` aggregation: what counts is the
-# sum over the replicas, which is the gradient that has not been applied yet.
+# Its sum over the replicas is the gradient that has not been applied yet.
 SLOT = Slot("residual")
 
 
@@ -18,11 +17,9 @@ def emptied_into(
     """Returns gradients plus residuals, and sets the residuals to zero where that is finite.
 
     Args:
-      gradients: one for each local replica, of the shape of the variable, or `tf.IndexedSlices` of
-        it.
+      gradients: of each local replica, of any float dtype, or `tf.IndexedSlices`.
       residuals: likewise, float32.
-      all_rows: whether `tf.IndexedSlices` get the residuals of all rows, and not only those of
-        their own rows.
+      all_rows: whether `tf.IndexedSlices` get the residuals of all rows, not only of their own.
     """
     return tuple(
         _rows_emptied_into(gradient, residual, all_rows)

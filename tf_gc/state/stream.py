@@ -1,7 +1,7 @@
 """Streams: what gradients of one meaning come from, an optimizer or a call in a user's loop.
 
-What a replica has not sent of one loss must not be sent with the gradient of another: that
-gradient may be applied at another rate. So all that is kept between steps belongs to a stream.
+What was not sent of one loss must not be sent with the gradient of another, which may be applied
+at another rate. So all that is kept between steps belongs to a stream.
 """
 
 import contextlib
@@ -13,11 +13,7 @@ from typing import Any
 
 
 class Stream:
-    """What gradients of one meaning come from.
-
-    Attributes:
-      name: what a checkpoint and the log call it; two streams may have the same name.
-    """
+    """What gradients come from. Another one may have the same name in checkpoints and the log."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,12 +26,7 @@ _current: contextvars.ContextVar[Stream] = contextvars.ContextVar("stream")
 
 
 def stream_of(owner: Any, name: str) -> Stream:
-    """Returns the stream of an optimizer, which ends with that optimizer.
-
-    Args:
-      owner: the optimizer.
-      name: the name of the stream if this call makes it.
-    """
+    """Returns the stream of an optimizer, which ends with it and gets this name if it is new."""
     with _lock:
         if owner not in _by_owner:
             _by_owner[owner] = Stream(name)
@@ -43,7 +34,7 @@ def stream_of(owner: Any, name: str) -> Stream:
 
 
 def named_stream(name: str) -> Stream:
-    """Returns the stream that calls in loops of the user's share by a name; it never ends."""
+    """Returns the stream that calls in a user's loops share by a name; it never ends."""
     with _lock:
         return _by_name.setdefault(name, Stream(name))
 
@@ -52,11 +43,8 @@ def stream_of_call(replica_context: Any, variables: Sequence[Any]) -> Stream:
     """Returns the stream of a call without a name, in a loop of the user's.
 
     It has the number of the call among those of a `strategy.run` that reduce one of its variables:
-    two losses of a shared trunk are two streams, and those of two models may change places.
-
-    Args:
-      replica_context: the replica's context, one object for each `strategy.run`.
-      variables: the variables whose gradients are reduced.
+    two losses of a shared trunk are two streams, and those of two models may change places. The
+    replica's context is one object for each `strategy.run`.
     """
     calls: dict[int, int] = vars(replica_context).setdefault("_tf_gc_calls", {})
     number = max((calls.get(id(variable), 0) for variable in variables), default=0)

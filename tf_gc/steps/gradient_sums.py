@@ -14,8 +14,9 @@ from tf_gc.observe.accounting import Accounting, Pairs
 from tf_gc.observe.measurement import Measurement, Model
 from tf_gc.reducers.reducer import Reducer, Reduction
 from tf_gc.schedule import Bucket, Schedule
+from tf_gc.state.stream import Stream
 from tf_gc.steps import warm_up
-from tf_gc.steps.compression_state import CompressionState, StreamState
+from tf_gc.steps.compression_state import CompressionState
 
 # For each gradient, its sum on each local device: a tensor, or of rows a `tf.IndexedSlices`.
 Sums: TypeAlias = list[list[Any]]
@@ -27,12 +28,12 @@ class Batch:
 
     Attributes:
       pairs: each gradient, a value for each local replica, with its variable.
-      state: what belongs to the stream.
+      stream: what they come from.
       options: a `tf.distribute.experimental.CommunicationOptions`.
     """
 
     pairs: Pairs
-    state: StreamState
+    stream: Stream
     options: Any
 
     def variables(self, first: Sequence[int]) -> list[Any]:
@@ -118,7 +119,9 @@ class GradientSums:
     def model_of(self, schedule: Schedule, batch: Batch) -> Model:
         """Returns what is measured of the steps of a schedule."""
         variable = batch.pairs[schedule.compressed[0]][1]
-        return self.measurement.model_of(schedule, batch.state.notes_of(variable))
+        return self.measurement.model_of(
+            schedule, self.compression_state.notes(batch.stream, variable)
+        )
 
     def with_warm_up(
         self, schedule: Schedule, batch: Batch, afterwards: Callable[[], Sums]
@@ -131,7 +134,8 @@ class GradientSums:
           afterwards: builds the sums of a step after the warm-up.
         """
         warm = [i for bucket in schedule.buckets if bucket.warm_up for i in bucket.indices]
-        state = batch.state.of_first(warm_up.SLOT, batch.variables(first=warm))
+        variables = batch.variables(first=warm)
+        state = self.compression_state.of_first(warm_up.SLOT, batch.stream, variables)
         # One branch for all buckets: TensorFlow would run one after the other those that
         # share what is stateful, such as the order of the collectives.
         return _compat.cond(
@@ -188,16 +192,16 @@ class GradientSums:
         """Returns what each replica of this host contributes to a bucket, for a reducer of it."""
         of_bucket = [batch.pairs[i] for i in bucket.indices]
         variables = [variable for _, variable in of_bucket]
-        residuals: list[Sequence[tf.Variable]] = []
+        state, residuals = self.compression_state, list[Sequence[tf.Variable]]()
         if reducer.keeps_residuals:
-            residuals = [batch.state.residuals_of(variable) for variable in variables]
+            residuals = [state.residuals_of(variable, batch.stream) for variable in variables]
         slots = [reducer.slot(variable.shape) for variable in variables]
         shared = [
-            batch.state.shared_by_replicas(slot, variable).values
+            state.value(slot, batch.stream, variable).values
             for slot, variable in zip(slots, variables, strict=True)
             if slot is not None
         ]
-        notes = batch.state.notes_of(variables[0])
+        notes = state.notes(batch.stream, variables[0])
         return [
             Replica(
                 device,

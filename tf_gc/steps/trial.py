@@ -10,7 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc.state.seat import Slot
+from tf_gc.state.registry import Slot
 
 # Each way has so many turns, of so many steps each. The time from the last step of a turn to the
 # next step counts for neither.

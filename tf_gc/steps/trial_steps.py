@@ -38,7 +38,8 @@ class TrialSteps:
           batch: the gradients.
         """
         model = self._sums.model_of(schedule, batch)
-        state = batch.state.of_first(trial.SLOT, batch.variables(first=schedule.compressed))
+        variables = batch.variables(first=schedule.compressed)
+        state = self._sums.compression_state.of_first(trial.SLOT, batch.stream, variables)
         now = state.values[0].read_value()
 
         def take_turn() -> None:
@@ -65,7 +66,8 @@ class TrialSteps:
     def _in_full_precision(
         self, model: Model, now: tf.Tensor, schedule: Schedule, batch: Batch
     ) -> Sums:
-        measurement, order = self._sums.measurement, schedule.compressed
+        measurement, state = self._sums.measurement, self._sums.compression_state
+        order = schedule.compressed
         variables = [batch.pairs[i][1] for i in order]
         mine = [batch.pairs[i][0].values for i in order]
         keeps = [i in schedule.with_residuals for i in order]
@@ -74,7 +76,7 @@ class TrialSteps:
         mine = tf.cond(
             self._trial.has_just_ended(now),
             lambda: [
-                list(residuals.emptied_into(m, batch.state.residuals_of(v), all_rows=True))
+                list(residuals.emptied_into(m, state.residuals_of(v, batch.stream), all_rows=True))
                 if kept
                 else list(m)
                 for m, v, kept in zip(mine, variables, keeps, strict=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.state.seat import Slot
+from tf_gc.state.registry import Slot
 
 # How many steps the average looks back, and how many steps without growth end the warm-up.
 PATIENCE = 10

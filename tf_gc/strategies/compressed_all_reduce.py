@@ -22,8 +22,8 @@ from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_para
 from tf_gc.params.compression import gradient_of, once_each
 from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, make_schedule
-from tf_gc.state.stream import current_stream
-from tf_gc.steps.compression_state import CompressionState, StreamState
+from tf_gc.state.stream import Stream, current_stream
+from tf_gc.steps.compression_state import CompressionState
 from tf_gc.steps.gradient_sums import Batch, GradientSums, Sums
 from tf_gc.steps.trial_steps import TrialSteps
 
@@ -227,7 +227,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         destinations = [destination for _, destination in pairs]
         gradients = once_each([_gradient(*pair) for pair in pairs], destinations)
-        state = self.compression_state.of(current_stream())
+        stream = current_stream()
         schedule = make_schedule(
             self.compression_params, gradients, self._reducer_of, options.bytes_per_pack
         )
@@ -235,9 +235,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
         restore = known - schedule.with_residuals
         pairs = [
-            _with_restored(state, *pair) if i in restore else pair for i, pair in enumerate(pairs)
+            self._with_restored(stream, *pair) if i in restore else pair
+            for i, pair in enumerate(pairs)
         ]
-        batch = Batch(pairs, state, options)
+        batch = Batch(pairs, stream, options)
         results: list[Any] = [None] * len(pairs)
         if self.compression_params.specs() and (schedule.buckets or schedule.left_alone):
             self._schedule = schedule
@@ -252,6 +253,11 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
             results[i] = value
         return results
+
+    def _with_restored(self, stream: Stream, value: Any, variable: Any) -> tuple[Any, Any]:
+        """Returns a gradient that gets no residuals, plus what was restored, and where it goes."""
+        total = self.compression_state.add_restored(stream, value.values, variable)
+        return (value if total is value.values else _compat.PerReplica(total)), variable
 
     def _sums_of(self, schedule: Schedule, batch: Batch) -> Sums:
         """Returns the sums of what a schedule compresses, in the order of its buckets.
@@ -277,12 +283,6 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
             "cross_device_ops must be None or a tf.distribute.CrossDeviceOps such as "
             f"tf.distribute.ReductionToOneDevice(), got {cross_device_ops!r}"
         )
-
-
-def _with_restored(state: StreamState, value: Any, variable: Any) -> tuple[Any, Any]:
-    """Returns a gradient that gets no residuals, plus what was restored of it, and where to."""
-    total = state.add_restored(value.values, variable)
-    return (value if total is value.values else _compat.PerReplica(total)), variable
 
 
 def _gradient(value: Any, destination: Any) -> Gradient | LeftAlone | None:

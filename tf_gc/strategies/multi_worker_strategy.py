@@ -25,7 +25,7 @@ from tf_gc.network.cluster_network import ClusterNetwork
 from tf_gc.network.collectives import new_key_base
 from tf_gc.network.group import LocalNetwork, Network
 from tf_gc.params import CompressionParams, from_params
-from tf_gc.state.store import Zeros
+from tf_gc.state.registry import Zeros
 from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
 from tf_gc.strategies.compressed_strategy import (
     CompressedStrategy,

@@ -14,7 +14,11 @@ from tf_gc.integers import as_integer
 from tf_gc.keras.backup_files import BackupFiles
 from tf_gc.keras.keras2 import backup as keras2_backup
 from tf_gc.keras.keras3 import private
-from tf_gc.keras.keras3.backup_residuals import read_totals, restore_totals, write_totals
+from tf_gc.keras.keras3.backup_residuals import (
+    read_residuals,
+    restore_residuals,
+    write_residuals,
+)
 from tf_gc.keras.multi_worker.preemption import Preemption
 from tf_gc.keras.strategy import workers_of
 
@@ -188,11 +192,11 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         # Reading a variable may be a collective, so all workers read all; only the chief writes.
         if not self._is_chief:
             self.model.save_weights(os.path.join(self.backup_dir, _WEIGHTS))
-            write_totals(self.model, None)
+            write_residuals(self.model, None)
             return
         folder = self._files.begin()
         self.model.save_weights(os.path.join(folder, _WEIGHTS))
-        write_totals(self.model, os.path.join(folder, _RESIDUALS))
+        write_residuals(self.model, os.path.join(folder, _RESIDUALS))
         with tf.io.gfile.GFile(os.path.join(folder, _METADATA), "w") as file:
             file.write(json.dumps({"epoch": self._current_epoch, "batch": self._last_batch_seen}))
         self._files.commit(folder, keep=2 if self.double_checkpoint else 1)
@@ -211,7 +215,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             super().on_train_begin()  # a backup of Keras' callback, or none
             folder, said = self.backup_dir, []
             if tf.io.gfile.exists(os.path.join(folder, _WEIGHTS)):
-                said = restore_totals(self.model, None)
+                said = restore_residuals(self.model, [], [])
         workers_of(self.model).meet(
             f"restored {folder}",
             error=f"the workers of this job restored different backups of {self.backup_dir}; see "
@@ -229,7 +233,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             )
         with tf.io.gfile.GFile(os.path.join(folder, _METADATA)) as file:
             epoch = json.loads(file.read())["epoch"]
-        totals = read_totals(os.path.join(folder, _RESIDUALS))
+        residuals = read_residuals(os.path.join(folder, _RESIDUALS))
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
             optimizer.build(self.model.trainable_variables)
@@ -240,4 +244,4 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         texts = [str(each.message) for each in caught if each.category is UserWarning]
         said = [" ".join(text.split()) for text in texts]
         self.model._initial_epoch = epoch
-        return said + restore_totals(self.model, totals)
+        return said + restore_residuals(self.model, *residuals)

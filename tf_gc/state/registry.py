@@ -1,0 +1,231 @@
+"""The state registry: what replicas keep between steps, by stream, variable and slot."""
+
+import copy
+import dataclasses
+import gc
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import _compat
+from tf_gc.state.earlier import EarlierCheckpoint
+from tf_gc.state.layout import Entry, Key, pack, unpack
+from tf_gc.state.stream import Stream
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One thing that is kept for a variable, in float32, by its name in checkpoints.
+
+    Without a size replicas hold parts of a sum, each of the shape of the variable; else all hold
+    the same vector of this size.
+    """
+
+    name: str
+    size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Zeros:
+    """An initial value that workers do not broadcast, as a stock strategy has them do."""
+
+    shape: tf.TensorShape
+
+    def __call__(self) -> tf.Tensor:
+        return tf.zeros(self.shape)
+
+
+class _OfVariable:
+    """What a registry keeps for a variable; it is in the variable, and so ends with it."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.values = weakref.WeakKeyDictionary[Stream, dict[str, Any]]()
+        self.notes = weakref.WeakKeyDictionary[Stream, dict[Any, Any]]()
+
+
+class StateRegistry(tf.train.experimental.PythonState):
+    """What streams keep for variables, by slot. Any thread may call it.
+
+    A value is made, with zeros, when a stream first asks for it. It ends with its stream or its
+    variable. A checkpoint holds all values. Those that it has for streams or variables that do not
+    exist yet wait for them, and further checkpoints hold what waits.
+
+    Attributes:
+      waiting: restored values that nobody has asked for, arrays.
+      restored: by slot and key, whether the value that was restored had the right shape.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Entry] = []
+        self.restored: dict[tuple[str, Key], bool] = {}
+        self._variables = weakref.WeakValueDictionary[Key, Any]()
+        self._streams = weakref.WeakSet[Stream]()
+        self._lock = threading.RLock()
+        self._earlier: EarlierCheckpoint | None = None
+
+    def value(self, slot: Slot, stream: Stream, variable: Any) -> Any:
+        """Returns a distributed variable: what a stream keeps for a distributed variable."""
+        with self._lock:
+            mine = self._of(variable, stream)
+            values = mine.values.setdefault(stream, {})
+            if slot.name not in values:
+                value = self._make(slot, variable, f"{mine.key.variable}.{slot.name}")
+                self._give(Entry(slot.name, mine.key.of(stream.name), value))
+                values[slot.name] = value
+            return values[slot.name]
+
+    def notes(self, stream: Stream, variable: Any) -> dict[Any, Any]:
+        """Returns what callers remember of a stream and a variable, and nobody saves."""
+        with self._lock:
+            return self._of(variable, stream).notes.setdefault(stream, {})
+
+    def has(self, slot: Slot, stream: Stream, variable: Any) -> bool:
+        """Returns whether a value exists, or waits for this stream and variable."""
+        with self._lock:
+            mine = self._of(variable, stream)
+            waits = self._waits(slot.name, mine.key.of(stream.name))
+            return waits is not None or slot.name in mine.values.get(stream, {})
+
+    def entries(self, variable: Any = None) -> list[Entry]:
+        """Returns the distributed variables that are kept, for a variable or for all of them."""
+        with self._lock:
+            variables = list(self._variables.values()) if variable is None else [variable]
+            return [
+                Entry(slot, mine.key.of(stream.name), value)
+                for mine in map(self._of, variables)
+                for stream, values in list(mine.values.items())
+                for slot, value in values.items()
+            ]
+
+    def values(self, slot: Slot) -> list[Any]:
+        """Returns the values of all streams and variables in a slot."""
+        return [entry.value for entry in self.entries() if entry.slot == slot.name]
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """All values that exist."""
+        return tuple(entry.value for entry in self.entries())
+
+    def key(self, variable: Any) -> Key:
+        """Returns the key of a variable for all streams."""
+        with self._lock:
+            return self._of(variable).key
+
+    def saved(self) -> list[Entry]:
+        """Returns what a checkpoint holds now, as arrays: sums over all replicas, and what waits.
+
+        Under a strategy of several workers the sums are collectives.
+        """
+        gc.collect()  # workers have to sum the same, whatever garbage each of them has collected
+        living = self.entries()
+        return [*(dataclasses.replace(e, value=e.value.numpy()) for e in living), *self.waiting]
+
+    def restore(self, saved: Sequence[Entry]) -> None:
+        """Replaces all values by those of a checkpoint or a backup; all others become zero."""
+        with self._lock:
+            self.reset()
+            self.waiting = list(saved)
+            exact = {(entry.slot, entry.key) for entry in saved}
+            for entry in sorted(self.entries(), key=lambda e: (e.slot, e.key) not in exact):
+                self._give(entry)
+
+    def reset(self) -> None:
+        """Sets all values to zero, and drops those that wait."""
+        with self._lock:
+            for value in self.variables:
+                for component in value.values:
+                    component.assign(tf.zeros(component.shape))
+            self.waiting, self.restored = [], {}
+
+    def serialize(self) -> bytes:
+        return pack(self.saved())
+
+    def deserialize(self, string_value: bytes) -> None:
+        self.restore(unpack(string_value)[0])
+
+    def _lookup_dependency(self, name: str, cached_dependencies: Any = None) -> Any:
+        if self._earlier is None or self._earlier.begun:
+            self._earlier = EarlierCheckpoint(self.restore)
+        return self._earlier.part(name)
+
+    @tf.autograph.experimental.do_not_convert
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        # Another thread writes copies, which TensorFlow updates in a function that it traces once.
+        def copy_all() -> None:
+            copied = copy.copy(self)
+            copied.waiting, copied._variables = self.saved(), weakref.WeakValueDictionary()
+            object_map[self] = copied
+
+        _compat.at_each_call(copy_all)
+
+    def _of(self, variable: Any, stream: Stream | None = None) -> _OfVariable:
+        """Returns what is kept for a variable. Call only while holding the lock."""
+        if stream is not None and stream not in self._streams:
+            if self._variables:
+                gc.collect()  # or keys would depend on when old models and optimizers are collected
+            self._streams.add(stream)
+        kept = vars(variable).setdefault("_tf_gc_kept", weakref.WeakKeyDictionary())
+        if self not in kept:
+            keys = (Key(variable.name.split(":")[0], number) for number in itertools.count())
+            key = next(key for key in keys if key not in self._variables)
+            kept[self] = _OfVariable(key)
+            self._variables[key] = variable
+        mine: _OfVariable = kept[self]
+        return mine
+
+    def _make(self, slot: Slot, variable: Any, name: str) -> Any:
+        """Returns a new distributed variable of zeros."""
+        shape = tf.TensorShape(variable.shape if slot.size is None else [slot.size])
+        kind = ("ON_READ", "SUM") if slot.size is None else ("AUTO", "ONLY_FIRST_REPLICA")
+        with tf.init_scope(), variable.distribute_strategy.scope():
+            return tf.Variable(
+                Zeros(shape),
+                trainable=False,
+                synchronization=tf.VariableSynchronization[kind[0]],
+                aggregation=tf.VariableAggregation[kind[1]],
+                name=name,
+                # Or a function would be traced a second time, to lift the variable out of it.
+                experimental_enable_variable_lifting=False,
+            )
+
+    def _waits(self, slot: str, key: Key) -> Entry | None:
+        """Returns the restored value that a key would get. Call only while holding the lock."""
+        found = [e for e in self.waiting if e.slot == slot and e.key.of(None) == key.of(None)]
+        # Keras numbers optimizers as a process happens to make them.
+        return next((e for e in found if e.key == key), found[0] if found else None)
+
+    def _give(self, entry: Entry) -> None:
+        """Gives an entry what waits for it. Call only while holding the lock."""
+        if waiting := self._waits(entry.slot, entry.key):
+            fits = tuple(waiting.value.shape) == tuple(entry.value.shape)
+            if fits:
+                with tf.init_scope():
+                    _assign(entry.value, waiting.value)
+            self.waiting.remove(waiting)
+            self.restored[entry.slot, entry.key] = fits
+
+
+def _assign(variable: Any, value: Any) -> None:
+    """Gives each replica of this host the value, or its part of a sum.
+
+    Raises:
+      tf.errors.UnavailableError: if there is nobody to give it to.
+    """
+    mine = tf.convert_to_tensor(value, tf.float32)
+    if variable.aggregation == tf.VariableAggregation.SUM:
+        if isinstance(variable, tf.Variable):
+            parts = variable.distribute_strategy.num_replicas_in_sync
+        else:
+            parts = variable.parts  # on the workers that are alive
+        if parts == 0:
+            raise tf.errors.UnavailableError(
+                None, None, "no worker is alive to take what was restored: restore it again later"
+            )
+        mine = mine / parts
+    for component in variable.values:
+        component.assign(mine)
