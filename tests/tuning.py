@@ -27,7 +27,7 @@ def _turn_off_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_tuning(self: tf.data.Dataset) -> tf.data.Dataset:
         options = tf.data.Options()
         options.autotune.enabled = False
-        # Without any rewrite the stock strategies' iterators crash (`tf_gc.strategies.datasets`).
+        # Without any rewrite the stock strategies' iterators crash (`OwnsDatasets`).
         options.experimental_optimization.noop_elimination = True
         return stock(self).with_options(options)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.cases import cases
 from tests.multiworker import cluster
 from tests.multiworker.nursery import NURSERY, Task
-from tf_gc.strategies.datasets import OwnsDatasets
+from tf_gc.strategies.compressed_strategy import OwnsDatasets
 
 DELETE = "tests.multiworker.iterator_scenarios:delete_iterators"
 

@@ -25,7 +25,7 @@ Cond = Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
 def first_is_used_before_the_second_exists(cond: Cond, seconds: float) -> bool:
     """Whether a function that needs only a branch's first output runs while the second is made.
 
-    The second waits for so many seconds for somebody to use the first one.
+    The second waits up to `seconds` for somebody to use the first one.
     """
     used = threading.Event()
 
@@ -79,6 +79,7 @@ def test_side_effects_run_in_order_and_before_what_comes_later() -> None:
     assert [int(value) for value in step(tf.constant(False), tf.constant(1))] == [1, 123, 128]
     assert [int(value) for value in step(tf.constant(True), tf.constant(-1))] == [0, 123, 123_123]
     assert count == 0
+    assert _compat.cond(tf.constant(True), lambda: 3, lambda: 4) == 3  # outside of functions
 
 
 def test_side_effects_run_in_each_iteration_of_a_loop() -> None:
@@ -98,10 +99,6 @@ def test_side_effects_run_in_each_iteration_of_a_loop() -> None:
 
     assert steps(tf.constant(6)) == 5
     assert total == 1 + 3 + 5
-
-
-def test_outside_of_functions_a_branch_is_called() -> None:
-    assert _compat.cond(tf.constant(True), lambda: 3, lambda: 4) == 3
 
 
 @cases("fails", True, False)

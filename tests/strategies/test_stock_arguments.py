@@ -1,6 +1,8 @@
 """Arguments and uses of `tf.distribute.MirroredStrategy` that ours has as well."""
 
 import copy
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,93 +27,93 @@ class Counting(tf.distribute.ReductionToOneDevice):
         return super().reduce_implementation(*arguments, **options)
 
 
+MIRRORED: Any = tf_gc.CompressedMirroredStrategy
+WORKERS: Any = tf_gc.CompressedMultiWorkerMirroredStrategy
+ON_TWO = functools.partial(MIRRORED, cpus(2))
+
+
+def reduce(strategy: tf.distribute.Strategy) -> Any:
+    return reducer(strategy, variables_of(strategy, (3000,)))([GRADIENT])
+
+
+def sum_pairs(*pairs: Any) -> None:
+    strategy = ON_TWO()
+    strategy.run(lambda: tf_gc.all_reduce_gradients(pairs))
+
+
+def use_in_stock(params: Any) -> None:
+    ours = tf_gc.CompressedAllReduce(params)
+    reduce(tf.distribute.MirroredStrategy(cpus(2), cross_device_ops=ours))
+
+
+def reduce_in_a_graph() -> None:
+    with tf.Graph().as_default():
+        strategy = ON_TWO()
+        (variable,) = variables_of(strategy, (3000,))
+        strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones([3000]), variable)]))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: WORKERS({"type": "2bit"}), TypeError, "resolver got .*give it by name"),
+        (lambda: WORKERS(None, {"type": "2bit"}), TypeError, "options got .*give it by name"),
+        (lambda: MIRRORED({"type": "2bit"}), TypeError, "devices got .*give it by name"),
+        (lambda: MIRRORED(tf_gc.Quantized()), TypeError, "devices got .*give it by name"),
+        (lambda: WORKERS("a"), TypeError, "cluster_resolver must be None or .* got 'a'"),
+        (lambda: WORKERS(None, "a"), TypeError, "_options must be None or .* got 'a'"),
+        (lambda: MIRRORED("CPU:0"), TypeError, "devices must be a list .* got 'CPU:0'"),
+        (lambda: ON_TWO(Counting()), TypeError, "second argument.*by name: cross_device_ops="),
+        (lambda: ON_TWO(cross_device_ops="nccl"), TypeError, "cross_device_ops must be.*'nccl'"),
+        (lambda: sum_pairs(tf.ones(3)), TypeError, r"must be pairs \(gradient, variable\), got"),
+        (lambda: sum_pairs(None), TypeError, r"must be pairs \(gradient, variable\), got"),
+        (lambda: sum_pairs((tf.ones(3),)), TypeError, r"must be pairs \(gradient, variable\), got"),
+        (lambda: tf_gc.CompressedAllReduce(None, "nccl"), TypeError, "device_ops must be.*'nccl'"),
+        (lambda: tf_gc.CompressedAllReduce({"type": "3bit"}), ValueError, "3bit"),
+        (
+            lambda: use_in_stock({"type": "2bit", "plan": "hierarchical"}),
+            *(ValueError, "all replicas are on one"),
+        ),
+        (reduce_in_a_graph, RuntimeError, "and not in a graph for a tf.compat.v1"),
+    ],
+)
+def test_wrong_uses_are_named(
+    call: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
 def test_cross_device_ops_reduce_all_that_is_not_compressed() -> None:
     mine = Counting()
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), cross_device_ops=mine)
-    sums = strategy.run(
+    strategy = ON_TWO(tf_gc.TwoBit(2000.0), cross_device_ops=mine)
+    (sums,) = reduce(strategy)[0]
+    assert set(sums.tolist()) == {2000.0, 4000.0}
+    assert mine.count == 0
+    others = strategy.run(
         lambda: tf.distribute.get_replica_context().all_reduce(SUM, [tf.ones(3), tf.ones(4)])
     )
-    for component in strategy.experimental_local_results(sums[0]):
+    for component in strategy.experimental_local_results(others[0]):
         np.testing.assert_array_equal(component, np.full(3, 2.0))
     assert mine.count == 2
 
 
-def test_params_in_the_place_of_another_argument_are_an_error() -> None:
-    make: Any = tf_gc.CompressedMultiWorkerMirroredStrategy
-    for arguments in [({"type": "2bit"},), (None, {"type": "2bit"})]:
-        with pytest.raises(TypeError, match="give it by name"):
-            make(*arguments)
-    for params in [{"type": "2bit"}, tf_gc.Quantized()]:
-        with pytest.raises(TypeError, match=r"devices got .*give it by name"):
-            tf_gc.CompressedMirroredStrategy(params)  # type: ignore[arg-type]
-
-
-def test_arguments_of_another_type_are_named() -> None:
-    make: Any = tf_gc.CompressedMultiWorkerMirroredStrategy
-    with pytest.raises(TypeError, match=r"cluster_resolver must be None or .* got 'a'"):
-        make("a")
-    with pytest.raises(TypeError, match=r"communication_options must be None or .* got 'a'"):
-        make(None, "a")
-    with pytest.raises(TypeError, match=r"devices must be a list .* got 'CPU:0'"):
-        tf_gc.CompressedMirroredStrategy("CPU:0")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("pairs", [[tf.ones(3)], [None], [(tf.ones(3),)]])
-def test_gradients_without_variables_are_an_error(pairs: Any) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
-    with pytest.raises(TypeError, match=r"must be pairs \(gradient, variable\), got"):
-        strategy.run(lambda: tf_gc.all_reduce_gradients(pairs))
-
-
-def test_gradients_are_compressed_beside_cross_device_ops_of_ones_own() -> None:
-    mine = Counting()
-    params = tf_gc.TwoBit(2000.0)
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params, cross_device_ops=mine)
-    (sums,) = reducer(strategy, variables_of(strategy, (3000,)))([GRADIENT])[0]
-    assert set(sums.tolist()) == {2000.0, 4000.0}
-    assert mine.count == 0
-
-
-@pytest.mark.parametrize("codec", [None, {"type": "none"}])
-def test_no_cross_device_ops_are_the_default(codec: Any) -> None:
-    default = tf_gc.CompressedMirroredStrategy(cpus(2), codec)
-    named = tf_gc.CompressedMirroredStrategy(cpus(2), codec, cross_device_ops=None)
-    for strategy in default, named:
-        assert isinstance(strategy.extended._cross_device_ops, tf_gc.CompressedAllReduce)
-
-
-def test_the_error_of_a_wrong_place_names_the_argument() -> None:
-    with pytest.raises(TypeError, match=r"second argument.*by name: cross_device_ops="):
-        tf_gc.CompressedMirroredStrategy(cpus(2), tf.distribute.ReductionToOneDevice())
-    with pytest.raises(TypeError, match=r"cross_device_ops must be.*'nccl'"):
-        tf_gc.CompressedMirroredStrategy(cpus(2), cross_device_ops="nccl")
-
-
 @cases("params", {"type": "2bit", "threshold": 1.0}, None, {"type": "none"}, ids=str)
 def test_a_copy_reduces_as_the_original(params: Any) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
-    before = reducer(strategy, variables_of(strategy, (3000,)))([GRADIENT])
+    strategy = ON_TWO(params)
+    before = reduce(strategy)
     twin = copy.deepcopy(strategy)
     assert isinstance(twin, tf_gc.CompressedMirroredStrategy)
     assert isinstance(twin.extended._cross_device_ops, tf_gc.CompressedAllReduce)
     assert twin.extended._cross_device_ops is twin.extended.compressed_all_reduce
     assert twin.compression_params == strategy.compression_params
     assert len(twin.compression_state) == 0
-    after = reducer(twin, variables_of(twin, (3000,)))([GRADIENT])
-    np.testing.assert_array_equal(after, before)
-
-
-def test_a_graph_for_a_session_is_an_error() -> None:
-    with tf.Graph().as_default():
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
-        (variable,) = variables_of(strategy, (3000,))
-        with pytest.raises(RuntimeError, match=r"and not in a graph for a tf.compat.v1"):
-            strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones([3000]), variable)]))
+    np.testing.assert_array_equal(reduce(twin), before)
 
 
 @cases("params", None, {"type": "2bit", "threshold": 1.0}, ids=str)
 def test_a_stock_strategy_takes_our_cross_device_ops(params: Any) -> None:
-    expected = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    expected = ON_TWO(params)
     ours = tf_gc.CompressedAllReduce(params, Counting())
     stock = tf.distribute.MirroredStrategy(cpus(2), cross_device_ops=ours)
     runs = [reducer(strategy, variables_of(strategy, (3000,))) for strategy in (stock, expected)]
@@ -124,14 +126,3 @@ def test_a_stock_strategy_takes_our_cross_device_ops(params: Any) -> None:
         ours.compression_state.variables, expected.compression_state.variables, strict=True
     ):
         np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
-
-
-def test_bad_arguments_of_our_cross_device_ops_are_named() -> None:
-    with pytest.raises(TypeError, match=r"cross_device_ops must be.*'nccl'"):
-        tf_gc.CompressedAllReduce(None, "nccl")
-    with pytest.raises(ValueError, match="3bit"):
-        tf_gc.CompressedAllReduce({"type": "3bit"})
-    hierarchical = tf_gc.CompressedAllReduce({"type": "2bit", "plan": "hierarchical"})
-    strategy = tf.distribute.MirroredStrategy(cpus(2), cross_device_ops=hierarchical)
-    with pytest.raises(ValueError, match="all replicas are on one"):
-        reducer(strategy, variables_of(strategy, (3000,)))([GRADIENT])

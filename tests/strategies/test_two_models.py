@@ -32,32 +32,28 @@ class Trainer:
 
     def __init__(self, strategy: tf.distribute.Strategy, seed: int) -> None:
         self._strategy = strategy
-        self._seed = seed
         with strategy.scope():
             self.variables = [
                 tf.Variable(tf.zeros(shape), name=f"kernel_{i}")
                 for i, shape in enumerate(SHAPES[seed])
             ]
-        self._step = tf.function(self._unbound_step)
 
-    def _unbound_step(self, number: tf.Tensor) -> None:
-        def replica_step() -> None:
+        def replica_step(number: tf.Tensor) -> None:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            seeds = [
-                tf.stack([number, 1000 * i + 10 * self._seed + replica])
-                for i in range(len(self.variables))
+            pairs = [
+                (
+                    tf.random.stateless_normal(
+                        variable.shape, tf.stack([number, 1000 * i + 10 * seed + replica])
+                    ),
+                    variable,
+                )
+                for i, variable in enumerate(self.variables)
             ]
-            gradients = [
-                tf.random.stateless_normal(variable.shape, seed)
-                for variable, seed in zip(self.variables, seeds, strict=True)
-            ]
-            pairs = list(zip(gradients, self.variables, strict=True))
-            for total, variable in zip(
-                tf_gc.all_reduce_gradients(pairs), self.variables, strict=True
-            ):
+            sums = tf_gc.all_reduce_gradients(pairs)
+            for total, variable in zip(sums, self.variables, strict=True):
                 variable.assign_sub(0.1 * total)
 
-        self._strategy.run(replica_step)
+        self._step = tf.function(lambda number: strategy.run(replica_step, args=(number,)))
 
     def first_step(self) -> None:
         """Traces the step, which takes longer than the others together."""

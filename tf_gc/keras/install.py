@@ -1,8 +1,9 @@
-"""Installs the hooks into Keras 3 and tf_keras."""
+"""Checks what tf_gc needs of TensorFlow and Keras, and hooks into Keras 3 and tf_keras."""
 
 import os
 import sys
 
+from tf_gc._compat import require_attributes
 from tf_gc.keras.keras2 import optimizer_hook as keras2_optimizer_hook
 from tf_gc.keras.keras3 import asynchronous, layer_hook, optimizer_hook, private, trainer_hook
 from tf_gc.keras.multi_worker import one_writer, same_program
@@ -20,9 +21,10 @@ def install(several_workers: bool) -> None:
       several_workers: whether to install the hooks that let the workers of a job agree, too.
 
     Raises:
-      ImportError: if the installed Keras does something in a way that tf_gc does not know.
-        Otherwise training would go on without compression, or replicas would drift apart.
+      ImportError: if a private part of TensorFlow or Keras has moved; it names the part. Otherwise
+        training would go on without compression, or replicas would drift apart.
     """
+    require_attributes()
     private.check(several_workers)
     optimizer_hook.install()
     layer_hook.install()

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_gc import _compat, ops
 from tf_gc.cluster.workers import Workers
+from tf_gc.keras.install import install
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.observe.report import Report
 from tf_gc.ops.rows import EXACT
@@ -22,7 +23,7 @@ from tf_gc.params.selective import BYPASS_SIZE
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
-from tf_gc.strategies.compressed_strategy import refuse_params, require_libraries
+from tf_gc.strategies.compressed_strategy import refuse_params
 
 _PULLS = (FULL, BFLOAT16, DELTA)
 
@@ -77,7 +78,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         if pull not in _PULLS:
             raise ValueError(f"pull must be one of {list(_PULLS)}, got {pull!r}")
         pushes = Pushes(params)
-        require_libraries(several_workers=False)
+        install(several_workers=False)
         super().__init__(cluster_resolver, variable_partitioner)
         _require_ops_everywhere(cluster_resolver)
         extended = _CompressedParameterServerExtended(

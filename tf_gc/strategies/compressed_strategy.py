@@ -1,12 +1,12 @@
 """What the compressed strategies have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tf_gc._compat import require_attributes
+import tensorflow as tf
+
 from tf_gc.cluster.workers import Workers
 from tf_gc.integers import as_integer
-from tf_gc.keras.install import install
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.report import Report
@@ -14,27 +14,44 @@ from tf_gc.params import CompressionParams
 from tf_gc.schedule import Schedule
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
-from tf_gc.strategies.datasets import OwnsDatasets
 from tf_gc.strategies.layer_state import LayerState
-
-
-def require_libraries(several_workers: bool) -> None:
-    """Checks that TensorFlow and Keras are as a new strategy needs them, and hooks into Keras.
-
-    Args:
-      several_workers: whether the strategy may have several workers.
-
-    Raises:
-      ImportError: if a private part of TensorFlow or Keras has moved; it names the part.
-    """
-    require_attributes()
-    install(several_workers)
 
 
 def refuse_params(name: str, value: object) -> None:
     """Raises TypeError if `compression_params` are in the place of the argument `name`."""
     if isinstance(value, CompressionParams | Mapping):
         raise TypeError(f"{name} got {value!r}: give it by name: compression_params=...")
+
+
+class OwnsDatasets:
+    """Mixin of strategies whose iterators own the datasets that they read.
+
+    The threads of TensorFlow's iterator over several devices read a dataset that the destructor of
+    the iterator has freed already, unless a rewrite has made a dataset of the iterator's own. Keras
+    turns rewrites off for NumPy arrays, and deletes an iterator in each `fit` and `evaluate`.
+    """
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        return super().experimental_distribute_dataset(_owned(dataset), options)  # type: ignore[misc]
+
+    def distribute_datasets_from_function(
+        self, dataset_fn: Callable[[Any], Any], options: Any = None
+    ) -> Any:
+        return super().distribute_datasets_from_function(  # type: ignore[misc]
+            lambda context: _owned(dataset_fn(context)), options
+        )
+
+
+def _owned(dataset: Any) -> Any:
+    """Returns a dataset with one harmless rewrite, if it would otherwise have none."""
+    if not isinstance(dataset, tf.data.Dataset):
+        return dataset
+    wanted = dataset.options().experimental_optimization
+    if wanted.apply_default_optimizations is not False or wanted.noop_elimination is not None:
+        return dataset
+    options = tf.data.Options()
+    options.experimental_optimization.noop_elimination = True
+    return dataset.with_options(options)
 
 
 class CompressedStrategy(OwnsDatasets, KerasStrategy):
@@ -108,11 +125,7 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
 
 
 def check_clip_after_sum(value: Any) -> bool:
-    """Returns the argument `clip_after_sum`.
-
-    Raises:
-      ValueError: if it is neither `True` nor `False`.
-    """
+    """Returns the argument, or raises ValueError if it is neither `True` nor `False`."""
     if not isinstance(value, bool):
         raise ValueError(f"clip_after_sum must be True or False, got {value!r}")
     return value

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.cluster.devices import check_device_names
 from tf_gc.cluster.workers import Workers
+from tf_gc.keras.install import install
 from tf_gc.network.collectives import CollectiveOps, new_key_base
 from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams, from_params
@@ -17,7 +18,6 @@ from tf_gc.strategies.compressed_strategy import (
     check_clip_after_sum,
     make_layer_state,
     refuse_params,
-    require_libraries,
 )
 from tf_gc.strategies.layer_state import RunsReplicas
 
@@ -81,7 +81,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         if cross_device_ops is not None:
             check_cross_device_ops(cross_device_ops)
         self.clip_after_sum = check_clip_after_sum(clip_after_sum)
-        require_libraries(several_workers=False)
+        install(several_workers=False)
         self._collective_key_base = new_key_base()
         extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)
         extended.layer_state = make_layer_state(params, average_layer_state)

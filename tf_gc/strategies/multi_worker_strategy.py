@@ -20,6 +20,7 @@ from tf_gc.cluster.cluster import (
 )
 from tf_gc.cluster.devices import check_devices
 from tf_gc.cluster.workers import Workers
+from tf_gc.keras.install import install
 from tf_gc.keras.variables import is_variable
 from tf_gc.network.cluster_network import ClusterNetwork
 from tf_gc.network.collectives import new_key_base
@@ -32,7 +33,6 @@ from tf_gc.strategies.compressed_strategy import (
     check_clip_after_sum,
     make_layer_state,
     refuse_params,
-    require_libraries,
 )
 from tf_gc.strategies.layer_state import RunsReplicas
 
@@ -86,7 +86,7 @@ class CompressedMultiWorkerMirroredStrategy(
         _check_types(cluster_resolver, communication_options)
         params = from_params(compression_params)
         self.clip_after_sum = check_clip_after_sum(clip_after_sum)
-        require_libraries(several_workers=True)
+        install(several_workers=True)
         state = make_layer_state(params, average_layer_state)
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
