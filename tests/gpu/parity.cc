@@ -117,27 +117,6 @@ void TestEncode(bool large) {
                 Name("encode", negative, DTypeOf<T>(), {1000}));
 }
 
-// Every gradient of 16 bits, in their order and shuffled.
-template <typename T>
-void TestEncodeAll() {
-  Random random(2);
-  std::vector<T> all(65'536);
-  for (size_t i = 0; i < all.size(); ++i) {
-    all[i].bits = static_cast<uint16_t>(i);
-  }
-  for (int round = 0; round < 2; ++round) {
-    for (Codec codec : kCodecs) {
-      const Format format = FormatOf(codec);
-      Case<T> values(random, {0});
-      values.gradients[0] = all;
-      values.residuals[0].resize(all.size());
-      ExpectEncoded(format, values, 1, -1, true, 0,
-                    Name("encode all", format, DTypeOf<T>(), {65'536}));
-    }
-    std::shuffle(all.begin(), all.end(), random);
-  }
-}
-
 // Messages that were encoded, and one of random bytes.
 template <typename T>
 std::vector<Bytes> Messages(Random& random, const Format& format,
@@ -191,37 +170,6 @@ void TestDecode(bool large) {
         }
       }
     }
-  }
-}
-
-// Every bfloat16 as a scale, plus one of another message: ties, overflow,
-// subnormals.
-template <typename T>
-void TestDecodeAllScales() {
-  Random random(4);
-  const int64_t blocks = 65'536;
-  for (Codec codec : kAuto) {
-    const Format format = FormatOf(codec);
-    const MessageLayout layout = format.Layout(blocks);
-    std::vector<Bytes> rows(2, Frames(format, blocks, 1));
-    for (int64_t i = 0; i < blocks; ++i) {
-      *layout.Scales(rows[0].data(), i) = static_cast<uint16_t>(i);
-      *layout.Scales(rows[1].data(), i) =
-          static_cast<uint16_t>((i ^ Below(random, 1 << 10)) & 0x7fff);
-    }
-    for (Bytes& row : rows) {
-      std::memset(layout.Codes(row.data(), 0), 0xe1,
-                  blocks * layout.code_bytes);
-    }
-    Tensors<T> expected = Empty<T>({blocks * kBlockSize});
-    DecodeOnCpu(format, rows, &expected);
-    const DeviceRows device(rows, 2);
-    const Outputs<T> outputs(expected, 0);
-    Check(DecodeSum(format.codec, DTypeOf<T>(), device.table.data(), 2,
-                    outputs.table.data(), 1, 0.0f, nullptr),
-          "DecodeSum");
-    outputs.Expect(expected, Name("decode all scales", format, DTypeOf<T>(),
-                                  {blocks * kBlockSize}));
   }
 }
 
@@ -356,12 +304,6 @@ void TestParity(bool large) {
   TestType<Half>(large);
   TestType<BFloat16>(large);
   TestCount();
-  if (!large) return;
-  TestEncodeAll<Half>();
-  TestEncodeAll<BFloat16>();
-  TestDecodeAllScales<float>();
-  TestDecodeAllScales<Half>();
-  TestDecodeAllScales<BFloat16>();
 }
 
 }  // namespace gpu
