@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tf_gc.planner.time_model import Compute, Link, Transfer, step_seconds
+from tf_gc.planner.time_model import Compute, Link, step_seconds
 
 Shapes = list[tuple[int, int]]
 
@@ -32,7 +32,6 @@ GAMMAS = (1.04, 1.1)
 LATENCIES = (0.0, 1e-5)
 # Seconds to encode and decode all gradients of ResNet-50.
 POWER_SGD = {4: 0.045, 8: 0.064, 16: 0.130}
-TOP_K = {0.01: 0.240, 0.1: 0.289, 0.2: 0.295}
 SIGN_SGD = 0.01634
 HALF_TO_TWICE = (0.5, 1.0, 2.0)
 
@@ -82,13 +81,12 @@ def all_reduced(shapes: Shapes, computing: Compute, network: Link, gamma: float)
     size = 4 * elements(shapes)
     buckets = math.ceil(size / BUCKET)
     one = network.all_reduce(size / buckets)
-    sent = [Transfer(0, one, 0, early=number < buckets - 1) for number in range(buckets)]
-    return step_seconds(computing, sent, gamma)
+    return step_seconds(computing, (buckets - 1) * one, one, slowdown=gamma)
 
 
 def one_after_another(computing: Compute, coding: float, network: float) -> float:
     """A step that compresses as the paper's do: after backpropagation."""
-    return step_seconds(computing, [Transfer(coding, network, 0, early=False)])
+    return step_seconds(computing, 0, network, coding)
 
 
 def power_sgd(shapes: Shapes, rank: int, computing: Compute, network: Link, coding: float) -> float:
@@ -99,11 +97,6 @@ def power_sgd(shapes: Shapes, rank: int, computing: Compute, network: Link, codi
 
 def sign_sgd(shapes: Shapes, computing: Compute, network: Link, coding: float) -> float:
     return one_after_another(computing, coding, network.all_gather(elements(shapes) / 8))
-
-
-def top_k(shapes: Shapes, part: float, computing: Compute, network: Link, coding: float) -> float:
-    pairs = part * elements(shapes)  # of a value and its index
-    return one_after_another(computing, coding, network.all_gather(8 * pairs))
 
 
 def settings(rate: float, workers: tuple[int, ...]) -> Iterator[tuple[Link, float]]:
@@ -131,15 +124,6 @@ def test_resnet_50_gains_little_at_10_gigabits(batch: int, factor: float) -> Non
         assert baseline < power_sgd(
             RESNET_50, 16, computing, network, max(factor, 1) * POWER_SGD[16]
         )
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.0])
-@pytest.mark.parametrize("part", TOP_K)
-def test_top_k_takes_longer_than_what_it_saves(part: float, factor: float) -> None:
-    computing = compute(64, IMAGES_A_SECOND)
-    for network, gamma in settings(1e10, (4, 8, 32, 96)):
-        baseline = all_reduced(RESNET_50, computing, network, gamma)
-        assert top_k(RESNET_50, part, computing, network, factor * TOP_K[part]) > baseline
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0])

@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_gc.planner.time_model import Compute, Link, Transfer, step_seconds
+from tf_gc.planner.time_model import Compute, Link, step_seconds
 
 seconds = st.floats(0, 10)
 sizes = st.floats(0, 1e10)
 rates = st.floats(1e6, 1e12)
 links = st.builds(Link, st.integers(1, 2000), rates, seconds, seconds, st.floats(0, 1e-6))
 computes = st.builds(Compute, seconds, seconds, seconds)
-transfers = st.lists(st.builds(Transfer, seconds, seconds, seconds, st.booleans()))
 slowdowns = st.floats(1, 2)
 
 NEARLY = 1 + 1e-9
@@ -58,45 +57,22 @@ def test_collectives_are_those_of_the_alpha_beta_model() -> None:
 def test_equal_buckets_take_what_the_paper_says(
     backward: float, buckets: int, network: float, slowdown: float
 ) -> None:
-    sent = [Transfer(0, network, 0, early=number < buckets - 1) for number in range(buckets)]
     expected = max(slowdown * backward, (buckets - 1) * network) + network
-    assert step_seconds(Compute(0, backward, 0), sent, slowdown) == pytest.approx(expected)
+    early = (buckets - 1) * network
+    step = step_seconds(Compute(0, backward, 0), early, network, slowdown=slowdown)
+    assert step == pytest.approx(expected if network else backward)
 
 
-@given(computes, transfers, slowdowns)
+@given(computes, seconds, seconds, seconds, slowdowns)
 def test_a_step_is_between_all_at_once_and_one_after_another(
-    compute: Compute, sent: list[Transfer], slowdown: float
+    compute: Compute, early: float, late: float, work: float, slowdown: float
 ) -> None:
-    step = step_seconds(compute, sent, slowdown)
-    work = sum(transfer.before + transfer.after for transfer in sent)
-    network = sum(transfer.network for transfer in sent)
-    assert step * NEARLY >= max(compute.total + work, network)
-    assert step <= (slowdown * compute.total + work + network) * NEARLY
+    step = step_seconds(compute, early, late, work, slowdown)
+    assert step * NEARLY >= max(compute.total + work, early) + late
+    assert step <= (slowdown * compute.total + work + early + late) * NEARLY
 
 
-@given(computes, transfers)
-def test_what_comes_late_overlaps_with_nothing(compute: Compute, sent: list[Transfer]) -> None:
-    late = [Transfer(one.before, one.network, one.after, early=False) for one in sent]
-    total = compute.total + sum(one.before + one.network + one.after for one in sent)
-    assert step_seconds(compute, late, slowdown=2) == pytest.approx(total)
-
-
-@given(computes, st.floats(0, 10))
-def test_a_slower_machine_takes_longer_for_everything(compute: Compute, factor: float) -> None:
-    assert compute.scaled(factor).total == pytest.approx(factor * compute.total)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"workers": 0}, "workers must be at least 1, got 0"),
-        ({"bits_per_second": 0.0}, "bits_per_second must be positive, got 0.0"),
-        ({"bits_per_second": float("nan")}, "bits_per_second must be positive, got nan"),
-        ({"launch": -1.0}, "launch must be at least 0 seconds, got -1.0"),
-        ({"latency": -1.0}, "latency must be at least 0 seconds, got -1.0"),
-        ({"byte": float("nan")}, "byte must be at least 0 seconds, got nan"),
-    ],
-)
-def test_numbers_out_of_range_are_errors(changed: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Link(**{"workers": 2, "bits_per_second": 1e9, **changed})
+@given(computes, seconds, seconds)
+def test_late_transfers_overlap_with_nothing(compute: Compute, late: float, work: float) -> None:
+    step = step_seconds(compute, 0, late, work, slowdown=2)
+    assert step == pytest.approx(compute.total + work + late)

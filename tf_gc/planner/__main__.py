@@ -1,17 +1,17 @@
-"""The program `python -m tf_gc.planner`: its flags, and what it does one after the other."""
+"""The program `python -m tf_gc.planner`: its flags, and its steps."""
 
 import argparse
 import functools
 import re
 import sys
-import traceback
-from pathlib import Path
 
+from tf_gc.cluster.devices import check_devices
+from tf_gc.params import CompressionParams
 from tf_gc.planner import forecast, measure
-from tf_gc.planner.prediction import CHOICES, Choice, CodecCost, Prediction, predict
-from tf_gc.planner.subject import UsageError, load_function, make_subject
-from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, SLOWDOWN, Link
-from tf_gc.reducers.rows import ROWS
+from tf_gc.planner.copies import Copies
+from tf_gc.planner.prediction import Prediction, predict
+from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, Link
+from tf_gc.planner.workload import UsageError, load_function, make_workload
 
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
@@ -35,13 +35,9 @@ def count(text: str) -> int:
 
 def milliseconds(text: str) -> float:
     """The type of flags that give times: seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value < float("inf"):
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
         raise argparse.ArgumentTypeError(f"must be a number of milliseconds from 0, not {text!r}")
-    return value / 1e3
+    return float(text) / 1e3
 
 
 def seconds_per_byte(text: str) -> float:
@@ -54,81 +50,47 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tf_gc.planner",
         description="Measures a model on this machine, and predicts the time of a step on a "
-        "cluster of such machines, without compression and with 1 to 4 bits.",
+        "cluster of such machines, without compression and with 1 to 4 bits. The defaults of the "
+        "transport are TensorFlow's collectives over gRPC, measured on 2 cores.",
     )
-    parser.add_argument(
-        "--model", required=True, metavar="FILE.py:FUNCTION", help="returns a Keras model"
-    )
-    parser.add_argument(
+
+    def add(flag: str, help: str, **options: object) -> None:
+        parser.add_argument(flag, help=help, **options)  # type: ignore[arg-type]
+
+    place = "FILE.py:FUNCTION"
+    add("--model", "returns a Keras model", required=True, metavar=place)
+    add(
         "--batch",
-        metavar="FILE.py:FUNCTION",
-        help="given a batch size, returns (x, y), for a model that is compiled with a loss "
-        "(default: random inputs, and the mean of the squared outputs as the loss)",
+        "given a batch size, returns (x, y), for a model that is compiled with a loss (default: "
+        "random inputs, and the mean of the squared outputs as the loss)",
+        metavar=place,
     )
-    parser.add_argument("--batch-size", type=count, default=32, help="of a worker (default: 32)")
-    parser.add_argument(
-        "--workers",
-        type=count,
-        nargs="+",
-        default=[2, 4, 8],
-        metavar="N",
-        help="how many (default: 2 4 8)",
-    )
-    parser.add_argument(
-        *("--rate",),
+    add("--batch-size", "of a worker (default: 32)", type=count, default=32)
+    several = {"nargs": "+", "metavar": "N"}
+    add("--workers", "how many (default: 2 4 8)", type=count, default=[2, 4, 8], **several)
+    add(
+        "--rate",
+        "of a worker's link, such as 100mbit or 25gbit (default: 100mbit 1gbit 10gbit)",
         type=bits_per_second,
-        nargs="+",
         default=[1e8, 1e9, 1e10],
-        help="of a worker's link, such as 100mbit or 25gbit (default: 100mbit 1gbit 10gbit)",
+        **several,
     )
-    parser.add_argument("--plot", metavar="FILE", help="write a picture; needs matplotlib")
-    parser.add_argument(
-        "--repeats", type=count, default=10, help="how often to measure each time (default: 10)"
-    )
-    network = parser.add_argument_group(
-        "network", "the defaults are TensorFlow's collectives over gRPC, measured on 2 cores"
-    )
-    network.add_argument(
-        *("--transport",),
+    add(
+        "--transport",
+        "what the transport would carry over an infinitely fast link, or none for no limit "
+        f"(default: {8e-9 / BYTE:.1f}gbit)",
         type=seconds_per_byte,
         default=BYTE,
-        metavar="RATE",
-        help="what the transport would carry over an infinitely fast link, or none for no limit "
-        f"(default: {8e-9 / BYTE:.1f}gbit)",
     )
-    network.add_argument(
-        *("--launch",),
-        type=milliseconds,
-        default=LAUNCH,
-        metavar="MS",
-        help=f"milliseconds to start a collective (default: {1e3 * LAUNCH:g})",
-    )
-    network.add_argument(
-        *("--latency",),
-        type=milliseconds,
-        default=LATENCY,
-        metavar="MS",
-        help=f"milliseconds of a round of messages (default: {1e3 * LATENCY:g})",
-    )
-    network.add_argument(
-        *("--slowdown",),
-        type=float,
-        default=SLOWDOWN,
-        metavar="FACTOR",
-        help=f"of backpropagation while something is sent (default: {SLOWDOWN})",
-    )
+    for flag, what, default in (
+        ("--launch", "to start a collective", LAUNCH),
+        ("--latency", "of a round of messages", LATENCY),
+    ):
+        said = f"milliseconds {what} (default: {1e3 * default:g})"
+        add(flag, said, type=milliseconds, default=default)
     options = parser.parse_args(arguments)
-    if not 1 <= options.slowdown < float("inf"):
-        parser.error(f"--slowdown must be a number from 1, not {options.slowdown}")
     if max(options.workers) == 1:
         parser.error("--workers needs a number from 2: 1 worker sends nothing")
-    if options.plot:
-        if not Path(options.plot).parent.is_dir():
-            parser.error(f"--plot: there is no folder {Path(options.plot).parent}")
-        try:
-            forecast.require_matplotlib()
-        except ImportError as error:
-            parser.error(str(error))
     return options
 
 
@@ -136,16 +98,16 @@ def plan(options: argparse.Namespace) -> forecast.Forecast:
     """Measures the model on this machine, says what that takes, and returns the predictions.
 
     Raises:
-      UsageError: if the model or its batch cannot be used, or the native ops were not built for
-        this machine's device.
+      UsageError: if the model or its batch cannot be used.
+      ValueError: if the native ops were not built for this machine's device.
     """
     make_batch = load_function(options.batch, "--batch") if options.batch else None
     make_model = load_function(options.model, "--model")
-    subject = make_subject(make_model, options.batch_size, make_batch)
-    compute = measure.measure_compute(subject, options.repeats)
-    values = measure.compute_gradients(subject)
-    gradients = measure.describe(subject, values)
-    elements = sum(g.elements for g in gradients.gradients if g is not None and not g.sparse)
+    workload = make_workload(make_model, options.batch_size, make_batch)
+    compute = measure.measure_compute(workload)
+    values, gradients = measure.gradients_of(workload)
+    check_devices(forecast.CHOICES[forecast.DEFAULT], Copies(Link(2, 1e9), gradients.device))
+    elements = sum(g.elements for g in gradients.known if g is not None and not g.sparse)
     sparse = f", {len(gradients.sparse_bytes)} sparse" if gradients.sparse_bytes else ""
     print(f"{options.model}: {elements:,} elements of dense gradients{sparse}")
     print(
@@ -153,49 +115,23 @@ def plan(options: argparse.Namespace) -> forecast.Forecast:
         f"{1e3 * compute.forward:.1f}, backward {1e3 * compute.backward:.1f}, update "
         f"{1e3 * compute.update:.1f})"
     )
-    costs: dict[str, dict[str, CodecCost]] = {}
-    for choice in CHOICES:
-        costs[choice.name] = measure.measure_codec(choice, gradients, values, options.repeats)
-        for wire, cost in costs[choice.name].items():
-            if wire == ROWS:
-                print(
-                    f"{choice.name}, rows: {cost.bits / 8:,.0f} bytes for sparse gradients of "
-                    f"{sum(gradients.sparse_bytes):,}; encodes them in {1e3 * cost.encode:.2f} ms, "
-                    f"decodes those of 2 workers in {1e3 * cost.sum_of(2):.2f}"
-                )
-                continue
-            print(
-                f"{choice.name}, {wire}: {cost.bits:.3f} bits an element; encodes "
-                f"{1e-6 / cost.encode:,.0f} million elements a second, decodes "
-                f"{1e-6 / cost.sum_of(2):,.0f} million of 2 workers"
-            )
+    costs = measure.Costs(workload, values)
 
     @functools.cache
-    def predicted(choice: Choice, workers: int, rate: float) -> Prediction:
+    def predicted(params: CompressionParams, workers: int, rate: float) -> Prediction:
         link = Link(workers, rate, options.launch, options.latency, options.transport)
-        return predict(choice, gradients, compute, costs, link, options.slowdown)
+        return predict(params, gradients, compute, costs, link)
 
-    workers, rates = (tuple(dict.fromkeys(values)) for values in (options.workers, options.rate))
-    return forecast.Forecast(CHOICES, workers, rates, predicted)
+    return forecast.Forecast(tuple(options.workers), tuple(options.rate), predicted)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the program."""
-    options = parse(arguments)
     try:
-        planned = plan(options)
+        planned = plan(parse(arguments))
     except UsageError as error:
-        if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
         sys.exit(f"error: {error}")
     print(f"\n{forecast.table(planned)}\n\n{forecast.words(planned)}")
-    if options.plot:
-        title = f"{options.model}, batch size {options.batch_size} a worker"
-        try:
-            forecast.draw(planned, title, options.plot)
-        except (OSError, ValueError) as error:
-            sys.exit(f"error: --plot: {error}")
-        print(f"\nwritten: {options.plot}")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 The model is that of Agarwal et al., "On the Utility of Gradient Compression in Distributed Training
 Systems" (MLSys 2022), with three additions: a transport whose own work takes time for each
 collective and each byte; the forward pass and the optimizer's update, which nothing overlaps with;
-work before and after each transfer (encoding, decoding). All times are in seconds.
+the work of compressing. All times are in seconds.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 # How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
 SLOWDOWN = 1.07
@@ -26,7 +25,7 @@ _PAYLOAD = 1448 / 1538
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """The links between workers, all alike, and what carries messages over them.
+    """The links between workers, all alike, and the transport over them.
 
     Attributes:
       workers: how many there are, each on a host of its own.
@@ -34,9 +33,6 @@ class Link:
       launch: seconds to start a collective.
       latency: seconds that a round of messages takes besides those for its bytes (alpha).
       byte: seconds that the transport takes for a byte, were the link infinitely fast.
-
-    Raises:
-      ValueError: if a number is out of range.
     """
 
     workers: int
@@ -45,20 +41,11 @@ class Link:
     latency: float = LATENCY
     byte: float = BYTE
 
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ValueError(f"workers must be at least 1, got {self.workers!r}")
-        if not self.bits_per_second > 0:
-            raise ValueError(f"bits_per_second must be positive, got {self.bits_per_second!r}")
-        for name in ("launch", "latency", "byte"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be at least 0 seconds, got {getattr(self, name)!r}")
-
     def seconds(self, sent_bytes: float, rounds: int, collectives: int = 1) -> float:
-        """Returns the time in which each worker sends so many bytes.
+        """Returns the time in which each worker sends its messages.
 
         Args:
-          sent_bytes: what a worker sends to all others together.
+          sent_bytes: the bytes that a worker sends to all others together.
           rounds: how many rounds of messages follow one another.
           collectives: how many collectives they belong to.
         """
@@ -81,7 +68,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """What a step computes on one worker, besides compression.
+    """The computing of a step on one worker, besides compression.
 
     Attributes:
       forward: the forward pass.
@@ -98,31 +85,9 @@ class Compute:
         """The whole step of a worker that is alone."""
         return self.forward + self.backward + self.update
 
-    def scaled(self, factor: float) -> "Compute":
-        """Returns the same on a machine that takes `factor` times as long."""
-        return Compute(factor * self.forward, factor * self.backward, factor * self.update)
-
-
-@dataclasses.dataclass(frozen=True)
-class Transfer:
-    """What sums one bucket of gradients.
-
-    Attributes:
-      before: work of the processor before the bucket is sent: encoding.
-      network: sending.
-      after: work of the processor after that: decoding, adding up.
-      early: whether the bucket is ready while backpropagation goes on. The bucket with the first
-        variable never is.
-    """
-
-    before: float
-    network: float
-    after: float
-    early: bool
-
 
 def step_seconds(
-    compute: Compute, transfers: Sequence[Transfer], slowdown: float = SLOWDOWN
+    compute: Compute, early: float, late: float, work: float = 0.0, slowdown: float = SLOWDOWN
 ) -> float:
     """Returns the time of a step.
 
@@ -131,16 +96,13 @@ def step_seconds(
     max(slowdown * T_comp, (k - 1) * T_comm(b)) + T_comm(last).
 
     Args:
-      compute: what a worker computes.
-      transfers: all that is sent; none if the worker is alone.
+      compute: the computing of a step.
+      early: the time to send the buckets that are ready while backpropagation goes on. The bucket
+        with the first variable never is.
+      late: the time to send the others.
+      work: the processor's time to encode, decode and add up.
       slowdown: how much slower backpropagation is while something is sent (gamma); without early
         transfers nothing is.
     """
-    early = [transfer for transfer in transfers if transfer.early]
-    late = [transfer for transfer in transfers if not transfer.early]
-    busy = compute.backward * (slowdown if early else 1)
-    busy += sum(transfer.before for transfer in transfers)
-    busy += sum(transfer.after for transfer in early)
-    sending = sum(transfer.network for transfer in early)
-    tail = sum(transfer.network + transfer.after for transfer in late)
-    return compute.forward + max(busy, sending) + tail + compute.update
+    busy = compute.backward * (slowdown if early else 1) + work
+    return compute.forward + max(busy, early) + late + compute.update

@@ -17,16 +17,10 @@ class AllGather(FlatPlan):
     """
 
     plan = "all_gather"
-    collectives = 1
-    by_shards = False
 
     @staticmethod
     def bits_sent(codec: Codec, replicas: int) -> float:
         return (replicas - 1) * codec.bits(1)
-
-    @staticmethod
-    def rounds(replicas: int) -> int:
-        return replicas - 1
 
     @staticmethod
     def sums(

@@ -62,15 +62,7 @@ class Plan(Reducer):
 
 
 class FlatPlan(Plan):
-    """A plan in which all replicas of one group do the same.
-
-    Attributes:
-      collectives: how many collectives follow one another.
-      by_shards: whether a replica adds up one shard of a bucket, and sends the sum to the others.
-    """
-
-    collectives: ClassVar[int]
-    by_shards: ClassVar[bool]
+    """A plan in which all replicas of one group do the same."""
 
     def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
         super().__init__(codec, wire, network)
@@ -91,11 +83,6 @@ class FlatPlan(Plan):
     @abc.abstractmethod
     def bits_sent(codec: Codec, replicas: int) -> float:
         """Returns how many bits a replica of a group sends for each element of a gradient."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def rounds(replicas: int) -> int:
-        """Returns how many rounds of messages follow one another."""
 
     @staticmethod
     @abc.abstractmethod

@@ -22,17 +22,10 @@ class ScatterGather(FlatPlan):
     """
 
     plan = "scatter_gather"
-    collectives = 2
-    by_shards = True
 
     @staticmethod
     def bits_sent(codec: Codec, replicas: int) -> float:
         return (replicas - 1) * (codec.bits(1) + codec.bits(replicas)) / replicas
-
-    @staticmethod
-    def rounds(replicas: int) -> int:
-        # In TensorFlow's all-to-all one sends to all others at once; then comes an all-gather.
-        return 1 + (replicas - 1)
 
     @staticmethod
     def sums(

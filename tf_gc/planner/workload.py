@@ -1,0 +1,131 @@
+"""The workload: the user's model, and a batch to measure it with."""
+
+import dataclasses
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+
+class UsageError(Exception):
+    """The user's model cannot be planned for; the message says why, and what would do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A model with a batch.
+
+    Attributes:
+      model: a built and compiled Keras model.
+      forward: returns the scalar loss of one forward pass in training.
+    """
+
+    model: Any
+    forward: Callable[[], tf.Tensor]
+
+
+def load_function(text: str, flag: str) -> Callable[..., Any]:
+    """Returns the function that `FILE.py:FUNCTION` names.
+
+    Raises:
+      UsageError: if there is no such file or function.
+    """
+    name, colon, function = text.rpartition(":")
+    path = Path(name)
+    if not colon or path.suffix != ".py":
+        raise UsageError(f"{flag} is like model.py:make_model, got {text!r}")
+    if not path.is_file():
+        raise UsageError(f"{flag}: there is no file {name}")
+    # As `python FILE.py` does, so that the file finds its neighbours.
+    sys.path.insert(0, str(path.parent.resolve()))
+    module = runpy.run_path(name)
+    if not callable(module.get(function)):
+        raise UsageError(f"{flag}: {name} has no function {function!r}")
+    return module[function]
+
+
+def make_workload(
+    make_model: Callable[[], Any],
+    batch_size: int,
+    make_batch: Callable[[int], Any] | None = None,
+) -> Workload:
+    """Makes the model and a batch.
+
+    Args:
+      make_model: returns a Keras model. Its optimizer is measured, or SGD if it is not compiled.
+      batch_size: how many samples a worker has.
+      make_batch: given the batch size, returns (x, y), arrays or tensors; the model then has to be
+        compiled with a loss. `None` makes random inputs after the model's, and takes the mean of
+        the squared outputs as the loss.
+
+    Raises:
+      UsageError: if a function returns something else, the model has no trainable weights, or its
+        inputs are not known.
+    """
+    model = make_model()
+    if not hasattr(type(model), "compute_loss"):
+        raise UsageError(f"make_model must return a Keras model, got {type(model).__name__}")
+    compiled = bool(model.compiled)
+    if not compiled:
+        model.compile(optimizer="sgd")
+    if make_batch is None:
+        x, y = _random_inputs(model, batch_size), None
+    else:
+        batch = make_batch(batch_size)
+        if not isinstance(batch, tuple) or len(batch) != 2:
+            raise UsageError(f"make_batch must return a tuple (x, y), got {type(batch).__name__}")
+        if not compiled or model.loss is None:
+            raise UsageError("with --batch, make_model must compile its model with a loss")
+        x, y = tf.nest.map_structure(tf.convert_to_tensor, batch)
+
+    def forward() -> tf.Tensor:
+        outputs = model(x, training=True)
+        if make_batch is not None:
+            return model.compute_loss(x=x, y=y, y_pred=outputs)
+        flat = [tf.cast(output, tf.float32) for output in tf.nest.flatten(outputs)]
+        return tf.add_n([tf.reduce_mean(output**2) for output in flat])
+
+    forward()  # builds the layers that are not built
+    if not model.trainable_variables:
+        raise UsageError("the model has no trainable weights: there are no gradients to send")
+    model.optimizer.build(model.trainable_variables)
+    return Workload(model, forward)
+
+
+def _random_inputs(model: Any, batch_size: int) -> Any:
+    """Returns inputs of the shapes and dtypes that the model says."""
+    inputs = getattr(model, "inputs", None)
+    if not inputs:
+        raise UsageError(
+            "the model does not say which inputs it takes: begin it with keras.Input, or give "
+            "--batch FILE.py:FUNCTION, which returns (x, y)"
+        )
+    # Integers are below the size of every Embedding; without any, 0 and 1.
+    words = min((layer.input_dim for layer in _embeddings(model)), default=2)
+
+    def random(spec: Any) -> tf.Tensor:
+        shape, dtype = (batch_size, *spec.shape[1:]), tf.as_dtype(spec.dtype)
+        if None in shape or not (dtype.is_floating or dtype.is_integer):
+            raise UsageError(
+                f"input {spec.name!r} is of {dtype.name} and has the shape {tuple(spec.shape)}: "
+                "random are only floats and integers, of shapes in which only the first dimension, "
+                "the batch, is None. Give --batch"
+            )
+        if dtype.is_floating:
+            return tf.cast(tf.random.stateless_normal(shape, seed=(1, 2)), dtype)
+        return tf.cast(tf.random.stateless_uniform(shape, (1, 2), 0, words, tf.int32), dtype)
+
+    # A functional model has its inputs as a tensor, a list or a dict; others have one.
+    return tf.nest.map_structure(random, inputs[0] if len(inputs) == 1 else model.input)
+
+
+def _embeddings(model: Any) -> Iterator[Any]:
+    """Yields the layers that look up rows of a table of `input_dim` rows, nested ones too."""
+    for layer in model.layers:
+        if hasattr(layer, "input_dim") and hasattr(layer, "output_dim"):
+            yield layer
+        if hasattr(layer, "layers"):
+            yield from _embeddings(layer)
