@@ -4,16 +4,15 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-import tf_gc
-from tf_gc.params import CompressionParams
+from tf_gc.params import CompressionParams, Quantized
 from tf_gc.planner.prediction import STOCK, Prediction
 
 # By their names in the table.
 CHOICES: dict[str, CompressionParams] = {
-    "1 bit": tf_gc.Quantized(1),
-    "2 bits": tf_gc.Quantized(2),
-    "3 bits": tf_gc.Quantized(3),
-    "4 bits": tf_gc.Quantized(4),
+    "1 bit": Quantized(1),
+    "2 bits": Quantized(2),
+    "3 bits": Quantized(3),
+    "4 bits": Quantized(4),
 }
 DEFAULT = "3 bits"
 

@@ -3,14 +3,13 @@
 import dataclasses
 from collections.abc import Callable
 
-import tf_gc
 from tf_gc.network.traffic import all_gather_bytes, all_reduce_bytes
-from tf_gc.params import CompressionParams, Gradient
+from tf_gc.params import CompressionParams, Gradient, NoCompression
 from tf_gc.planner.copies import Copies
 from tf_gc.planner.time_model import Compute, Link, step_seconds
 from tf_gc.schedule import Schedule, make_schedule
 
-STOCK = tf_gc.NoCompression()
+STOCK = NoCompression()
 
 # Length, values and indices of a sparse gradient are gathered one after the other.
 _GATHERS_OF_SPARSE = 3
