@@ -1,7 +1,7 @@
-"""The ways in which a step can sum gradients: in full precision, compressed, with a warm-up."""
+"""Sums of a step's gradients over all replicas: in full precision, compressed, in a warm-up."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -9,9 +9,7 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.network.collectives import CollectiveOps
 from tf_gc.network.group import Network, Replica, is_cpu
-from tf_gc.network.traffic import Traffic
-from tf_gc.observe.accounting import Accounting, Pairs
-from tf_gc.observe.measurement import Measurement, Model
+from tf_gc.observe.accounting import Pairs
 from tf_gc.reducers.reducer import Reducer, Reduction
 from tf_gc.schedule import Bucket, Schedule
 from tf_gc.state.stream import Stream
@@ -46,12 +44,9 @@ class Batch:
 class GradientSums:
     """Builds sums of gradients over all replicas of a network.
 
-    Methods that take a schedule return the sums of what it compresses, in the order of its buckets.
-
     Attributes:
-      measurement: what the steps say of themselves.
-      compression_state: the residuals.
       network: the replicas.
+      compression_state: the residuals.
     """
 
     def __init__(
@@ -59,8 +54,6 @@ class GradientSums:
         network: Network,
         stock: tf.distribute.CrossDeviceOps,
         compression_state: CompressionState,
-        accounting: Accounting,
-        measurement: Measurement,
     ) -> None:
         """Initializes the object.
 
@@ -68,17 +61,13 @@ class GradientSums:
           network: the replicas.
           stock: sums in full precision.
           compression_state: the residuals.
-          accounting: is told what is sent.
-          measurement: is told what was built, and records the steps.
         """
-        self.measurement = measurement
-        self.compression_state = compression_state
         self.network = network
+        self.compression_state = compression_state
         self._stock = stock
         # What is in a branch is one operation for TensorFlow. If that used the order of the stock
         # collectives, all that is summed in full precision would wait for the whole branch.
         self._stock_in_branches = stock.beside() if isinstance(stock, CollectiveOps) else stock
-        self._accounting = accounting
 
     @property
     def replicas(self) -> int:
@@ -89,77 +78,30 @@ class GradientSums:
         """Returns each pair's sum by the stock ops."""
         return _stock_sums(self._stock, pairs, options)
 
+    def compressed(self, number: int, bucket: Bucket, batch: Batch) -> Reduction:
+        """Reduces a bucket of this number."""
+        replicas = self._replicas_of(bucket, bucket.reducer, batch)
+        return bucket.reducer.reduce(number, replicas, batch.options)
+
     def in_full_precision(self, number: int, bucket: Bucket, batch: Batch) -> Sums:
         """Returns the sums of a bucket of this number in full precision, in a branch."""
         reducer = bucket.reducer.in_full_precision
         if reducer is not None:
             replicas = self._replicas_of(bucket, reducer, batch)
-            return _by_gradient(reducer.reduce(number, replicas, batch.options))
+            return by_gradient(reducer.reduce(number, replicas, batch.options))
         # Each bucket by itself: the stock ops copy what they sum at once.
         pairs = [batch.pairs[i] for i in bucket.indices]
         sums = _stock_sums(self._stock_in_branches, pairs, batch.options)
         return [_components(total) for total in sums]
 
-    def compressed(self, schedule: Schedule, batch: Batch) -> Sums:
-        """Returns the sums of a compressed step.
+    def in_warm_up(self, state: Any, schedule: Schedule, batch: Batch) -> Sums:
+        """Returns the sums of a step in which the buckets that warm up are in full precision.
 
         Args:
+          state: the state of the warm-up, which counts the step.
           schedule: what is sent how.
           batch: the gradients.
         """
-        model = self.model_of(schedule, batch)
-        first = batch.pairs[schedule.compressed[0]][0].values[0]
-        measure = self.measurement.note_step(model, first, compressed=True)
-        reductions = [self._compress(i, bucket, batch) for i, bucket in enumerate(schedule.buckets)]
-        traffic = self.note(schedule, batch.pairs, reductions)
-        self.measurement.built(model, schedule, traffic, reductions)
-        self.measurement.measure_if(measure, model, reductions)
-        return [components for reduction in reductions for components in _by_gradient(reduction)]
-
-    def model_of(self, schedule: Schedule, batch: Batch) -> Model:
-        """Returns what is measured of the steps of a schedule."""
-        variable = batch.pairs[schedule.compressed[0]][1]
-        return self.measurement.model_of(
-            schedule, self.compression_state.notes(batch.stream, variable)
-        )
-
-    def with_warm_up(
-        self, schedule: Schedule, batch: Batch, afterwards: Callable[[], Sums]
-    ) -> Sums:
-        """Returns the sums of a step that is in full precision while the warm-up lasts.
-
-        Args:
-          schedule: what is sent how, with a warm-up.
-          batch: the gradients.
-          afterwards: builds the sums of a step after the warm-up.
-        """
-        warm = [i for bucket in schedule.buckets if bucket.warm_up for i in bucket.indices]
-        variables = batch.variables(first=warm)
-        state = self.compression_state.of_first(warm_up.SLOT, batch.stream, variables)
-        # One branch for all buckets: TensorFlow would run one after the other those that
-        # share what is stateful, such as the order of the collectives.
-        return _compat.cond(
-            warm_up.is_on(state.values[0].read_value()),
-            lambda: self._warm_up_step(state, schedule, batch),
-            afterwards,
-        )
-
-    def note(
-        self,
-        schedule: Schedule,
-        pairs: Pairs,
-        reductions: Sequence[Reduction],
-        compressed: bool = True,
-    ) -> Traffic:
-        """Notes what is being built, and returns what it sends as far as that is known."""
-        self.compression_state.log_what_was_restored()
-        return self._accounting.note(schedule, pairs, reductions, self.replicas, compressed)
-
-    def _warm_up_step(self, state: Any, schedule: Schedule, batch: Batch) -> Sums:
-        """Returns the sums of a step in which the buckets that warm up are in full precision."""
-        model = self.model_of(schedule, batch)
-        first = batch.pairs[schedule.compressed[0]][0].values[0]
-        self.measurement.note_step(model, first, compressed=False)
         reports = []
         for component in state.values:
             with tf.device(component.device):
@@ -171,7 +113,7 @@ class GradientSums:
                 warm += of_bucket
                 sums += of_bucket
             else:
-                sums += _by_gradient(self._compress(i, bucket, batch))
+                sums += by_gradient(self.compressed(i, bucket, batch))
         report_pairs = [(_compat.PerReplica(reports), state)]
         reported = _components(*_stock_sums(self._stock_in_branches, report_pairs, batch.options))
         after: tf.Tensor | None = None
@@ -183,10 +125,6 @@ class GradientSums:
                     after = warm_up.after_step(component.read_value(), reported[device], mine)
                 component.assign(after, read_value=False)
         return sums
-
-    def _compress(self, number: int, bucket: Bucket, batch: Batch) -> Reduction:
-        replicas = self._replicas_of(bucket, bucket.reducer, batch)
-        return bucket.reducer.reduce(number, replicas, batch.options)
 
     def _replicas_of(self, bucket: Bucket, reducer: Reducer, batch: Batch) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket, for a reducer of it."""
@@ -231,7 +169,7 @@ def _stock_sums(ops: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -
     return sums
 
 
-def _by_gradient(reduction: Reduction) -> Sums:
+def by_gradient(reduction: Reduction) -> Sums:
     """Returns the sums of a bucket: for each gradient, one on each local device."""
     return [list(components) for components in zip(*reduction.sums, strict=True)]
 

@@ -6,40 +6,40 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.observe.measurement import Model
+from tf_gc.observe.accounting import Accounting
+from tf_gc.observe.measurement import Measurement, Model
 from tf_gc.params import Auto
 from tf_gc.params.auto import WAYS
 from tf_gc.schedule import Schedule
 from tf_gc.state import residuals
 from tf_gc.steps import trial
 from tf_gc.steps.gradient_sums import Batch, GradientSums, Sums
+from tf_gc.steps.measured_steps import MeasuredSteps
 
 
-class TrialSteps:
+class TrialSteps(MeasuredSteps):
     """Builds steps that sum gradients in full precision or compressed, as the trial says."""
 
-    def __init__(self, auto: Auto, sums: GradientSums) -> None:
-        """Initializes the object. On several hosts this is a collective.
-
-        Args:
-          auto: what the user asks for.
-          sums: builds the sums.
-        """
+    def __init__(
+        self, auto: Auto, sums: GradientSums, accounting: Accounting, measurement: Measurement
+    ) -> None:
+        """Initializes the object. On several hosts this is a collective."""
+        super().__init__(sums, accounting, measurement)
         self._auto = auto
-        self._sums = sums
+        self._network = sums.network
         self._trial = trial.Trial(sums.replicas)
         self._group = sums.network.group(sums.network.devices)
 
-    def build(self, schedule: Schedule, batch: Batch) -> Sums:
+    def after_warm_up(self, schedule: Schedule, batch: Batch) -> Sums:
         """Returns the sums of what the schedule compresses, in the order of its buckets.
 
         Args:
           schedule: how compressed steps send what.
           batch: the gradients.
         """
-        model = self._sums.model_of(schedule, batch)
+        model = self.model_of(schedule, batch)
         variables = batch.variables(first=schedule.compressed)
-        state = self._sums.compression_state.of_first(trial.SLOT, batch.stream, variables)
+        state = self.sums.compression_state.of_first(trial.SLOT, batch.stream, variables)
         now = state.values[0].read_value()
 
         def take_turn() -> None:
@@ -49,7 +49,7 @@ class TrialSteps:
 
         def compressed() -> Sums:
             take_turn()
-            return self._sums.compressed(schedule, batch)
+            return self.compressed(schedule, batch)
 
         def in_full_precision() -> Sums:
             take_turn()
@@ -66,12 +66,11 @@ class TrialSteps:
     def _in_full_precision(
         self, model: Model, now: tf.Tensor, schedule: Schedule, batch: Batch
     ) -> Sums:
-        measurement, state = self._sums.measurement, self._sums.compression_state
-        order = schedule.compressed
+        state, order = self.sums.compression_state, schedule.compressed
         variables = [batch.pairs[i][1] for i in order]
         mine = [batch.pairs[i][0].values for i in order]
         keeps = [i in schedule.with_residuals for i in order]
-        measurement.note_step(model, mine[0][0], compressed=False)
+        self.begin(schedule, batch, compressed=False)
         # Otherwise what the trial left in the residuals would never be sent.
         mine = tf.cond(
             self._trial.has_just_ended(now),
@@ -88,7 +87,7 @@ class TrialSteps:
             # A result of `tf.cond` is on no device, and the stock ops would sum such gradients one
             # by one.
             placed = []
-            for device, gradient in zip(self._sums.network.devices, gradients, strict=True):
+            for device, gradient in zip(self._network.devices, gradients, strict=True):
                 with tf.device(device):
                     placed.append(tf.identity(gradient))
             whole[index] = (_compat.PerReplica(placed), variable)
@@ -96,11 +95,11 @@ class TrialSteps:
         sums = [
             components
             for i, bucket in enumerate(schedule.buckets)
-            for components in self._sums.in_full_precision(i, bucket, whole_batch)
+            for components in self.sums.in_full_precision(i, bucket, whole_batch)
         ]
         nothing_compressed = Schedule((), tuple(range(len(whole))), ())
-        traffic = self._sums.note(nothing_compressed, batch.pairs, [], compressed=False)
-        measurement.built(model, nothing_compressed, traffic, [], compressed=False)
+        traffic = self.note(nothing_compressed, batch, compressed=False)
+        self.measurement.built(model, nothing_compressed, traffic, [], compressed=False)
         return sums
 
     def _after_step(self, model: Model, state: Any, now: tf.Tensor, options: Any) -> tf.Tensor:
@@ -120,10 +119,10 @@ class TrialSteps:
 
     def _choose(self, model: Model, options: Any) -> tf.Tensor:
         """Returns the position in `WAYS` of the way that all workers choose, an int64 scalar."""
-        recorder = self._sums.measurement.recorder
+        recorder = self.measurement.recorder
         times = recorder.trial_times(model.number, trial.TIMES)
         messages = []
-        for device in self._sums.network.devices:
+        for device in self._network.devices:
             with tf.device(device):
                 messages.append(tf.identity(times)[None])
         received = self._group.open(0, options).all_gather(messages)[0]

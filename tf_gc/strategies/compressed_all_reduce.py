@@ -24,7 +24,8 @@ from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state.stream import Stream, current_stream
 from tf_gc.steps.compression_state import CompressionState
-from tf_gc.steps.gradient_sums import Batch, GradientSums, Sums
+from tf_gc.steps.gradient_sums import Batch, GradientSums
+from tf_gc.steps.measured_steps import MeasuredSteps
 from tf_gc.steps.trial_steps import TrialSteps
 
 
@@ -79,8 +80,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self.compression_state = CompressionState(in_use=bool(self.compression_params.specs()))
         self._stock = cross_device_ops
         self._reducer_of: Callable[[Spec], Reducer | str] | None = None
-        self._sums: GradientSums | None = None
-        self._trial: TrialSteps | None = None
+        self._steps: MeasuredSteps | None = None
         self._schedule: Schedule | None = None
         self._accounting = Accounting(self.compression_params)
         self._measurement = Measurement(self.compression_params)
@@ -115,21 +115,20 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                 logging.info("tf_gc: %s: %s", self.compression_params, choice)
 
     def _connect(self, network: Network) -> None:
-        self._sums = GradientSums(
-            network, self._stock, self.compression_state, self._accounting, self._measurement
-        )
-        if isinstance(self.compression_params, Auto):
-            self._trial = TrialSteps(self.compression_params, self._sums)
+        sums = GradientSums(network, self._stock, self.compression_state)
+        params, parts = self.compression_params, (sums, self._accounting, self._measurement)
+        auto = isinstance(params, Auto)
+        self._steps = TrialSteps(params, *parts) if auto else MeasuredSteps(*parts)
 
     @property
     def _is_alone(self) -> bool:
         """Whether there is something to compress, but nobody to send it to."""
-        alone = self._sums is not None and self._sums.replicas == 1
+        alone = self._steps is not None and self._steps.sums.replicas == 1
         return alone and bool(self.compression_params.specs())
 
     def compresses_rows_of(self, variable: tf.Variable) -> bool:
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
-        if self._reducer_of is None or self._sums is None or self._sums.replicas == 1:
+        if self._reducer_of is None or self._steps is None or self._steps.sums.replicas == 1:
             return False
         gradient = gradient_of(variable, variable.dtype, sparse=True)
         schedule = make_schedule(self.compression_params, [gradient], self._reducer_of)
@@ -167,9 +166,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
         # The copy starts with residuals of its own: those here belong to variables of the original.
         twin = CompressedAllReduce(self.compression_params, copy.deepcopy(self._stock, memo))
-        if self._sums is not None:
+        if self._steps is not None:
             twin._reducer_of = self._reducer_of
-            twin._connect(self._sums.network)
+            twin._connect(self._steps.sums.network)
         return twin
 
     @property
@@ -198,17 +197,18 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
     ) -> list[Any]:
         pairs = list(value_destination_pairs)
-        if self._sums is None:
+        if self._steps is None:
             variables = (v for _, v in pairs if isinstance(v, _compat.DistributedVariable))
             variable = next(variables, None)
             if variable is None:
                 return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
             self.connect(LocalNetwork([component.device for component in variable.values]))
-        assert self._sums is not None
+        assert self._steps is not None
+        network = self._steps.sums.network
         results: list[Any] = [None] * len(pairs)
         to_reduce = []
         for i, (value, destination) in enumerate(pairs):
-            if len(value.values) == 1 and len(self._sums.network.devices) > 1:
+            if len(value.values) == 1 and len(network.devices) > 1:
                 # One tensor for all local replicas: it is what they have reduced already, for
                 # instance by `strategy.reduce`, or a constant.
                 results[i] = self._stock.broadcast(value.values[0], destination)
@@ -222,8 +222,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
     def _reduce(self, reduce_op: Any, pairs: Pairs, options: Any) -> list[Any]:
         assert self._reducer_of is not None
-        assert self._sums is not None
-        if reduce_op != tf.distribute.ReduceOp.SUM or self._sums.replicas == 1:
+        assert self._steps is not None
+        sums = self._steps.sums
+        if reduce_op != tf.distribute.ReduceOp.SUM or sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         destinations = [destination for _, destination in pairs]
         gradients = once_each([_gradient(*pair) for pair in pairs], destinations)
@@ -243,14 +244,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         if self.compression_params.specs() and (schedule.buckets or schedule.left_alone):
             self._schedule = schedule
             if not schedule.buckets:
-                self._sums.note(schedule, pairs, [])
+                self._steps.note(schedule, batch)
                 self._accounting.warn_that_nothing_is_compressed(schedule)
         if schedule.buckets:
-            sums = self._sums_of(schedule, batch)
-            for i, components in zip(schedule.compressed, sums, strict=True):
+            compressed = self._steps.build(schedule, batch)
+            for i, components in zip(schedule.compressed, compressed, strict=True):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
         bypassed = [pairs[i] for i in schedule.bypass]
-        for i, value in zip(schedule.bypass, self._sums.stock(bypassed, options), strict=True):
+        for i, value in zip(schedule.bypass, sums.stock(bypassed, options), strict=True):
             results[i] = value
         return results
 
@@ -258,22 +259,6 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """Returns a gradient that gets no residuals, plus what was restored, and where it goes."""
         total = self.compression_state.add_restored(stream, value.values, variable)
         return (value if total is value.values else _compat.PerReplica(total)), variable
-
-    def _sums_of(self, schedule: Schedule, batch: Batch) -> Sums:
-        """Returns the sums of what a schedule compresses, in the order of its buckets.
-
-        Raises:
-          RuntimeError: in a graph for a `tf.compat.v1.Session`.
-        """
-        if not (tf.executing_eagerly() or tf.inside_function()):
-            raise RuntimeError(
-                "tf_gc compresses gradients eagerly or in a tf.function, and not in a graph for a "
-                "tf.compat.v1.Session: put the step into a tf.function"
-            )
-        assert self._sums is not None
-        build = self._sums.compressed if self._trial is None else self._trial.build
-        step = functools.partial(build, schedule, batch)
-        return self._sums.with_warm_up(schedule, batch, step) if schedule.warm_up else step()
 
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:
