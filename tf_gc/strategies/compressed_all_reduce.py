@@ -116,9 +116,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
     def _connect(self, network: Network) -> None:
         sums = GradientSums(network, self._stock, self.compression_state)
-        params, parts = self.compression_params, (sums, self._accounting, self._measurement)
-        auto = isinstance(params, Auto)
-        self._steps = TrialSteps(params, *parts) if auto else MeasuredSteps(*parts)
+        if isinstance(params := self.compression_params, Auto):
+            self._steps = TrialSteps(params, sums, self._accounting, self._measurement)
+        else:
+            self._steps = MeasuredSteps(sums, self._accounting, self._measurement)
 
     @property
     def _is_alone(self) -> bool:
