@@ -15,7 +15,7 @@ PACKAGE = ROOT / "tf_gc"
 LAYERS = [
     *("planner", "server", "parameter_server", "strategies", "keras", "cluster", "steps"),
     *("observe", "schedule", "params", "reducers", "network", "codecs", "ops"),
-    *("gradients", "state", "integers", "_compat", "_requirements"),
+    *("gradients", "state", "_compat", "_requirements"),
 ]
 
 # The rooms of the native code, from the top. A file includes files of its own room and of those

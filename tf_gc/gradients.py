@@ -1,6 +1,8 @@
-"""How the gradients of a replica get to the strategy that sums them."""
+"""How the gradients of a replica get to the strategy that sums them, and what is known of each."""
 
+import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -21,6 +23,65 @@ def path_of(variable: Any) -> str:
     """Returns the path by which a user knows a `tf.Variable`."""
     # A distributed variable asks its value for attributes that it lacks, and so reads all of it.
     return vars(variable).get("_tf_gc_path") or variable.name.split(":")[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What is known of a gradient before the first step; a pattern may be a function of this.
+
+    Attributes:
+      path: the path of its variable: `variable.path` of a Keras variable, such as
+        "dense/kernel", and the name without ":0" of a `tf.Variable`.
+      dtype: the gradient's dtype.
+      shape: the shape of its variable.
+      sparse: whether it is a `tf.IndexedSlices`, rows of its variable.
+    """
+
+    path: str
+    dtype: tf.DType
+    shape: tuple[int, ...]
+    sparse: bool = False
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of its variable."""
+        return math.prod(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftAlone:
+    """A gradient that is not compressed.
+
+    Attributes:
+      path: the path of its variable.
+      reason: why, and what to do about it, in words that follow "n gradients".
+      excluded: whether the user excludes its variable.
+    """
+
+    path: str
+    reason: str
+    excluded: bool = False
+
+
+def gradient_of(
+    variable: Any, dtype: tf.DType, sparse: bool, earlier: set[int]
+) -> Gradient | LeftAlone:
+    """Returns what is known of a gradient, of a dtype, that is to be summed for a variable.
+
+    `earlier` has the `id()` of each variable with a gradient in the step, and gets this one's. A
+    stream has one residual for a variable, which only one of its gradients can have.
+    """
+    reason = ""
+    if id(variable) in earlier:
+        reason = (
+            "are of variables that have another gradient in the step: add up those of a variable"
+        )
+    elif not variable.shape.is_fully_defined():
+        reason = f"are of variables of shape {variable.shape}: give them one that is known"
+    earlier.add(id(variable))
+    if reason:
+        return LeftAlone(path_of(variable), reason)
+    return Gradient(path_of(variable), dtype, tuple(variable.shape), sparse)
 
 
 def sum_gradients(

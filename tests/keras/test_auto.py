@@ -8,7 +8,7 @@ import numpy as np
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus
-from tf_gc.params.auto import COMPRESSED, FULL_PRECISION
+from tf_gc.params.composed import COMPRESSED, FULL_PRECISION
 from tf_gc.steps.trial import STEPS
 
 CHOICE = COMPRESSED

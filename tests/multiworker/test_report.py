@@ -11,7 +11,7 @@ import pytest
 import tf_gc
 from tests.cases import cases, matrix
 from tests.multiworker import cluster
-from tf_gc.params.auto import COMPRESSED, FULL_PRECISION
+from tf_gc.params.composed import COMPRESSED, FULL_PRECISION
 
 pytestmark = pytest.mark.multiworker
 

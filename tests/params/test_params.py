@@ -13,185 +13,184 @@ import tf_gc
 from tf_gc.params import CompressionParams, Gradient, LeftAlone, from_params
 
 F64 = tf.float64
+QUANTIZED = tf_gc.Quantized()
 
 
-def compresses(params: CompressionParams, dtype: tf.DType, elements: int) -> bool:
-    spec = params.spec_of(Gradient("kernel", dtype, (elements,)))
-    assert isinstance(spec, LeftAlone) or spec in params.specs()
-    return not isinstance(spec, LeftAlone)
-
-
-def test_none_means_three_bits() -> None:
-    assert from_params(None) == tf_gc.Quantized() == tf_gc.Quantized(bits=3)
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "float16"])
-def test_casts(name: str) -> None:
-    assert from_params({"type": name}) == tf_gc.Cast(name) == tf_gc.Cast(tf.as_dtype(name))
-    assert from_params({"type": name, "plan": "all_gather", "exclude": "a"}) == tf_gc.Cast(
-        name, plan="all_gather", exclude="a"
-    )
-    assert compresses(tf_gc.Cast(name), tf.float32, 2048)
-    assert not compresses(tf_gc.Cast(name), tf.float32, 2047)
-    assert not any(
-        compresses(tf_gc.Cast(name), dtype, 1 << 20)
-        for dtype in (tf.float16, tf.bfloat16, tf.float64, tf.int32)
-    )
-
-
-@pytest.mark.parametrize("dtype", ["float32", "half", 16, None, tf.float64, "int8"])
-def test_a_cast_to_other_numbers_is_refused(dtype: Any) -> None:
-    with pytest.raises(ValueError, match=r"dtype must be one of \['bfloat16', 'float16'\], got"):
-        tf_gc.Cast(dtype)
-
-
-@pytest.mark.parametrize("key", ["dtype", "warm_up", "wire", "sum_bits", "bits"])
-def test_a_cast_has_no_other_keys(key: str) -> None:
-    with pytest.raises(ValueError, match=rf"unknown keys \['{key}'\].*'bfloat16' allows"):
-        from_params({"type": "bfloat16", key: "float16"})
-
-
-def test_quantized_dicts() -> None:
-    assert from_params({"type": "quantized"}) == tf_gc.Quantized()
-    assert from_params({"type": "quantized", "bits": 4}) == tf_gc.Quantized(4)
-
-
-@pytest.mark.parametrize("bits", [0, 5, 3.0, True, "3", None])
-def test_bits_out_of_range_are_refused(bits: object) -> None:
-    with pytest.raises(ValueError, match=rf"bits must be one of \[1, 2, 3, 4\], got {bits!r}"):
-        tf_gc.Quantized(bits)  # type: ignore[arg-type]
-
-
-def test_integers_may_be_those_of_numpy() -> None:
-    params = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_bits=np.int32(2))
-    assert repr(params) == repr(tf_gc.Quantized(2, bypass_size=3, sum_bits=2))
-
-
-def test_one_and_two_bits_are_the_codecs_of_these_names() -> None:
-    assert tf_gc.Quantized(1).specs() == tf_gc.OneBit().specs()
-    assert tf_gc.Quantized(2).specs() == tf_gc.TwoBit().specs()
-
-
-def test_mxnet_dict_gives_the_fixed_threshold() -> None:
-    assert from_params({"type": "2bit", "threshold": 0.5}) == tf_gc.TwoBit(0.5)
-
-
-def test_mxnet_dict_without_threshold_is_automatic() -> None:
-    assert from_params({"type": "2bit"}) == tf_gc.TwoBit()
-
-
-def test_one_bit_dicts() -> None:
-    assert from_params({"type": "1bit"}) == tf_gc.OneBit() == tf_gc.OneBit("auto")
-    assert from_params({"type": "1bit", "threshold": 0.5}) == tf_gc.OneBit(0.5)
-    assert tf_gc.OneBit(0.5) != tf_gc.TwoBit(0.5)
-
-
-def test_type_none_is_no_compression() -> None:
-    assert from_params({"type": "none"}) == tf_gc.NoCompression()
-
-
-def test_a_value_stands_for_itself() -> None:
-    params = tf_gc.TwoBit(0.25, bypass_size=10)
+@pytest.mark.parametrize(
+    ("given", "params"),
+    [
+        (None, QUANTIZED),
+        ({"type": "quantized"}, tf_gc.Quantized(bits=3)),
+        ({"type": "quantized", "bits": 4, "wire": "compact"}, tf_gc.Quantized(4, wire="compact")),
+        ({"type": "2bit"}, tf_gc.TwoBit("auto")),
+        ({"type": "2bit", "threshold": 0.5}, tf_gc.TwoBit(0.5)),
+        ({"type": "1bit"}, tf_gc.OneBit("auto")),
+        ({"type": "1bit", "threshold": 0.5}, tf_gc.OneBit(0.5)),
+        ({"type": "low_rank", "rank": 2}, tf_gc.LowRank(2)),
+        ({"type": "bfloat16"}, tf_gc.Cast()),
+        (
+            {"type": "float16", "plan": "all_gather", "exclude": "a"},
+            tf_gc.Cast(tf.float16, plan="all_gather", exclude=["a"]),
+        ),
+        ({"type": "none"}, tf_gc.NoCompression()),
+        ({"type": "auto"}, tf_gc.Auto(QUANTIZED)),
+        ({"type": "auto", "params": {"type": "2bit"}}, tf_gc.Auto(tf_gc.TwoBit())),
+        (
+            {"type": "by_variable", "rules": {"a": {"type": "2bit"}}},
+            tf_gc.ByVariable([("a", tf_gc.TwoBit())], QUANTIZED),
+        ),
+    ],
+    ids=str,
+)
+def test_what_stands_for_params(given: Any, params: CompressionParams) -> None:
+    assert from_params(given) == params
+    assert hash(from_params(given)) == hash(params)
     assert from_params(params) is params
+    for other in (tf_gc.Quantized(2), tf_gc.TwoBit(0.25), tf_gc.OneBit(0.25)):
+        assert other != params
+
+
+def test_params_print_all_their_arguments_in_order() -> None:
+    # What is printed makes the same params, and all workers compare it.
+    size = "bypass_size=2048, plan='auto'"
+    sparse = "sparse=None, sparse_residual_bytes=67108864"
+    fixed = "sum_bits=None, warm_up=False, wire=None, exclude=(), sparse=False, sparse_residual_"
+    scaled = f"warm_up=True, wire=None, exclude=(), {sparse})"
+    assert [
+        repr(QUANTIZED),
+        repr(tf_gc.TwoBit()),
+        repr(tf_gc.OneBit(0)),
+        repr(tf_gc.LowRank()),
+        repr(tf_gc.Cast(exclude="a")),
+        repr(tf_gc.NoCompression()),
+        repr(tf_gc.Auto(tf_gc.Cast())),
+    ] == [
+        f"Quantized(bits=3, {size}, sum_bits=4, {scaled}",
+        f"TwoBit(threshold='auto', {size}, sum_bits=3, {scaled}",
+        f"OneBit(threshold=0.0, bypass_size=0, plan='auto', {fixed}bytes=67108864)",
+        f"LowRank(rank=4, {size}, warm_up=True, wire=None, exclude=())",
+        f"Cast(dtype='bfloat16', {size}, exclude=('a',))",
+        "NoCompression()",
+        f"Auto(params=Cast(dtype='bfloat16', {size}, exclude=()), choice=None)",
+    ]
+    for params in (QUANTIZED, tf_gc.OneBit(0), tf_gc.LowRank(), tf_gc.Cast(exclude="a")):
+        assert eval(repr(params), vars(tf_gc)) == params
+        assert dataclasses.replace(params) == params
+    of_numpy = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_bits=np.int32(2))
+    assert repr(of_numpy) == repr(tf_gc.Quantized(2, 3, sum_bits=2))
+
+
+def test_params_are_frozen() -> None:
+    for params, name in ((tf_gc.TwoBit(), "threshold"), (tf_gc.Auto(), "params")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(params, name, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "threshold"),
+    [
+        *((tf_gc.TwoBit, t) for t in (0.5, 1, np.float32(0.1), 2.0**-126, 2.0**119)),
+        *((tf_gc.OneBit, t) for t in (0, -1, 1e-40, np.float32(0.1), 2.0**119, -(2.0**119))),
+    ],
+)
+def test_numbers_that_are_thresholds(kind: Any, threshold: float) -> None:
+    assert kind(threshold).threshold == float(threshold)
+
+
+_NO_NUMBER = (True, None, "0.5", "automatic", [0.5], 1j)
+_TOO_LARGE = (math.inf, -math.inf, math.nan, 1e39, 10**400, 2.0**120, -(2.0**120))
+
+
+@pytest.mark.parametrize(
+    ("kind", "threshold", "words"),
+    [
+        *(
+            (tf_gc.TwoBit, t, "a positive, finite number")
+            for t in (0, -0.5, 1e-50, 1e-40, *_TOO_LARGE, *_NO_NUMBER)
+        ),
+        *((tf_gc.OneBit, t, "a finite number") for t in (*_TOO_LARGE, *_NO_NUMBER)),
+    ],
+)
+def test_what_is_no_threshold(kind: Any, threshold: Any, words: str) -> None:
+    message = re.escape(f'threshold must be "auto" or {words} (')
+    with pytest.raises(ValueError, match=f"{message}.*got {re.escape(repr(threshold))}$"):
+        kind(threshold)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "values"),
+    [
+        ("bits", "one of [1, 2, 3, 4]", (0, 5, 3.0, True, "3", None)),
+        ("bypass_size", "None or a number of elements from 0", (-1, 1.5, True, "0")),
+        ("plan", "one of ['auto', 'all_gather'", ("ring", None, 1)),
+        (
+            "sum_bits",
+            "None or one of [3, 4] where an element takes 3 bits",
+            (0, 2, 5, True, 3.0, "3"),
+        ),
+        ("warm_up", "None, True or False", (0, 1, "yes")),
+        ("wire", "None or one of ['packed', 'compact'", ("columns", "", 1, True)),
+        ("sparse", "None, True or False", (0, 1, "yes")),
+        ("sparse_residual_bytes", "a number of bytes from 0", (-1, 0.5, None, True)),
+    ],
+)
+def test_other_values_are_refused(name: str, allowed: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        words = re.escape(f"{name} must be {allowed}")
+        with pytest.raises(ValueError, match=f"^{words}.*, got {re.escape(repr(value))}$"):
+            tf_gc.Quantized(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: tf_gc.LowRank(0), "rank must be from 1 to 64, got 0"),
+        (lambda: tf_gc.LowRank(65), "rank must be from 1 to 64, got 65"),
+        (lambda: tf_gc.Cast("half"), "dtype must be one of ['bfloat16', 'float16'], got 'half'"),
+        (lambda: tf_gc.Cast(tf.float64), "dtype must be one of ['bfloat16', 'float16'], got"),
+        (lambda: tf_gc.TwoBit(sum_bits=4), "one of [2, 3] where an element takes 2 bits, got 4"),
+        (lambda: tf_gc.OneBit(sum_bits=2), "one of [1, 3] where an element takes 1 bits, got 2"),
+        (lambda: tf_gc.OneBit(wire="compact"), "'packed' for codes of one bit, which do not get"),
+        (lambda: tf_gc.Quantized(1, wire="compact"), "codes of one bit, which do not get smaller"),
+        (lambda: tf_gc.OneBit(0.5, sum_bits=1), "sum_bits=1 is for threshold='auto': what a fixed"),
+        (lambda: tf_gc.TwoBit(0.5, sum_bits=0), "sum_bits=0 is for threshold='auto'"),
+        (lambda: tf_gc.TwoBit(0.5, warm_up=True), "warm_up=True is for threshold='auto'"),
+        (lambda: tf_gc.TwoBit(0.5, warm_up=1), "warm_up=1 is for threshold='auto'"),
+        (lambda: tf_gc.TwoBit(0.5, sparse=True), "sparse=True is for threshold='auto'"),
+        (lambda: tf_gc.TwoBit(0.5, sparse=True), "MXNet's, to the bit; got threshold=0.5"),
+        (lambda: tf_gc.Auto({"type": "none"}), "params must say what is compressed, for instance"),
+        (lambda: tf_gc.Auto(tf_gc.Auto()), "params must say what is compressed, for instance"),
+        (lambda: tf_gc.Auto(choice=""), "choice must be None or "),
+        (lambda: tf_gc.ByVariable({}, tf_gc.Auto()), "rules and default may have no tf_gc.Auto"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(make: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        make()
 
 
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"type": "3bit"}, ["'3bit'", "1bit", "2bit", "none"]),
-        ({}, ['the key "type"', "2bit"]),
-        ({"threshold": 0.5}, ['the key "type"', "2bit"]),
-        ({"type": ["2bit"]}, ["['2bit']"]),
-        ({"type": "2bit", "treshold": 0.5}, ["treshold", "threshold"]),
-        ({"type": "none", "threshold": 0.5}, ["threshold", "none"]),
+        ({"type": "3bit"}, r"compression_params\[\"type\"\] must be one of .*'2bit'.*got '3bit'"),
+        ({"type": ["2bit"]}, r"must be one of .*got \['2bit'\]"),
+        ({"threshold": 0.5}, "compression_params must have the key \"type\", one of .*'2bit'"),
+        ({"type": "2bit", "treshold": 0.5}, r"unknown keys \['treshold'\] in .*'threshold'"),
+        ({"type": "none", "threshold": 0.5}, r"unknown keys \['threshold'\].*'none' allows"),
+        ({"type": "bfloat16", "dtype": "float16"}, r"unknown keys \['dtype'\].*'bfloat16' allows"),
+        ({"type": "by_variable"}, r"compression_params of type .*\['rules'\]"),
+        ({"type": "by_variable", "rules": {}, "other": 1}, "'other'.* in compression_params"),
+        ({"type": "by_variable", "rules": {}, "default": {"type": "9bit"}}, "default.*9bit"),
+        ({"type": "auto", "params": {"type": "9bit"}}, "params.*9bit"),
     ],
+    ids=str,
 )
-def test_an_unknown_type_or_key_is_named(params: dict, named: list[str]) -> None:
-    with pytest.raises(ValueError, match="compression_params") as error:
-        from_params(params)
-    for text in named:
-        assert text in str(error.value)
-
-
-@pytest.mark.parametrize("params", ["2bit", 0.5, ["2bit"], tf_gc.TwoBit])
-def test_another_kind_of_object_is_refused(params: object) -> None:
-    with pytest.raises(TypeError, match="compression_params"):
-        from_params(params)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "threshold",
-    [
-        *(0, 0.0, -0.5, math.inf, -math.inf, math.nan, 1e-50, 1e-40, 1e39, 10**400, 2.0**120),
-        *(True, None, "0.5", "automatic", [0.5], 1j),
-    ],
-)
-def test_a_threshold_that_is_not_positive_and_finite_is_refused(threshold: object) -> None:
-    with pytest.raises(ValueError, match="threshold must be") as error:
-        tf_gc.TwoBit(threshold)  # type: ignore[arg-type]
-    assert repr(threshold) in str(error.value)
-    with pytest.raises(ValueError, match="threshold must be"):
-        tf_gc.CompressedMirroredStrategy(["CPU:0"], {"type": "2bit", "threshold": threshold})
-
-
-@pytest.mark.parametrize(
-    "threshold",
-    [
-        *(math.inf, -math.inf, math.nan, 1e39, 10**400, 2.0**120, -(2.0**120)),
-        *(True, None, "0.5", [0.5], 1j),
-    ],
-)
-def test_a_threshold_of_one_bit_that_is_not_finite_is_refused(threshold: object) -> None:
-    with pytest.raises(ValueError, match="threshold must be") as error:
-        tf_gc.OneBit(threshold)  # type: ignore[arg-type]
-    assert repr(threshold) in str(error.value)
-
-
-@pytest.mark.parametrize("threshold", [0, -1, 1e-40, np.float32(0.1), 2.0**119])
-def test_any_finite_number_is_a_threshold_of_one_bit(threshold: float) -> None:
-    assert tf_gc.OneBit(threshold).threshold == float(threshold)
-
-
-@pytest.mark.parametrize("threshold", [0.5, 1, np.float32(0.1), np.float64(3), 2.0**-126])
-def test_any_real_number_is_a_threshold(threshold: float) -> None:
-    assert tf_gc.TwoBit(threshold).threshold == float(threshold)
-
-
-each_kind = pytest.mark.parametrize("kind", [tf_gc.OneBit, tf_gc.TwoBit])
-each_class = pytest.mark.parametrize("kind", [tf_gc.OneBit, tf_gc.TwoBit, tf_gc.Quantized])
-
-
-@each_class
-@pytest.mark.parametrize("bypass_size", [-1, 1.5, True, "0"])
-def test_a_bad_bypass_size_is_refused(kind: type, bypass_size: object) -> None:
-    with pytest.raises(ValueError, match=f"bypass_size.*{bypass_size!r}"):
-        kind(bypass_size=bypass_size)
-
-
-@each_kind
-def test_a_number_as_threshold_compresses_every_tensor_as_mxnet_does(kind: type) -> None:
-    assert compresses(kind(0.5), tf.float32, 1)
-    assert not compresses(kind(), tf.float32, 1)
-
-
-@each_class
-def test_the_bypass_size_is_the_smallest_size_compressed(kind: type) -> None:
-    params = kind(bypass_size=100)
-    assert not compresses(params, tf.float32, 99)
-    assert compresses(params, tf.float32, 100)
-
-
-@each_class
-def test_an_empty_tensor_is_never_compressed(kind: type) -> None:
-    assert not compresses(kind(bypass_size=0), tf.float32, 0)
-
-
-@pytest.mark.parametrize(("rows", "by_default"), [(4095, False), (4096, True)])
-def test_tables_of_a_megabyte_are_compressed_by_default(rows: int, by_default: bool) -> None:
-    table = Gradient("table", tf.float32, (rows, 64), sparse=True)
-    for sparse, expected in ((None, by_default), (True, True), (False, False)):
-        spec = tf_gc.Quantized(sparse=sparse).spec_of(table)
-        assert isinstance(spec, LeftAlone) != expected
+def test_wrong_types_and_keys_are_named(params: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        tf_gc.CompressedMirroredStrategy(["CPU:0"], params)
+    for other in ("2bit", 0.5, [params], tf_gc.TwoBit):
+        with pytest.raises(TypeError, match="compression_params must be None, a value such as"):
+            from_params(other)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -200,18 +199,15 @@ def test_tables_of_a_megabyte_are_compressed_by_default(rows: int, by_default: b
         (tf_gc.Quantized(exclude=["x", "table"]), F64, 9, True, "excluded by the pattern 'table'"),
         (tf_gc.NoCompression(), tf.float32, 1 << 20, False, "excluded by NoCompression()"),
         (tf_gc.Quantized(sparse=True), F64, 1 << 20, True, "dtype float64: .*, so use float32"),
+        (QUANTIZED, tf.int32, 1 << 20, False, "dtype int32: Quantized .* float16, bfloat16$"),
         (tf_gc.LowRank(), F64, 9, True, "dtype float64: .* float32, float16, bfloat16, so use"),
         (tf_gc.Cast(), tf.float16, 1 << 20, False, "dtype float16: Cast compresses float32$"),
-        (tf_gc.Quantized(), tf.float32, 2047, False, "fewer elements than bypass_size=2048: a sm"),
+        (QUANTIZED, tf.float32, 2047, False, "fewer elements than bypass_size=2048: a smaller"),
+        (tf_gc.Cast(), tf.float32, 2047, False, "fewer elements than bypass_size=2048"),
         (tf_gc.Quantized(sparse=True), tf.float32, 9, True, "fewer elements than bypass_size"),
         (tf_gc.TwoBit(0.5), tf.float32, 0, False, "have no elements"),
-        (
-            tf_gc.Quantized(),
-            tf.float32,
-            1 << 17,
-            True,
-            r"fewer than 262,144 .*\(sparse=True\) comp",
-        ),
+        (QUANTIZED, tf.float32, (1 << 18) - 1, True, r"262,144 .* Quantized\(sparse=True\) comp"),
+        (tf_gc.LowRank(), tf.float32, 1 << 17, True, r"262,144 .* Quantized\(sparse=True\)"),
         (tf_gc.TwoBit(sparse=False), tf.float32, 1 << 20, True, "and sparse=False: TwoBit.sparse"),
         (tf_gc.OneBit(0.0), tf.float32, 1 << 20, True, "a fixed threshold has no codes"),
         (tf_gc.Cast(), tf.float32, 1 << 20, True, "Cast is for dense ones: tf_gc.Quantized"),
@@ -230,89 +226,60 @@ def test_what_is_left_alone_has_its_true_reason(
     assert left.excluded == ("excluded" in reason)
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
-def test_float_gradients_are_compressed(dtype: tf.DType) -> None:
-    assert compresses(tf_gc.OneBit(), dtype, 1 << 20)
-    assert compresses(tf_gc.TwoBit(), dtype, 1 << 20)
-    assert compresses(tf_gc.Quantized(), dtype, 1 << 20)
-    assert not compresses(tf_gc.NoCompression(), dtype, 1 << 20)
+DENSE, WITH_RESIDUAL, WITHOUT = range(3)
 
 
-@pytest.mark.parametrize("dtype", [tf.float64, tf.int32, tf.int64, tf.complex64, tf.string])
-def test_other_dtypes_are_not_compressed(dtype: tf.DType) -> None:
-    assert not compresses(tf_gc.OneBit(), dtype, 1 << 20)
-    assert not compresses(tf_gc.TwoBit(), dtype, 1 << 20)
+@pytest.mark.parametrize(
+    ("params", "dtype", "elements", "sparse", "expected"),
+    [
+        *((QUANTIZED, d, 2048, False, DENSE) for d in (tf.float32, tf.float16, tf.bfloat16)),
+        (tf_gc.Quantized(bypass_size=100), tf.float32, 100, False, DENSE),
+        (tf_gc.TwoBit(0.5), tf.float32, 1, False, DENSE),
+        (tf_gc.Cast(), tf.float32, 2048, False, DENSE),
+        (tf_gc.LowRank(), tf.float32, 2048, False, DENSE),
+        (QUANTIZED, tf.float32, 1 << 18, True, WITH_RESIDUAL),
+        (tf_gc.Quantized(sparse=True), tf.float32, 2048, True, WITH_RESIDUAL),
+        (tf_gc.LowRank(), tf.float32, 1 << 24, True, WITH_RESIDUAL),
+        (QUANTIZED, tf.float32, 1 << 24, True, WITH_RESIDUAL),
+        (QUANTIZED, tf.bfloat16, (1 << 24) + 1, True, WITHOUT),
+        (tf_gc.LowRank(), tf.float32, (1 << 24) + 1, True, WITHOUT),
+    ],
+    ids=str,
+)
+def test_what_is_compressed(
+    params: CompressionParams, dtype: tf.DType, elements: int, sparse: bool, expected: int
+) -> None:
+    spec = params.spec_of(Gradient("table", dtype, (elements, 1), sparse))
+    assert spec == params.specs()[expected]
 
 
-def test_they_are_frozen_values() -> None:
-    assert hash(tf_gc.TwoBit(0.5)) == hash(tf_gc.TwoBit(0.5))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        tf_gc.TwoBit().threshold = 1.0  # type: ignore[misc]
+def test_what_params_ask_for() -> None:
+    params = tf_gc.Quantized(2, plan="all_gather", sum_bits=2, wire="packed", warm_up=False)
+    dense, with_residual, without = params.specs()
+    assert (dense.plan, dense.wire, dense.warm_up) == ("all_gather", "packed", False)
+    assert [rows.layers for rows in (with_residual, without)] == [1, 2]
+    assert {rows.kind for rows in (with_residual, without)} == {"two_bit"}
+    assert all(spec.warm_up for spec in tf_gc.LowRank().specs())
+    assert not any(spec.warm_up for each in (0.5, 1) for spec in tf_gc.TwoBit(each).specs())
+    assert [spec.warm_up for spec in tf_gc.Cast().specs()] == [False]
+    for bits, same in ((1, tf_gc.OneBit()), (2, tf_gc.TwoBit()), (3, tf_gc.LowRank())):
+        assert tf_gc.Quantized(bits).specs() == same.specs()[:3]
 
 
-def test_codes_of_a_sum_have_as_many_bits_or_are_finer() -> None:
-    for kind, bits, finer in ((tf_gc.OneBit, 1, 3), (tf_gc.TwoBit, 2, 3), (tf_gc.Quantized, 3, 4)):
-        assert kind() == kind(sum_bits=finer)
-        assert kind(sum_bits=np.int64(bits)).sum_bits == bits
-    assert tf_gc.Quantized(4).sum_bits == 4
-
-
-@pytest.mark.parametrize("wrong", [0, 1, 5, True, 3.0, "3"])
-def test_codes_of_a_sum_with_other_bits_are_refused(wrong: object) -> None:
-    for kind, possible in ((tf_gc.TwoBit, "[2, 3]"), (tf_gc.Quantized, "[3, 4]")):
-        words = re.escape(f"sum_bits must be None or one of {possible} where an element takes")
-        with pytest.raises(ValueError, match=f"{words}.*got {re.escape(repr(wrong))}"):
-            kind(sum_bits=wrong)
-
-
-@each_kind
-def test_sums_with_a_fixed_threshold_have_no_bits(kind: type) -> None:
-    assert kind(0.5).sum_bits is None
-    with pytest.raises(ValueError, match=r"sum_bits=2.*threshold=0\.5"):
-        kind(0.5, sum_bits=2)
-
-
-def bits(params: CompressionParams, *replicas: int) -> list[float]:
-    spec, *_ = params.specs()
-    return [spec.codec.bits(n) for n in replicas]
-
-
-def test_bits_of_a_message() -> None:
-    assert bits(tf_gc.OneBit(), 1, 2, 100) == [1.125, 3.125, 3.125]
-    assert bits(tf_gc.OneBit(sum_bits=1), 1, 2, 100) == [1.125] * 3
-    assert bits(tf_gc.OneBit(0), 1, 2, 8, 128) == [1.125, 4, 8, 16]
-    assert bits(tf_gc.TwoBit(), 1, 100) == [2.125, 3.125]
-    assert bits(tf_gc.TwoBit(sum_bits=2), 1, 100) == [2.125] * 2
-    assert bits(tf_gc.Quantized(), 1, 2, 100) == [3.125, 4.125, 4.125]
-    assert bits(tf_gc.Quantized(4), 1, 2) == [4.125, 4.125]
-    assert bits(tf_gc.Quantized(3, sum_bits=3), 1, 2) == [3.125] * 2
-
-
-@each_class
-@pytest.mark.parametrize("wire", ["columns", "", 1, True])
-def test_an_unknown_wire_is_refused(kind: type, wire: object) -> None:
-    with pytest.raises(ValueError, match=rf"wire must be None or one of .*'compact'.*{wire!r}"):
-        kind(wire=wire)
-
-
-@each_class
-@pytest.mark.parametrize("wire", [None, "packed"])
-def test_a_wire_is_part_of_the_spec(kind: type, wire: str | None) -> None:
-    spec, *_ = kind(wire=wire).specs()
-    assert spec.wire == wire
-
-
-def test_the_compact_wire_can_be_asked_for() -> None:
-    params = from_params({"type": "2bit", "threshold": 0.5, "wire": "compact"})
-    assert params == tf_gc.TwoBit(0.5, wire="compact")
-    assert from_params({"type": "quantized", "wire": "compact"}) == tf_gc.Quantized(wire="compact")
-    spec, *_ = params.specs()
-    assert spec.wire == "compact"
-
-
-def test_codes_of_one_bit_have_no_compact_wire() -> None:
-    for kind, arguments in ((tf_gc.OneBit, {}), (tf_gc.OneBit, {"threshold": 0.5})):
-        with pytest.raises(ValueError, match=r"'packed' for codes of one bit.*got 'compact'"):
-            kind(wire="compact", **arguments)
-    with pytest.raises(ValueError, match=r"'packed' for codes of one bit.*got 'compact'"):
-        tf_gc.Quantized(1, wire="compact")
+@pytest.mark.parametrize(
+    ("params", "bits"),
+    [
+        (tf_gc.OneBit(), [1.125, 3.125, 3.125]),
+        (tf_gc.OneBit(sum_bits=1), [1.125] * 3),
+        (tf_gc.OneBit(0), [1.125, 4, 16]),
+        (tf_gc.TwoBit(), [2.125, 3.125, 3.125]),
+        (tf_gc.TwoBit(sum_bits=2), [2.125] * 3),
+        (tf_gc.Quantized(3, sum_bits=3), [3.125] * 3),
+        (QUANTIZED, [3.125, 4.125, 4.125]),
+        (tf_gc.Quantized(4), [4.125] * 3),
+        (tf_gc.Cast(), [16] * 3),
+    ],
+    ids=str,
+)
+def test_bits_of_a_message_and_of_a_sum(params: CompressionParams, bits: list[float]) -> None:
+    assert [params.specs()[0].codec.bits(n) for n in (1, 2, 128)] == bits

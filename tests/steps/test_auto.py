@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer
-from tf_gc.params.auto import COMPRESSED, FULL_PRECISION, WAYS
+from tf_gc.params.composed import COMPRESSED, FULL_PRECISION, WAYS
 from tf_gc.steps.trial import STEPS, TURN
 
 SHAPES = [(40, 60), (3,), (2400,)]

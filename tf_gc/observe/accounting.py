@@ -10,8 +10,7 @@ from absl import logging
 from tf_gc import _compat
 from tf_gc.network.traffic import Traffic, all_gather_bytes, all_reduce_bytes
 from tf_gc.params import CompressionParams, Gradient, LeftAlone
-from tf_gc.params.compression import Pattern
-from tf_gc.params.patterns import matches, name_of
+from tf_gc.params.patterns import Pattern, matches, name_of
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.reducers.wire import PACKED
 from tf_gc.schedule import Schedule

@@ -20,7 +20,7 @@ from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.ops.recorder import Recorder, Series
 from tf_gc.params import Auto, CompressionParams
-from tf_gc.params.auto import WAYS
+from tf_gc.params.composed import WAYS
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.schedule import Bucket, Schedule
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tf_gc.network.traffic import ALONE, Traffic
 from tf_gc.params import CompressionParams
-from tf_gc.params.auto import WAYS
+from tf_gc.params.composed import WAYS
 from tf_gc.schedule import Bucket
 
 # A median's confidence interval. Fewer than six numbers have none.

@@ -6,7 +6,7 @@ from absl import logging
 
 from tf_gc.observe.report import Report, TrialReport
 from tf_gc.params import Auto, NoCompression
-from tf_gc.params.auto import COMPRESSED
+from tf_gc.params.composed import COMPRESSED
 
 # The verdict is given after so many compressed steps.
 STEPS = 30

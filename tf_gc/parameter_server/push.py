@@ -6,11 +6,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from tf_gc.gradients import gradient_of
 from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import Sent
 from tf_gc.params import CompressionParams
-from tf_gc.params.compression import gradient_of, once_each
 from tf_gc.reducers.reducer import Push
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state import residuals
@@ -44,7 +44,7 @@ class Pushes:
 
     def compresses_rows_of(self, variable: Any) -> bool:
         """Returns whether a `tf.IndexedSlices` is compressed if it is a gradient of a variable."""
-        known = gradient_of(variable, variable.dtype, sparse=True)
+        known = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
         return bool(make_schedule(self._params, [known], self._pushes.__getitem__).buckets)
 
     def push(
@@ -131,13 +131,11 @@ class Pushes:
 
     def _schedule(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Schedule:
         """Returns what is pushed how: a bucket has gradients of one server."""
-        known = once_each(
-            [
-                gradient_of(variable, gradient.dtype, isinstance(gradient, tf.IndexedSlices))
-                for gradient, variable in zip(gradients, variables, strict=True)
-            ],
-            variables,
-        )
+        earlier: set[int] = set()
+        known = [
+            gradient_of(variable, gradient.dtype, isinstance(gradient, tf.IndexedSlices), earlier)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
         servers = dict.fromkeys(variable.device for variable in variables)
         parts = [
             make_schedule(

@@ -18,8 +18,7 @@ from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls,
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import ServerTraffic
 from tf_gc.params import Auto, CompressionParams, from_params
-from tf_gc.params.codec_params import CodecParams
-from tf_gc.params.selective import BYPASS_SIZE
+from tf_gc.params.arguments import BYPASS_SIZE
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
@@ -235,8 +234,8 @@ def _check_params(params: CompressionParams) -> CompressionParams:
             f"themselves, so that no step compares with another; got {params!r}"
         )
     for each in [params, *(rule for _, rule in getattr(params, "rules", ()))]:
-        if isinstance(each, CodecParams):
-            default = dataclasses.replace(each, sum_bits=None)  # type: ignore[type-var]
+        if "sum_bits" in vars(each):
+            default = dataclasses.replace(each, sum_bits=None)
             if each != default:
                 raise ValueError(
                     f"sum_bits={each.sum_bits} is for sums that replicas send each other, and "

@@ -9,7 +9,7 @@ from tf_gc import _compat
 from tf_gc.observe.accounting import Accounting
 from tf_gc.observe.measurement import Measurement, Model
 from tf_gc.params import Auto
-from tf_gc.params.auto import WAYS
+from tf_gc.params.composed import WAYS
 from tf_gc.schedule import Schedule
 from tf_gc.state import residuals
 from tf_gc.steps import trial

@@ -11,7 +11,7 @@ from absl import logging
 
 from tf_gc import _compat
 from tf_gc.cluster.devices import check_devices
-from tf_gc.gradients import path_of
+from tf_gc.gradients import gradient_of, path_of
 from tf_gc.network.group import LocalNetwork, Network
 from tf_gc.network.traffic import ALONE, Traffic
 from tf_gc.observe.accounting import Accounting, Pairs
@@ -19,7 +19,6 @@ from tf_gc.observe.log import log_visibly
 from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
 from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_params
-from tf_gc.params.compression import gradient_of, once_each
 from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state.stream import Stream, current_stream
@@ -131,7 +130,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
         if self._reducer_of is None or self._steps is None or self._steps.sums.replicas == 1:
             return False
-        gradient = gradient_of(variable, variable.dtype, sparse=True)
+        gradient = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
         schedule = make_schedule(self.compression_params, [gradient], self._reducer_of)
         return bool(schedule.buckets)
 
@@ -227,8 +226,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         sums = self._steps.sums
         if reduce_op != tf.distribute.ReduceOp.SUM or sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
-        destinations = [destination for _, destination in pairs]
-        gradients = once_each([_gradient(*pair) for pair in pairs], destinations)
+        earlier: set[int] = set()
+        gradients = [_gradient(*pair, earlier) for pair in pairs]
         stream = current_stream()
         schedule = make_schedule(
             self.compression_params, gradients, self._reducer_of, options.bytes_per_pack
@@ -271,8 +270,8 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
         )
 
 
-def _gradient(value: Any, destination: Any) -> Gradient | LeftAlone | None:
-    """Returns what is known of a gradient, or why it is left alone; `None` for other values."""
+def _gradient(value: Any, destination: Any, earlier: set[int]) -> Gradient | LeftAlone | None:
+    """Returns what is known of a gradient, as `gradient_of`; `None` for other values."""
     if not isinstance(value, _compat.PerReplica):
         return None
     if not isinstance(destination, _compat.DistributedVariable):
@@ -280,4 +279,4 @@ def _gradient(value: Any, destination: Any) -> Gradient | LeftAlone | None:
             return None
         return LeftAlone(path_of(destination), "are of variables made outside of strategy.scope()")
     sparse = not all(isinstance(component, tf.Tensor) for component in value.values)
-    return gradient_of(destination, value.values[0].dtype, sparse)
+    return gradient_of(destination, value.values[0].dtype, sparse, earlier)

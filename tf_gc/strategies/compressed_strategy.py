@@ -6,11 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.cluster.workers import Workers
-from tf_gc.integers import as_integer
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.report import Report
 from tf_gc.params import CompressionParams
+from tf_gc.params.arguments import POSITIVE, integer
 from tf_gc.schedule import Schedule
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
@@ -98,10 +98,8 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
         Raises:
           ValueError: if `steps` is not a positive integer.
         """
-        number = as_integer(steps)
-        if number is None or number < 1:
-            raise ValueError(f"steps must be a positive integer, got {steps!r}")
-        self._all_reduce.measure_every(number)
+        words = "steps must be a positive integer"
+        self._all_reduce.measure_every(integer(words, steps, allowed=POSITIVE))
 
     @property
     def workers(self) -> Workers:

@@ -10,7 +10,6 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc._compat.lookup import require
-from tf_gc.integers import as_integer
 from tf_gc.keras.backup_files import BackupFiles
 from tf_gc.keras.keras2 import backup as keras2_backup
 from tf_gc.keras.keras3 import private
@@ -21,6 +20,7 @@ from tf_gc.keras.keras3.backup_residuals import (
 )
 from tf_gc.keras.multi_worker.preemption import Preemption
 from tf_gc.keras.strategy import workers_of
+from tf_gc.params.arguments import POSITIVE, integer
 
 _WEIGHTS, _METADATA, _RESIDUALS = "latest.weights.h5", "training_metadata.json", "residuals.npz"
 
@@ -81,12 +81,9 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
           ImportError: if the installed Keras makes backups in a way that tf_gc does not know.
         """
         require(private.BACKUP, private.RESTORED_MODEL)
-        batches = as_integer(save_freq)
-        if save_freq != "epoch" and save_freq is not False and (batches is None or batches < 1):
-            raise ValueError(
-                f'save_freq must be "epoch", False or a number of batches from 1, got {save_freq!r}'
-            )
-        save_freq = save_freq if batches is None else batches
+        if save_freq != "epoch" and save_freq is not False:
+            words = 'save_freq must be "epoch", False or a number of batches from 1'
+            save_freq = integer(words, save_freq, allowed=POSITIVE)
         super().__init__(os.fspath(backup_dir), save_freq, double_checkpoint, delete_checkpoint)
         self.preempted = False
         self._files = BackupFiles(self.backup_dir)

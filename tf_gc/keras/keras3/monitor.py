@@ -7,9 +7,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from tf_gc.integers import as_integer
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.observe.report import Report
+from tf_gc.params.arguments import POSITIVE, integer
 
 # Tells TensorBoard that a value belongs to its page of scalars.
 _SCALAR = tf.compat.v1.SummaryMetadata(
@@ -57,12 +57,9 @@ class CompressionMonitor(keras.callbacks.Callback):
         self.log_dir = os.fspath(log_dir)
         if not self.log_dir:
             raise ValueError(f"log_dir must name a folder, got {log_dir!r}")
-        steps = as_integer(every)
-        if steps is None or steps < 1:
-            raise ValueError(f"every must be a positive integer, got {every!r}")
         if not isinstance(per_variable, bool):
             raise ValueError(f"per_variable must be True or False, got {per_variable!r}")
-        self.every = steps
+        self.every = integer("every must be a positive integer", every, allowed=POSITIVE)
         self.per_variable = per_variable
         self._strategy: KerasStrategy | None = None
         self._writer: Any = None

@@ -1,0 +1,178 @@
+"""Params that contain params: by the variable, by a trial; and dicts that stand for params."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tf_gc.gradients import Gradient, LeftAlone
+from tf_gc.params.arguments import CompressionParams, check
+from tf_gc.params.kinds import CASTS, Cast, LowRank, NoCompression, OneBit, Quantized, TwoBit
+from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
+from tf_gc.reducers.reducer import Spec
+
+# What a trial tries, and `choice` may be.
+FULL_PRECISION, COMPRESSED = WAYS = ("full precision", "compressed")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ByVariable(CompressionParams):
+    """Chooses by the variable how its gradient is sent.
+
+    ```python
+    tf_gc.ByVariable({r"embeddings$": tf_gc.NoCompression(), "lstm": tf_gc.Quantized(4)})
+    ```
+
+    Attributes:
+      rules: a mapping, or pairs, from patterns, as in `exclude` of `Quantized`, to what holds for
+        the variables that they match: whatever `compression_params` may be, but no `Auto`. The
+        first pattern that matches decides.
+      default: what holds for all other variables.
+
+    Raises:
+      ValueError: if a pattern is empty or no regular expression, or params have a wrong type, key
+        or value.
+      TypeError: if `rules`, a pattern or params are of another type.
+    """
+
+    rules: Any
+    default: Any = None
+
+    def specs(self) -> tuple[Spec, ...]:
+        return tuple(dict.fromkeys(spec for params in self._all() for spec in params.specs()))
+
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+        meant = (params for pattern, params in self.rules if matches(pattern, gradient))
+        return next(meant, self.default).spec_of(gradient)
+
+    def patterns(self) -> Patterns:
+        mine = (pattern for pattern, _ in self.rules)
+        return Patterns((*mine, *(p for params in self._all() for p in params.patterns())))
+
+    def _all(self) -> list[CompressionParams]:
+        return [*(params for _, params in self.rules), self.default]
+
+    def _settle_rules(self, given: Any) -> tuple[Any, ...]:
+        rules = given.items() if isinstance(given, Mapping) else given
+        pairs = tuple(rules) if isinstance(rules, Iterable) else (rules,)
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise TypeError(
+                "rules must be a mapping from patterns to compression_params, or such pairs, got "
+                f"{given!r}"
+            )
+        check_patterns("rules", [pattern for pattern, _ in pairs])
+        return tuple((each, _rule(params, f"rules[{name_of(each)}]")) for each, params in pairs)
+
+    def _settle_default(self, given: Any) -> CompressionParams:
+        return _rule(given, "default")
+
+    def __repr__(self) -> str:
+        rules = ", ".join(f"{name_of(pattern)}: {params!r}" for pattern, params in self.rules)
+        return f"ByVariable({{{rules}}}, default={self.default!r})"
+
+
+def _rule(given: Any, name: str) -> CompressionParams:
+    params = from_params(given, name)
+    if isinstance(params, Auto):
+        raise ValueError(
+            "rules and default may have no tf_gc.Auto, which tries one way for all variables: give "
+            f"it this ByVariable as its params; got {params!r}"
+        )
+    return params
+
+
+@dataclasses.dataclass(frozen=True)
+class Auto(CompressionParams):
+    """Tries full precision and compression in the first steps, and stays with the faster.
+
+    After the warm-up the two take turns, four steps at a time and 16 steps each, which are valid
+    training steps. Then all workers choose the one with the smaller median time of a step, on the
+    worker that is the slowest with it. The log and `strategy.report().trial` say what was measured.
+    Checkpoints and backups keep the choice for as many replicas. Two runs may choose differently;
+    those that choose the same are the same to the bit.
+
+    Attributes:
+      params: how gradients are compressed: whatever `compression_params` may be.
+      choice: "full precision" or "compressed", to be chosen whatever the trial finds.
+
+    Raises:
+      ValueError: if `params` has a wrong type, key or value, is an `Auto` itself, or compresses
+        nothing; or `choice` is something else.
+      TypeError: if `params` is of another type.
+    """
+
+    params: Any = None
+    choice: str | None = None
+
+    def specs(self) -> tuple[Spec, ...]:
+        return self.params.specs()
+
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+        return self.params.spec_of(gradient)
+
+    def patterns(self) -> Patterns:
+        return self.params.patterns()
+
+    def _settle_params(self, given: Any) -> CompressionParams:
+        params = from_params(given, "params")
+        fits = not isinstance(params, Auto) and bool(params.specs())
+        check(fits, "params must say what is compressed, for instance tf_gc.Quantized()", given)
+        return params
+
+    def _settle_choice(self, given: Any) -> str | None:
+        check(given is None or given in WAYS, f"choice must be None or one of {list(WAYS)}", given)
+        return given
+
+
+# As in `compression_params={"type": "2bit"}`, MXNet's form and names; the others are ours.
+_TYPES: dict[str, Callable[..., CompressionParams]] = {
+    "none": NoCompression,
+    "1bit": OneBit,
+    "2bit": TwoBit,
+    "quantized": Quantized,
+    "low_rank": LowRank,
+    "by_variable": ByVariable,
+    "auto": Auto,
+    **{name: functools.partial(Cast, name) for name in CASTS},
+}
+
+
+def from_params(
+    params: CompressionParams | Mapping[str, Any] | None, name: str = "compression_params"
+) -> CompressionParams:
+    """Returns the value that `compression_params` stands for.
+
+    Args:
+      params: `None` for the default `Quantized()`, such a value, or a dict in MXNet's form, such as
+        `{"type": "2bit", "threshold": 0.5}`: the type, and arguments of its class.
+      name: what the argument is called, for errors.
+
+    Raises:
+      ValueError: for an unknown type, an unknown key or a value out of range.
+      TypeError: if `params` is none of the above.
+    """
+    if params is None:
+        return Quantized()
+    if isinstance(params, CompressionParams):
+        return params
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            f"{name} must be None, a value such as tf_gc.Quantized(), or a dict such as "
+            f'{{"type": "2bit", "threshold": 0.5}}, got {params!r}'
+        )
+    arguments = dict(params)
+    if "type" not in arguments:
+        raise ValueError(f'{name} must have the key "type", one of {sorted(_TYPES)}: {params!r}')
+    kind = arguments.pop("type")
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise ValueError(f'{name}["type"] must be one of {sorted(_TYPES)}, got {kind!r}')
+    allowed = inspect.signature(_TYPES[kind]).parameters
+    if unknown := sorted(str(key) for key in arguments if key not in allowed):
+        raise ValueError(
+            f"unknown keys {unknown} in {name}; type {kind!r} allows {sorted(['type', *allowed])}"
+        )
+    needed = {key for key, parameter in allowed.items() if parameter.default is parameter.empty}
+    if missing := sorted(needed - arguments.keys()):
+        raise ValueError(f"{name} of type {kind!r} must have the keys {missing}")
+    return _TYPES[kind](**arguments)
