@@ -63,7 +63,7 @@ PYTEST_PROCESSES ?= 2
 test: lint build
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
-# What `make test` runs, all other cases of it, and what has to be compiled for it.
+# The tests of `make test`, all other cases of them, and those that have to compile.
 test-all: lint build cuda-report
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m "not stock" $(PYTEST_ARGS)
 	$(MAKE) sanitize

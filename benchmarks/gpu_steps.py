@@ -57,7 +57,7 @@ ONE_HOST, WORKERS = "two replicas in one process", "two workers"
 
 
 def configure(kind: str, parts: int) -> list[str]:
-    """Makes so many devices and returns their names."""
+    """Makes `parts` devices and returns their names."""
     physical = tf.config.list_physical_devices(kind)
     if len(physical) < parts or parts == 1:
         memory = MEGABYTES if kind == "GPU" else None

@@ -230,8 +230,8 @@ def predicted_bytes(
 ) -> int | None:
     """Returns what a mode's workers say that each sends in a step, if they do.
 
-    What the stock strategy sends is what another mode's `strategy.traffic` compares itself with.
-    With the compact wire it differs from step to step, and this is the median over the rounds.
+    `strategy.traffic` of another mode says what the stock strategy sends. With the compact wire the
+    bytes differ from step to step, and this is the median over the rounds.
     """
     if mode == "alone":
         return 0

@@ -76,7 +76,7 @@ class Job:
         self._chief = self._tasks.processes[0]
 
     def order(self, steps: int) -> float:
-        """Has all workers together make so many steps; returns the seconds that took."""
+        """Has all workers together make `steps` steps; returns the seconds that took."""
         self._chief.stdin.write(f"{steps}\n".encode())
         self._chief.stdin.flush()
         line = self._chief.stdout.readline()

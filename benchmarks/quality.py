@@ -98,7 +98,7 @@ class Trainer:
         """One replica's part of a step; x and y have a row for each replica."""
         rank = tf.distribute.get_replica_context().replica_id_in_sync_group
         with tf.GradientTape() as tape:
-            # Gradients are summed over replicas: so they add up to those of the mean loss.
+            # Gradients are summed over replicas: they add up to the gradient of the mean loss.
             loss = self.task.loss(y[rank], self.model(x[rank], training=True))
             loss /= self.cell.replicas
         variables = self.model.trainable_variables
@@ -108,8 +108,8 @@ class Trainer:
     def run(self, seed: int) -> dict[str, list[float]]:
         """Trains from the start; returns the quality before, every few steps, and at the end.
 
-        Of an optimizer that averages weights, the "curve" is that of the averaged weights, with
-        which training ends, and "unaveraged" is that of the weights themselves.
+        If an optimizer averages weights, "curve" is the quality of the averages, with which
+        training ends, and "unaveraged" the quality of the weights themselves.
         """
         keras.utils.set_random_seed(seed)
         self.model.set_weights(self.task.make_model().get_weights())
@@ -162,7 +162,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="four cells and two seeds")
     parser.add_argument("--downloaded", action="store_true", help="the cells with downloaded data")
     parser.add_argument("--later", action="store_true", help="the cells that were added later")
-    parser.add_argument("--chosen-by", action="store_true", help="without the cells set aside")
     parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=MAIN_VARIANTS)
     parser.add_argument(
         "--params", nargs="+", default=[], metavar="JSON", help="compression_params to try as well"
@@ -173,9 +172,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
     parser.add_argument("--tune", action="store_true", help="choose the learning rates")
-    parser.add_argument(
-        "--rates", type=float, nargs="+", help="for --tune: only these, and not the grids"
-    )
     parser.add_argument(
         "--report", action="store_true", help="train nothing: table and pictures of what is there"
     )
@@ -192,7 +188,7 @@ def cells(options: argparse.Namespace) -> list[Cell]:
     chosen = [
         cell
         for cell in (DOWNLOADED if options.downloaded else LATER if options.later else CELLS)
-        if cell.name.startswith(asked) and not (options.chosen_by and cell.set_aside)
+        if cell.name.startswith(asked)
     ]
     part, parts = map(int, options.part.split("/"))
     return chosen[part - 1 :: parts]
@@ -201,15 +197,13 @@ def cells(options: argparse.Namespace) -> list[Cell]:
 def tune(options: argparse.Namespace, path: Path) -> None:
     """Trains uncompressed with each learning rate of the grids, and appends the results.
 
-    Where the best rate is the first or the last of a grid, the grid goes on, unless the rates were
-    given.
+    Where the best rate is the first or the last of a grid, the grid goes on.
     """
     for cell in cells(options):
         if cell.rate:
             continue
         known = {line["rate"] for line in quality_report.lines(path) if line["cell"] == cell.name}
-        grid = options.rates or OPTIMIZERS[cell.optimizer][1]
-        to_try = [rate for rate in grid if rate not in known]
+        to_try = [rate for rate in OPTIMIZERS[cell.optimizer][1] if rate not in known]
         while True:
             for rate in to_try:
                 start = time.perf_counter()
@@ -218,8 +212,6 @@ def tune(options: argparse.Namespace, path: Path) -> None:
                 seconds = time.perf_counter() - start
                 print(cell.name, rate, final, f"({seconds:.1f} s)", flush=True)
                 quality_report.append(path, {"cell": cell.name, "rate": rate, "final": final})
-            if options.rates:
-                break
             known |= set(to_try)
             best = best_rates(path)[cell.name]
             to_try = {min(known): [best / 2], max(known): [best * 2]}.get(best, [])

@@ -34,7 +34,7 @@ def find(path: Path, key: Run) -> Run | None:
 
 def steps_to(goal: float, curve: list[float], every: int) -> float | None:
     """Returns when the curve first falls to `goal`, between evaluations by interpolation."""
-    for i, value in enumerate(curve[:-1]):  # the last one is that of the end, once more
+    for i, value in enumerate(curve[:-1]):  # the last one is the end, once more
         if value <= goal:
             if i == 0:
                 return 0.0
@@ -64,8 +64,8 @@ def summarize(runs: Iterable[Run]) -> list[dict[str, Any]]:
 def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
     """Returns mean and spread of the final quality, and both against the baseline.
 
-    What is worse is compared with the bar, or with two standard errors of the difference between
-    runs of the same seed, if those are more.
+    The difference may be the bar, or two standard errors of the difference between runs of the same
+    seed, if those are more.
     """
     final, base_final = ([pair[i]["curve"][-1] for pair in pairs] for i in (0, 1))
     base = statistics.mean(base_final)
@@ -95,10 +95,10 @@ def _compare(pairs: list[tuple[Run, Run]], metric: Metric) -> dict[str, Any]:
 
 
 def _steps_ratio(pairs: list[tuple[Run, Run]], metric: Metric, curve: str) -> float | None:
-    """Returns steps to 95% of the baseline's final quality, divided by those of the baseline.
+    """Returns steps to 95% of the baseline's final quality, divided by the baseline's steps.
 
     Args:
-      pairs: runs and those of the baseline with the same seeds.
+      pairs: runs, and runs of the baseline with the same seeds.
       metric: of the cell.
       curve: which of the curves; None is returned if the runs have no such curve, and infinity if
         it does not get there.

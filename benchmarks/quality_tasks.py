@@ -1,4 +1,4 @@
-"""What benchmarks/quality.py trains: data, a model, a loss, and how good a model is."""
+"""The tasks of benchmarks/quality.py: data, a model, a loss, and how good a model is."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """What tells how good a model is on the test data; less is better for all of them.
+    """A measure of how good a model is on the test data; less is better for all of them.
 
     Attributes:
       name: for tables and pictures.

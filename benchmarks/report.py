@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine's description, JSON, repeated timing."""
+"""Shared by the benchmarks: the machine's description, JSON, repeated timing."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""A codec whose levels, blocks and rounding are arguments, to choose those of a real one by.
+"""A codec whose levels, blocks and rounding are arguments, to choose a real codec by.
 
 Its messages are the numbers that a real codec's codes would stand for. It runs under the real
 strategies and plans, with their residuals, and counts the entropy of the codes.

@@ -1,19 +1,18 @@
 """Loss against the clock: real training of workers over links of several rates.
 
 Trains a task of quality.py for each mode and seed, and measures the loss on test data every few
-steps. What a step computes does not depend on the link. So a run covers all rates: between two
+steps. The link changes no result of a step. So a run covers all rates: between two
 measurements some steps are made over links of each rate, and each rate has its own clock, by which
 all steps take as long as those do on average. The time of the measurements does not count. At 100
 Mbit/s codes travel by the compact wire, at higher rates packed, each in a run of its own; both give
 the same losses, which is checked.
 
-The quality that counts is that of the stock strategy at its end, for the same seed. What is
-compressed goes on for half as many steps more, to reach it later if it is behind. Losses are means
+The goal is the quality of the stock strategy at its end, for the same seed. Compressed training
+goes on for half as many steps more, to reach it later if it is behind. Losses are means
 of three measurements. The picture has the mean of all seeds, and a band from the least to the
 greatest of them. Writes results/time_to_quality_TASK.json after each seed, and .png at the end.
-With `--more` the seeds of such a file count as well, and are not run again. (Recorded seeds with a
-`clock_of` were trained on another machine and go by the clock of that seed: what a step takes does
-not depend on the seed.) Needs root, as network.py.
+Needs root, as network.py. (Recorded seeds with a `clock_of` were trained on another machine and go
+by the clock of that seed.)
 
     sudo python benchmarks/time_to_quality.py --rank 2
     sudo python benchmarks/time_to_quality.py --rank 2 --workers 4 \
@@ -24,7 +23,6 @@ not depend on the seed.) Needs root, as network.py.
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -123,7 +121,7 @@ def after_warm_up(run: Mapping[str, Any], rate: str) -> list[float]:
 def clock(run: Mapping[str, Any], rate: str, stock: Mapping[str, Any]) -> list[float]:
     """Returns the seconds of training at a rate at which each loss was measured.
 
-    Steps of the warm-up, which are in full precision, take as long as those of the stock strategy
+    Steps of the warm-up, which are in full precision, take as long as stock steps
     do on average: some rates had none of them.
     """
     segment = sum(STEPS.values())
@@ -164,11 +162,10 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if not mine:
                 continue
             until = [seconds_until(run, rate, stock[run["seed"]]) for run in mine]
-            timed = [run for run in mine if "clock_of" not in run]
             reached = [seconds for seconds in until if seconds is not None]
             table.setdefault(rate, {})[mode] = {
                 "ms_a_step": 1e3
-                * statistics.median(s for run in timed for s in after_warm_up(run, rate)),
+                * statistics.median(s for run in mine for s in after_warm_up(run, rate)),
                 "last_loss": statistics.median(smoothed(run)[-1] for run in mine),
                 "seconds_to_quality": statistics.median(reached) if reached else None,
                 "reached": f"{len(reached)} of {len(mine)}",
@@ -211,7 +208,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             ends.append(seconds[-1])
         title = rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
         axis.set(title=title, xlabel="seconds of training", yscale="log")
-        # What takes longest may leave the picture.
+        # The slowest may leave the picture.
         axis.set_xlim(0, min(max(ends), 4 * min(ends)))
     axes[0].set_ylabel("test loss")
     axes[0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 3, 5, 7)))
@@ -237,7 +234,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=900, help="seconds between two measurements")
     parser.add_argument("--name", help="of the files written; time_to_quality_TASK by default")
-    parser.add_argument("--more", action="store_true", help="keep the seeds of the file")
     options = parser.parse_args()
     name = options.name or f"time_to_quality_{options.task.lower().replace('-', '_')}"
     if obstacle := network_links.why_not_shaped():
@@ -245,13 +241,8 @@ def main() -> None:
     TASKS[options.task].load()  # while there is a network to download from
     runs: list[dict[str, Any]] = []
     path = report.RESULTS / f"{name}.json"
-    if options.more:
-        runs = json.loads(path.read_text())["runs"]
-    known = {run["seed"] for run in runs}
     with network_links.Links(options.workers) as links:
         for seed in range(1, options.seeds + 1):
-            if seed in known:
-                continue
             for mode, params, rates in runs_of(options.rank):
                 run = train(mode, params, rates, seed, links, options)
                 for other in runs:

@@ -45,7 +45,7 @@ def main() -> None:
 
     def replica_step(x: tf.Tensor, y: tf.Tensor) -> None:
         with tf.GradientTape() as tape:
-            # Gradients are summed over replicas: so they add up to those of the mean loss.
+            # Gradients are summed over replicas: they add up to the gradient of the mean loss.
             loss = cross_entropy(y, model(x, training=True)) / replicas
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
