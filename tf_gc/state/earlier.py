@@ -17,7 +17,6 @@ class EarlierCheckpoint:
     """Collects the parts of a checkpoint, and restores them when the last one has arrived."""
 
     def __init__(self, restore: Callable[[Sequence[Entry]], None]) -> None:
-        self.begun = False  # whether a part has arrived
         self._restore = restore
         self._parts: dict[Path, _Part] = {}  # TensorFlow does not keep them alive
         self._missing: dict[Path, Entry] = {}
@@ -29,17 +28,17 @@ class EarlierCheckpoint:
 
     def take(self, path: Path, value: Any) -> None:
         """Takes a part: the layout, which comes first, or a value."""
-        self.begun = True
         if path == _LAYOUT:
             entries = _read_layout(json.loads(value))
             self._missing = {path: e for path, e in entries.items() if path in self._parts}
+            self._arrived = []
         elif path in self._missing:
             self._arrived.append(dataclasses.replace(self._missing.pop(path), value=value))
         else:
             return
         if not self._missing:
-            self._restore(self._arrived)
-            self._arrived = []
+            arrived, self._arrived = self._arrived, []
+            self._restore(arrived)
 
 
 class _Part(tf.train.experimental.PythonState):

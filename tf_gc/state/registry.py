@@ -66,7 +66,7 @@ class StateRegistry(tf.train.experimental.PythonState):
         self._variables = weakref.WeakValueDictionary[Key, Any]()
         self._streams = weakref.WeakSet[Stream]()
         self._lock = threading.RLock()
-        self._earlier: EarlierCheckpoint | None = None
+        self._earlier = EarlierCheckpoint(self.restore)
 
     def value(self, slot: Slot, stream: Stream, variable: Any) -> Any:
         """Returns a distributed variable: what a stream keeps for a distributed variable."""
@@ -149,8 +149,6 @@ class StateRegistry(tf.train.experimental.PythonState):
         self.restore(unpack(string_value)[0])
 
     def _lookup_dependency(self, name: str, cached_dependencies: Any = None) -> Any:
-        if self._earlier is None or self._earlier.begun:
-            self._earlier = EarlierCheckpoint(self.restore)
         return self._earlier.part(name)
 
     @tf.autograph.experimental.do_not_convert
