@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.multiworker.nursery import NURSERY
+from tests.fork_server import FORK_SERVER
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = f"{__name__}:script"  # the function of a nursery's task
+SCRIPT = f"{__name__}:script"  # the function of a task of the fork server
 
 
 def output_of(path: Path, *arguments: str, new: bool = False, status: int = 0) -> str:
@@ -26,7 +26,9 @@ def output_of(path: Path, *arguments: str, new: bool = False, status: int = 0) -
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     environment |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
     if not new:
-        return NURSERY.output(SCRIPT, str(path), *arguments, environment=environment, status=status)
+        return FORK_SERVER.output(
+            SCRIPT, str(path), *arguments, environment=environment, status=status
+        )
     done = subprocess.run(
         [sys.executable, str(path), *arguments],
         env=environment,

@@ -20,7 +20,7 @@ from tests.custom_ops import native
 from tests.custom_ops.cases import CODECS, DTYPES, Array, hostile_messages
 from tests.custom_ops.compact_cases import SEGMENTS_OFFSET, random_message
 from tests.custom_ops.native import COMPACTIBLE, Codec, Levels, Library, OneBit
-from tests.multiworker.nursery import NURSERY
+from tests.fork_server import FORK_SERVER
 from tf_gc import ops
 from tf_gc.ops import _loader
 
@@ -217,4 +217,4 @@ def attack(*steps: str) -> None:
 
 
 def test_nothing_is_read_or_written_beside_messages() -> None:
-    NURSERY.output(f"{__name__}:attack", "300", "80", "40", "60")
+    FORK_SERVER.output(f"{__name__}:attack", "300", "80", "40", "60")

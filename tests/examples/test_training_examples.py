@@ -15,8 +15,8 @@ import pytest
 from examples import local_workers
 from tests import programs
 from tests.cases import matrix
+from tests.fork_server import FORK_SERVER, Task
 from tests.multiworker import cluster
-from tests.multiworker.nursery import NURSERY, Task
 
 EXAMPLES = programs.ROOT / "examples"
 PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {"extras.py", "local_workers.py"})
@@ -156,7 +156,7 @@ def test_the_language_model_on_two_workers(tmp_path: Path) -> None:
         Task(programs.SCRIPT, command, local_workers.environment(config), str(log))
         for config, log in zip(cluster.tf_configs(2), logs, strict=True)
     ]
-    codes, _ = NURSERY.run(tasks, limit=600)
+    codes, _ = FORK_SERVER.run(tasks, limit=600)
     output, other_output = (log.read_text() for log in logs)
     assert codes == [0, 0], output + other_output
     assert not re.search("perplexity|the value of", other_output), "two that show results"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.cases import cases
-from tests.multiworker.nursery import NURSERY
+from tests.fork_server import FORK_SERVER
 from tf_gc.keras.backup_files import BackupFiles
 
 PARTS = ("a", "b", "c")
@@ -69,7 +69,7 @@ def test_writers_that_are_killed_leave_the_last_complete_backup(
     tmp_path: Path, keep: int, kills: int
 ) -> None:
     arguments = [str(tmp_path / "backups"), str(keep), str(kills)]
-    output = NURSERY.output(f"{__name__}:kill_writers", *arguments)
+    output = FORK_SERVER.output(f"{__name__}:kill_writers", *arguments)
     last, entries = map(int, output.splitlines()[-1].split())
     assert last >= kills
     assert entries <= keep + 4  # what was kept, one to remove, one begun, the list, a new one

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import tf_gc
+from tests.fork_server import FORK_SERVER
 from tests.keras import train_without_tf_gc
 from tests.keras.compressed import compressed_strategy
 from tests.keras.stock import assert_same_bits, fit
-from tests.multiworker.nursery import NURSERY
 
 
 def test_other_training_is_that_of_a_process_without_tf_gc(tmp_path: Path) -> None:
     path = tmp_path / "expected.npz"
-    NURSERY.output("tests.keras.train_without_tf_gc:main", str(path))
+    FORK_SERVER.output("tests.keras.train_without_tf_gc:main", str(path))
     strategy = compressed_strategy()
     own = fit(strategy, epochs=1).model
     results = train_without_tf_gc.results()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.cases import matrix
+from tests.fork_server import FORK_SERVER
 from tests.keras.compressed import AUTO, compressed_strategy
 from tests.keras.stock import Array, assert_same_weights, data, fit
-from tests.multiworker.nursery import NURSERY
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def loaded(trained: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> di
     trained.save_weights(directory / "model.weights.h5")
     trained.export(directory / "exported", verbose=False)
     np.save(directory / "x.npy", data()[0])
-    NURSERY.output("tests.keras.load_without_tf_gc:main", str(directory))
+    FORK_SERVER.output("tests.keras.load_without_tf_gc:main", str(directory))
     with np.load(directory / "loaded.npz") as arrays:
         return dict(arrays)
 

@@ -1,7 +1,7 @@
 """Runs a function in several worker processes that TF_CONFIG joins to a cluster.
 
-A scenario is a function of a module in this folder, named "module:function". Every worker
-calls it, with the arguments given, and what it returns (anything that pickles) comes back.
+A scenario is a function of a module in this folder. Every worker calls it, with the arguments
+given, and what it returns comes back; all of that has to pickle.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from examples import local_workers
 from tests import ports
-from tests.multiworker.nursery import Nursery, Task
+from tests.fork_server import ForkServer, Task
 
 # With what workers import.
-_NURSERY = Nursery(["tensorflow", "keras", "pytest", "tests.tuning", "tf_gc"])
+_FORK_SERVER = ForkServer(["tensorflow", "keras", "pytest", "tests.tuning", "tf_gc"])
 
 
 @dataclasses.dataclass
@@ -58,7 +58,7 @@ def tf_configs_with_evaluator(workers: int, in_cluster: bool, port: int | None =
 
 
 def run(
-    scenario: str,
+    scenario: Callable[..., Any] | str,
     *arguments: Any,
     workers: int = 2,
     devices: int = 1,
@@ -68,67 +68,66 @@ def run(
     new: int = 0,
     optimized: bool = False,
 ) -> list[Outcome]:
-    """Runs a scenario in a cluster and waits for all its workers.
-
-    Each is a process of its own that ends with the scenario.
+    """Runs a scenario in a cluster and waits for all its workers, each a process of its own.
 
     Args:
-      scenario: "module:function".
-      arguments: the function's arguments, which must pickle.
+      scenario: a function, or "module:function".
+      arguments: the function's arguments.
       workers: how many.
       devices: logical CPU devices of each worker.
       configs: TF_CONFIG of each worker; by default those of a local cluster.
       limit: seconds after which a worker that still runs is a failure.
       may_fail: whether workers may end with an error.
       new: how many workers, the first ones, are a new Python instead of a fork of one that has
-        imported TensorFlow; see `nursery`.
+        imported TensorFlow; see `tests/fork_server.py`.
       optimized: whether TensorFlow optimizes graphs, as it does for users. That takes a quarter of
         the time that Keras' training takes here.
 
     Raises:
       AssertionError: with all workers' logs, if one runs too long or fails.
     """
+    if isinstance(scenario, str):
+        module, _, name = scenario.partition(":")
+        scenario = getattr(importlib.import_module(f"tests.multiworker.{module}"), name)
     configs = tf_configs(workers) if configs is None else configs
     with tempfile.TemporaryDirectory() as folder:
-        tasks = []
-        for i, config in enumerate(configs):
-            task = {
-                "scenario": scenario,
-                "arguments": arguments,
-                "devices": devices,
-                "optimized": optimized,
-            }
-            Path(folder, f"task{i}").write_bytes(pickle.dumps(task))
-            environment = {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "1"}
-            log = str(Path(folder, f"log{i}"))
-            tasks.append(Task(f"{__name__}:work", [folder, str(i)], environment, log, i < new))
-        returncodes, late = _NURSERY.run(tasks, limit)
+        Path(folder, "task").write_bytes(pickle.dumps((devices, optimized, scenario, arguments)))
+        tasks = [
+            Task(
+                f"{__name__}:work",
+                [folder, str(i)],
+                {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "1"},
+                log=str(Path(folder, f"log{i}")),
+                new=i < new,
+            )
+            for i, config in enumerate(configs)
+        ]
+        returncodes, late = _FORK_SERVER.run(tasks, limit)
         outcomes = [
-            Outcome(returncode, _read_log(folder, i), _read_value(folder, i))
+            Outcome(returncode, Path(folder, f"log{i}").read_text(errors="replace"), None)
             for i, returncode in enumerate(returncodes)
         ]
+        for i, outcome in enumerate(outcomes):
+            if (path := Path(folder, f"value{i}")).exists():
+                outcome.value = pickle.loads(path.read_bytes())
     failed = not may_fail and any(outcome.returncode for outcome in outcomes)
     if late or failed:
-        what = f"ran longer than {limit} s" if late else "failed"
+        how = f"ran longer than {limit} s" if late else "failed"
         logs = "\n".join(
             f"==== worker {i}, exit code {o.returncode}\n{o.log}" for i, o in enumerate(outcomes)
         )
-        raise AssertionError(f"{scenario} {what}:\n{logs}")
+        raise AssertionError(f"{scenario.__name__} {how}:\n{logs}")
     return outcomes
 
 
-def values(scenario: str, *arguments: Any, **options: Any) -> list[Any]:
+def values(scenario: Callable[..., Any] | str, *arguments: Any, **options: Any) -> list[Any]:
     """Runs a scenario and returns what each worker's function returned."""
     return [outcome.value for outcome in run(scenario, *arguments, **options)]
 
 
-def _read_log(folder: str, index: int) -> str:
-    return Path(folder, f"log{index}").read_text(errors="replace")
-
-
-def _read_value(folder: str, index: int) -> Any:
-    path = Path(folder, f"value{index}")
-    return pickle.loads(path.read_bytes()) if path.exists() else None
+def each(calls: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Is a scenario of several ones: calls each function with its arguments, and names results."""
+    return {name: function(*arguments) for name, (function, *arguments) in calls.items()}
 
 
 def work(folder: str, index: str) -> None:
@@ -138,20 +137,23 @@ def work(folder: str, index: str) -> None:
 
     from tests import garbage, tuning
 
-    task = pickle.loads(Path(folder, f"task{index}").read_bytes())
-    if task["devices"] > 1:
+    devices, optimized, scenario, arguments = pickle.loads(Path(folder, "task").read_bytes())
+    if devices > 1:
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0],
-            [tf.config.LogicalDeviceConfiguration()] * task["devices"],
+            [tf.config.LogicalDeviceConfiguration()] * devices,
         )
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tuning.turn_off(pytest.MonkeyPatch())
     garbage.collect_rarely()
-    module, function = task["scenario"].split(":")
-    if not task["optimized"]:
+    if not optimized:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    scenario = getattr(importlib.import_module(f"tests.multiworker.{module}"), function)
-    value = scenario(*task["arguments"])
     partial = Path(folder, f"partial{index}")
-    partial.write_bytes(pickle.dumps(value))
+    partial.write_bytes(pickle.dumps(scenario(*arguments)))
     partial.rename(Path(folder, f"value{index}"))
+
+
+def worker_index() -> int:
+    """The number of this worker."""
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    return int(task["index"])

@@ -14,7 +14,7 @@ from tests.multiworker import servers
 
 def train_alike(steps: int) -> list[list[bytes]]:
     """Trains the same model under the stock strategy and without compression, with one worker."""
-    resolver = servers.in_this_process(1, 2)
+    resolver = servers.in_this_process(1)
     return [
         _train(make(resolver), steps, scaled=True)[1]
         for make in (
@@ -77,7 +77,7 @@ def _train(
 
 def keras_models(workers: int, steps: int) -> list[dict[str, Any]]:
     """Trains a model with an embedding in several ways, and says how it went."""
-    resolver = servers.in_this_process(workers, 2)
+    resolver = servers.in_this_process(workers)
     table = tf_gc.Quantized(sparse=True)
     return [
         _train(

@@ -1,4 +1,4 @@
-"""What a coordinator does in the tests of pulling from parameter servers."""
+"""A coordinator that has workers pull from parameter servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHOUT_WARM_UP = tf_gc.Quantized(warm_up=False)
 
 def pulls(pull: str, steps: int) -> dict[str, Any]:
     """A worker pulls a variable that changes between its steps, and then does not."""
-    resolver = servers.in_this_process(1, 1)
+    resolver = servers.in_this_process(1)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     random = np.random.default_rng(3)
@@ -71,13 +71,9 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
     return results
 
 
-def crossings(workers: int) -> dict[str, Any]:
-    """What a step hands from device to device, by how variables are pulled."""
-    resolver = servers.in_this_process(workers, 1)
-    return {pull: _crossings(resolver, pull) for pull in ("full", "bfloat16", "delta")}
-
-
-def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
+def crossings(pull: str) -> dict[str, Any]:
+    """The bytes that a step hands from device to device."""
+    resolver = servers.in_this_process(1)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP, pull=pull)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
@@ -104,7 +100,7 @@ def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
     devices = {inner.name: outer.device for outer, inner in graph.captures}
 
     def is_on_server(operation: tf.Operation) -> bool:
-        # What uses a variable runs where the variable is.
+        # An op that uses a variable runs where the variable is.
         uses = [devices[each.name] for each in operation.inputs if each.name in devices]
         return "ps" in (uses[0] if uses else operation.device)
 
@@ -122,13 +118,9 @@ def _crossings(resolver: Any, pull: str) -> dict[str, Any]:
     }
 
 
-def recurrent(many_pulls: list[str]) -> list[dict[str, Any]]:
+def recurrent(pull: str) -> dict[str, Any]:
     """Computes gradients of a recurrent layer on a worker and here; and writes in a loop."""
-    resolver = servers.in_this_process(1, 1)
-    return [_recurrent(resolver, pull) for pull in many_pulls]
-
-
-def _recurrent(resolver: Any, pull: str) -> dict[str, Any]:
+    resolver = servers.in_this_process(1)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
@@ -177,7 +169,7 @@ def two_traces() -> set[str]:
     Returns:
       The ops in the loop's body that read a variable.
     """
-    strategy = tf_gc.CompressedParameterServerStrategy(servers.in_this_process(1, 1))
+    strategy = tf_gc.CompressedParameterServerStrategy(servers.in_this_process(1))
     with strategy.scope():
         matrix = tf.Variable(tf.ones([60, 50]))
         other = tf.Variable(tf.ones([60, 50]))

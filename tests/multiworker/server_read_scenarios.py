@@ -224,8 +224,8 @@ WRITES: list[Program] = [
 
 
 def results() -> dict[str, Any]:
-    """What programs leave, by strategy and program, and what those return that write nothing."""
-    resolver = servers.in_this_process(1, 1)
+    """The variables after each program, by strategy, and the values of those that write nothing."""
+    resolver = servers.in_this_process(1)
     strategies = {"stock": tf.distribute.ParameterServerStrategy(resolver)}
     for pull in ("full", "bfloat16", "delta"):
         strategies[pull] = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)

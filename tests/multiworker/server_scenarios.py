@@ -1,4 +1,4 @@
-"""What a coordinator does in the tests of pushing to parameter servers."""
+"""A coordinator that has workers push to parameter servers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ Array = np.ndarray[Any, Any]
 WITHOUT_WARM_UP = tf_gc.Quantized(warm_up=False)
 
 
-def ledger(many_params: list[Any], workers: int, steps: int, pull: str) -> list[dict[str, Any]]:
+def ledger(many_params: list[Any], workers: int, steps: int) -> list[dict[str, Any]]:
     """Pushes gradients of a matrix, a table and a bias; and returns what came of them."""
-    resolver = servers.in_this_process(workers, 2)
-    lines = _log_lines()
-    return [
-        {"log": lines} | _ledger(resolver, params, workers, steps, pull) for params in many_params
-    ]
+    return [_ledger(params, workers, steps) for params in many_params]
 
 
-def _ledger(resolver: Any, params: Any, workers: int, steps: int, pull: str) -> dict[str, Any]:
+def _ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
+    log = _log_lines()
     strategy = tf_gc.CompressedParameterServerStrategy(
-        resolver, compression_params=params, pull=pull
+        servers.in_this_process(workers), compression_params=params
     )
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     shapes = [(50, 80), (60, 40), (7,)]
@@ -77,6 +74,7 @@ def _ledger(resolver: Any, params: Any, workers: int, steps: int, pull: str) -> 
         "arrived": [total.numpy() for total in arrived],
         "left": [state.total(variable) for variable in variables],
         "given": given,
+        "log": [*log],
         "schedule": str(strategy.schedule),
         "chief": strategy.is_chief,
         "written": strategy.write_path("checkpoints"),
@@ -89,7 +87,7 @@ def mxnet(cases: list[tuple[Array, float]]) -> list[Array]:
     The results have the same shapes.
     """
     workers = cases[0][0].shape[1]
-    resolver = servers.in_this_process(workers, 1)
+    resolver = servers.in_this_process(workers)
     results = []
     for gradients, threshold in cases:
         strategy = tf_gc.CompressedParameterServerStrategy(
@@ -123,34 +121,9 @@ def _pusher(strategy: Any, gradients: Array, variable: Any, workers: int) -> Any
     return push
 
 
-def sgd(gradients: Array, threshold: float, rate: float) -> Array:
-    """One worker trains a variable by Keras' SGD with these gradients, [steps, ...]."""
-    resolver = servers.in_this_process(1, 1)
-    strategy = tf_gc.CompressedParameterServerStrategy(
-        resolver, compression_params=tf_gc.TwoBit(threshold)
-    )
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros(gradients.shape[1:]))
-        optimizer = keras.optimizers.SGD(rate)
-        optimizer.build([variable])
-
-    @tf.function(autograph=False)
-    def step(gradient: tf.Tensor) -> None:
-        strategy.run(lambda: optimizer.apply_gradients([(gradient, variable)]))
-
-    for gradient in gradients:
-        coordinator.schedule(step, args=(tf.constant(gradient),))
-        coordinator.join()
-    assert int(optimizer.iterations.numpy()) == len(gradients)
-    weights: Array = variable.numpy()
-    return weights
-
-
 def warm_up(steps: int) -> list[float]:
     """A worker pushes the same gradient again and again; returns how far off each push is."""
-    resolver = servers.in_this_process(1, 1)
-    strategy = tf_gc.CompressedParameterServerStrategy(resolver)
+    strategy = tf_gc.CompressedParameterServerStrategy(servers.in_this_process(1))
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         variable = tf.Variable(tf.zeros([40, 60]))
@@ -172,7 +145,7 @@ def warm_up(steps: int) -> list[float]:
 
 def shards(steps: int) -> dict[str, Any]:
     """Trains a matrix in two shards, on two servers, to be another one."""
-    resolver = servers.in_this_process(2, 2)
+    resolver = servers.in_this_process(2)
     sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, sharding, pull="delta")
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -203,21 +176,6 @@ def shards(steps: int) -> dict[str, Any]:
     }
 
 
-def not_scheduled() -> str:
-    """Runs a step on the coordinator; returns the error."""
-    strategy, variable = _half_pushed(1, [])
-
-    @tf.function(autograph=False)
-    def push() -> None:
-        strategy.run(lambda: tf_gc.push_gradients([(tf.ones(variable.shape), variable)]))
-
-    try:
-        push()
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
 def _log_lines() -> list[str]:
     """Returns the list to which the lines of the log go from now on."""
     lines: list[str] = []
@@ -229,11 +187,11 @@ def _log_lines() -> list[str]:
     return lines
 
 
-def save(folder: str, workers: int, asynchronously: bool) -> Array:
+def save(folder: str, workers: int) -> Array:
     """Pushes, saves what was not sent in a checkpoint, and pushes more; returns what was saved."""
     strategy, variable = _half_pushed(workers, [1.0, 3.0])
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
-    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=asynchronously)
+    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
     left: Array = strategy.compression_state.total(variable)
     checkpoint.save(f"{folder}/checkpoint", options=options)
     _push_all(strategy, variable, [2.0], workers)
@@ -254,7 +212,7 @@ def restore(folder: str, workers: int) -> tuple[list[Array], Array, list[str]]:
 
 
 def _half_pushed(workers: int, factors: list[float]) -> tuple[Any, Any]:
-    resolver = servers.in_this_process(workers, 1)
+    resolver = servers.in_this_process(workers)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP)
     with strategy.scope():
         variable = tf.Variable(tf.zeros([40, 60]), name="matrix")
@@ -263,7 +221,7 @@ def _half_pushed(workers: int, factors: list[float]) -> tuple[Any, Any]:
 
 
 def _push_all(strategy: Any, variable: Any, factors: list[float], workers: int) -> Array:
-    """Each worker pushes so many times some gradient; returns the sum of what came."""
+    """Each worker pushes some gradient, times each factor; returns the sum of what came."""
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     some = np.random.default_rng(4).normal(size=(1, 1, 40, 60)).astype(np.float32)
     if not factors:
@@ -278,8 +236,8 @@ def _push_all(strategy: Any, variable: Any, factors: list[float], workers: int) 
 
 
 def refusals() -> dict[str, str]:
-    """What is refused, and in which words."""
-    resolver = servers.in_this_process(1, 1)
+    """The words in which something is refused."""
+    resolver = servers.in_this_process(1)
 
     def make(**arguments: Any) -> Any:
         return tf_gc.CompressedParameterServerStrategy(resolver, **arguments)
@@ -306,6 +264,9 @@ def refusals() -> dict[str, str]:
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
         model.compile("sgd", "mse")
+        variable = tf.Variable(tf.zeros([40, 60]))
+    push = lambda: tf_gc.push_gradients([(tf.ones(variable.shape), variable)])  # noqa: E731
+    ask("not scheduled", tf.function(lambda: strategy.run(push), autograph=False))
     for method in ("fit", "evaluate", "predict"):
         ask(method, lambda method=method: getattr(model, method)(np.zeros((8, 4))))
     ask("report", strategy.report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -22,11 +23,10 @@ from tf_gc.ops import _loader
 _THREADS = 16
 
 
-def in_this_process(
-    workers: int, servers: int
-) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
-    """A cluster whose tasks are all in this process, which is its coordinator."""
-    addresses = ports.addresses(workers + servers + 1)
+@functools.cache
+def in_this_process(workers: int) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
+    """The cluster of two servers whose tasks are all in this process, which is its coordinator."""
+    addresses = ports.addresses(workers + 3)
     cluster = tf.train.ClusterSpec(
         {
             "worker": addresses[:workers],

@@ -3,29 +3,95 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_gc
-from tests.cases import cases, matrix
-from tests.multiworker import cluster
+from tests.cases import matrix
+from tests.multiworker import cluster, fit_scenarios
 from tf_gc.params.composed import COMPRESSED, FULL_PRECISION
 
 pytestmark = pytest.mark.multiworker
 
 
-@cases("plan, wire", ("all_gather", "compact"), ("scatter_gather", "packed"))
-def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str, wire: str) -> None:
-    params = tf_gc.Quantized(plan=plan, wire=wire)
-    reports = cluster.values("report_scenarios:steps_and_report", params)
-    assert [worker["chief"] for worker in reports] == [True, False]
-    assert [len(worker["verdicts"]) for worker in reports] == [1, 0]
-    chief, other = (worker["report"] for worker in reports)
-    assert chief.traffic == other.traffic == reports[0]["traffic"]
+class _Verdicts(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "a step takes" in record.getMessage():
+            self.lines.append(record.getMessage())
+
+
+def steps_and_report(params: Any) -> dict[str, Any]:
+    """Makes compressed steps; returns the verdicts in this worker's log, and the report."""
+    log = _Verdicts()
+    logging.getLogger("absl").addHandler(log)
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    strategy.measure_every(1)  # so that the report is on the latest step, as `traffic` is
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(shape)) for shape in ((50, 100), (3000,))]
+    random = np.random.default_rng(cluster.worker_index())
+
+    @tf.function(autograph=False)
+    def step(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        def replica_step() -> list[tf.Tensor]:
+            mine = [gradient * 1.0 for gradient in gradients]
+            return tf_gc.all_reduce_gradients(list(zip(mine, variables, strict=True)))
+
+        return strategy.run(replica_step)
+
+    for number in range(80):
+        sums = step(
+            [
+                tf.constant(random.standard_normal(v.shape).astype("f") / (number + 1))
+                for v in variables
+            ]
+        )
+    deadline = time.monotonic() + (600 if strategy.is_chief else 3)
+    while not log.lines and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return {
+        "verdicts": log.lines,
+        "report": strategy.report(),
+        "traffic": strategy.traffic,
+        "sums": [value.numpy() for value in sums],
+    }
+
+
+def fit_with_monitor(top: str) -> list[str]:
+    """Trains with a monitor that writes to a folder of this worker, and returns what is there."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+        compression_params=tf_gc.Quantized(warm_up=False, bypass_size=0)
+    )
+    folder = Path(top, str(cluster.worker_index()))
+    model = fit_scenarios.make_model(strategy)
+    monitor = tf_gc.keras.CompressionMonitor(folder, every=2)
+    model.fit(fit_scenarios.batches(64), epochs=2, callbacks=[monitor], verbose=0)
+    return [path.name for path in folder.glob("*")]
+
+
+def test_only_the_chief_says_the_verdict_and_writes_and_reports_agree_on_bytes(
+    tmp_path: Path,
+) -> None:
+    calls = {
+        "steps": (steps_and_report, tf_gc.Quantized(plan="all_gather", wire="compact")),
+        "files": (fit_with_monitor, str(tmp_path)),
+    }
+    results = cluster.values(cluster.each, calls)
+    workers = [result["steps"] for result in results]
+    assert [len(worker["verdicts"]) for worker in workers] == [1, 0]
+    chief, other = (worker["report"] for worker in workers)
+    assert chief.traffic == other.traffic == workers[0]["traffic"]
     assert not chief.traffic.at_most
-    assert {bucket.wire for bucket in chief.buckets} == {wire}
+    assert {bucket.wire for bucket in chief.buckets} == {"compact"}
     sizes = [[bucket.sent_bytes for bucket in report.buckets] for report in (chief, other)]
     assert sizes[0] == sizes[1]
     assert sum(sizes[0]) == chief.traffic.sent_bytes < chief.traffic.stock_bytes
@@ -35,32 +101,26 @@ def test_only_the_chief_says_the_verdict_and_reports_agree_on_bytes(plan: str, w
         assert report.comparison is not None
         assert 0.1 < report.density < 1
         assert 0 < report.residual_ratio < 10
-    assert f"ratio {chief.ratio:.2f}" in reports[0]["verdicts"][0]
+    assert f"ratio {chief.ratio:.2f}" in workers[0]["verdicts"][0]
+    written, nothing = (result["files"] for result in results)
+    assert len(written) == 1
+    assert written[0].startswith("events.out.tfevents")
+    assert nothing == []
 
 
 @matrix
 def test_workers_try_and_choose_alike() -> None:
     params = tf_gc.Auto(tf_gc.Quantized(warm_up=False))
-    reports = cluster.values("report_scenarios:steps_and_report", params)
-    assert [len(worker["verdicts"]) for worker in reports] == [1, 0]
-    chief, other = (worker["report"] for worker in reports)
+    workers = cluster.values(steps_and_report, params)
+    assert [len(worker["verdicts"]) for worker in workers] == [1, 0]
+    chief, other = (worker["report"] for worker in workers)
     assert chief.trial == other.trial
     full, compressed = chief.trial.seconds
     faster = COMPRESSED if compressed < full else FULL_PRECISION
     assert chief.trial.chosen == chief.trial.current == faster
-    assert chief.traffic == other.traffic == reports[0]["traffic"]
-    for mine, its in zip(reports[0]["sums"], reports[1]["sums"], strict=True):
-        np.testing.assert_array_equal(mine, its)
+    assert chief.traffic == other.traffic == workers[0]["traffic"]
+    again = cluster.values(steps_and_report, dataclasses.replace(params, choice=chief.trial.chosen))
     # The same choice gives the same bits.
-    again = cluster.values(
-        "report_scenarios:steps_and_report", dataclasses.replace(params, choice=chief.trial.chosen)
-    )
-    for mine, its in zip(reports[0]["sums"], again[0]["sums"], strict=True):
-        np.testing.assert_array_equal(mine, its)
-
-
-def test_only_the_chief_writes_for_tensorboard(tmp_path: Path) -> None:
-    chief, other = cluster.values("report_scenarios:fit_with_monitor", str(tmp_path))
-    assert len(chief) == 1
-    assert chief[0].startswith("events.out.tfevents")
-    assert other == []
+    for sums in (workers[1]["sums"], again[0]["sums"]):
+        for mine, its in zip(workers[0]["sums"], sums, strict=True):
+            np.testing.assert_array_equal(mine, its)

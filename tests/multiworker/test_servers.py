@@ -1,20 +1,32 @@
-"""Pushing to and pulling from parameter servers."""
+"""Pushing to and pulling from parameter servers, in clusters of one worker and of two."""
+
+from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.cases import cases, matrix
-from tests.multiworker import cluster
+from tests.multiworker import (
+    cluster,
+    server_keras_scenarios,
+    server_pull_scenarios,
+    server_read_scenarios,
+    server_scenarios,
+)
 
 pytestmark = pytest.mark.multiworker
 
+Results = dict[str, Any]
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
+CASES = ("normal_37", "normal_100x100")
+PULLS = ("full", "bfloat16", "delta")
 ALL = {"type": "quantized", "sparse": True, "warm_up": False}
 LEDGERS = [
-    *({**ALL, "bits": bits} for bits in (1, 2, 3, 4)),
+    ALL,
     {**ALL, "wire": "compact"},
     {"type": "quantized", "sparse": True},  # with a warm-up
     {"type": "2bit", "threshold": 0.5},
@@ -23,8 +35,50 @@ LEDGERS = [
 ]
 
 
-def test_what_arrives_plus_residuals_is_what_was_pushed() -> None:
-    (outcomes,) = cluster.values("server_scenarios:ledger", LEDGERS, 2, 6, "full", workers=1)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("checkpoints"))
+
+
+@pytest.fixture(scope="module")
+def two(folder: str) -> Results:
+    """Results of two workers."""
+    with np.load(GOLDEN) as golden:
+        pushed = [(golden[f"{n}__grads"], float(golden[f"{n}__threshold"])) for n in CASES]
+    calls = {
+        "ledgers": (server_scenarios.ledger, LEDGERS, 2, 6),
+        "mxnet": (server_scenarios.mxnet, pushed),
+        "keras": (server_keras_scenarios.keras_models, 2, 60),
+        "shards": (server_scenarios.shards, 120),
+        "saved": (server_scenarios.save, folder, 2),
+        "restored": (server_scenarios.restore, folder, 2),
+    }
+    (results,) = cluster.values(cluster.each, calls, workers=1)
+    return results
+
+
+@pytest.fixture(scope="module")
+def one(folder: str, two: Results) -> Results:
+    """Results of one worker."""
+    calls = {
+        "train alike": (server_keras_scenarios.train_alike, 8),
+        "pull bfloat16": (server_pull_scenarios.pulls, "bfloat16", 3),
+        "pull delta": (server_pull_scenarios.pulls, "delta", 8),
+        **{f"crossings {pull}": (server_pull_scenarios.crossings, pull) for pull in PULLS},
+        "recurrent full": (server_pull_scenarios.recurrent, "full"),
+        "recurrent delta": (server_pull_scenarios.recurrent, "delta"),
+        "two traces": (server_pull_scenarios.two_traces,),
+        "functions": (server_read_scenarios.results,),
+        "warm-up": (server_scenarios.warm_up, 40),
+        "refusals": (server_scenarios.refusals,),
+        "restored": (server_scenarios.restore, folder, 1),
+    }
+    (results,) = cluster.values(cluster.each, calls, workers=1)
+    return {**results, "saved": two["saved"]}
+
+
+def test_what_arrives_plus_residuals_is_what_was_pushed(two: Results) -> None:
+    outcomes = two["ledgers"]
     for outcome in outcomes:
         for arrived, left, given in zip(
             *(outcome[key] for key in ("arrived", "left", "given")), strict=True
@@ -32,57 +86,35 @@ def test_what_arrives_plus_residuals_is_what_was_pushed() -> None:
             total = arrived if left is None else arrived + left
             np.testing.assert_allclose(total, given, rtol=1e-5, atol=3e-5)
     assert "a scale for each row), push, rows: v1" in outcomes[0]["schedule"]
-    assert "push, compact: v0" in outcomes[4]["schedule"]
+    assert "push, compact: v0" in outcomes[1]["schedule"]
     # The coordinator is alone, as a program is on one host.
     assert {(outcome["chief"], outcome["written"]) for outcome in outcomes} == {
         (True, "checkpoints")
     }
-    assert "1 have fewer elements than bypass_size=2048: " in outcomes[5]["schedule"]
-    assert "1 are of variables that have another gradient in the step" in outcomes[5]["schedule"]
-    assert "1 are sparse (tf.IndexedSlices), for which a fixed" in outcomes[6]["schedule"]
-    (said,) = [line for line in outcomes[8]["log"] if "nothing is compressed" in line]
+    assert "1 have fewer elements than bypass_size=2048: " in outcomes[2]["schedule"]
+    assert "1 are of variables that have another gradient in the step" in outcomes[2]["schedule"]
+    assert "1 are sparse (tf.IndexedSlices), for which a fixed" in outcomes[3]["schedule"]
+    (said,) = [line for line in outcomes[5]["log"] if "nothing is compressed" in line]
     assert "of its 4 gradients 2 have fewer elements than bypass_size=4001" in said
 
 
-def test_pushes_are_those_of_mxnet() -> None:
-    golden = np.load(GOLDEN)
-    names = ("normal_37", "normal_100x100")
-    cases = [(golden[f"{n}__grads"], float(golden[f"{n}__threshold"])) for n in names]
-    (results,) = cluster.values("server_scenarios:mxnet", cases, workers=1)
-    for name, pushed in zip(names, results, strict=True):
-        sums = np.zeros_like(golden[f"{name}__sums"])
-        for worker in range(pushed.shape[1]):
-            sums += pushed[:, worker]
-        np.testing.assert_array_equal(sums, golden[f"{name}__sums"])
+def test_pushes_are_those_of_mxnet(two: Results) -> None:
+    with np.load(GOLDEN) as golden:
+        for name, pushed in zip(CASES, two["mxnet"], strict=True):
+            sums = np.zeros_like(golden[f"{name}__sums"])
+            for worker in range(pushed.shape[1]):
+                sums += pushed[:, worker]
+            np.testing.assert_array_equal(sums, golden[f"{name}__sums"])
 
 
-@matrix
-def test_sgd_is_that_of_mxnet() -> None:
-    gradients = np.random.default_rng(5).normal(size=(8, 30, 40)).astype(np.float32)
-    threshold, rate = np.float32(0.5), np.float32(0.125)
-    (weights,) = cluster.values(
-        "server_scenarios:sgd", gradients, float(threshold), float(rate), workers=1
-    )
-    residual = np.zeros(gradients.shape[1:], np.float32)
-    wanted = np.zeros_like(residual)
-    for gradient in gradients:
-        residual += gradient
-        sent = threshold * ((residual >= threshold) - (residual <= -threshold).astype(np.float32))
-        residual -= sent
-        wanted -= rate * sent
-    np.testing.assert_array_equal(weights, wanted)
-
-
-def test_without_compression_it_is_the_stock_strategy() -> None:
-    ((stock, ours),) = cluster.values("server_keras_scenarios:train_alike", 8, workers=1)
+def test_without_compression_it_is_the_stock_strategy(one: Results) -> None:
+    stock, ours = one["train alike"]
     assert ours == stock
 
 
-def test_keras_models_train() -> None:
-    steps = 60
-    (outcomes,) = cluster.values("server_keras_scenarios:keras_models", 2, steps, workers=1)
-    for outcome in outcomes:
-        assert outcome["iterations"] == steps  # Keras would lose some of two workers
+def test_keras_models_train(two: Results) -> None:
+    for outcome in two["keras"]:
+        assert outcome["iterations"] == 60  # Keras would lose some of two workers
         assert np.mean(outcome["losses"][-5:]) < 0.2 * np.mean(outcome["losses"][:2])
         # A table, and two kernels that are smaller together: each server has a part.
         table, *kernels = outcome["servers"]
@@ -92,14 +124,14 @@ def test_keras_models_train() -> None:
         assert "a scale for each row), push, rows: " in outcome["schedule"]
 
 
-def test_bfloat16_pulls_are_rounded() -> None:
-    (outcome,) = cluster.values("server_pull_scenarios:pulls", "bfloat16", 3, workers=1)
+def test_bfloat16_pulls_are_rounded(one: Results) -> None:
+    outcome = one["pull bfloat16"]
     for value, pulled in [*outcome["moving"], *outcome["finite"], outcome["infinite"]]:
         np.testing.assert_array_equal(pulled, value.astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
-def test_delta_pulls_follow_the_variable() -> None:
-    (outcome,) = cluster.values("server_pull_scenarios:pulls", "delta", 8, workers=1)
+def test_delta_pulls_follow_the_variable(one: Results) -> None:
+    outcome = one["pull delta"]
     value, pulled = outcome["moving"][0]
     np.testing.assert_array_equal(pulled, value)
     for value, pulled in outcome["moving"]:
@@ -118,92 +150,77 @@ def test_delta_pulls_follow_the_variable() -> None:
     assert outcome["ops"].count("TfGc>Encode") == 1
 
 
-def test_no_step_sends_what_is_compressed_in_full_precision() -> None:
-    (of_pulls,) = cluster.values("server_pull_scenarios:crossings", 1, workers=1)
+@pytest.mark.parametrize("pull", PULLS)
+def test_no_step_sends_what_is_compressed_in_full_precision(one: Results, pull: str) -> None:
+    outcome = one[f"crossings {pull}"]
     full = 60 * 50 * 4
     # Differences and whole pulls have shapes that only the step knows.
-    wanted = {"full": [full] * 2, "bfloat16": [full // 2] * 2, "delta": []}
-    for pull, outcome in of_pulls.items():
-        # A message of codes, and two pulls, for something is written in between.
-        assert [size for size in outcome["bytes"] if size > full // 4] == wanted[pull], pull
-        assert any(full // 12 < size < full // 9 for size in outcome["bytes"])
-        pushed, pulled, said = outcome["traffic"]
-        assert pushed.stock_bytes == full
-        assert full // 12 < pushed.bytes < full // 9
-        assert pulled.stock_bytes == 2 * full
-        ratio = {"full": 1, "bfloat16": 2, "delta": 9.5}[pull]
-        assert pulled.stock_bytes / pulled.bytes == pytest.approx(ratio, rel=0.1)
-        assert f"pushes {pushed.bytes:,} bytes a step instead of 12,000" in said
-        assert outcome["after writing"] < 1  # what is read after that is pulled anew
+    wanted = {"full": [full] * 2, "bfloat16": [full // 2] * 2, "delta": []}[pull]
+    # A message of codes, and two pulls, for something is written in between.
+    assert [size for size in outcome["bytes"] if size > full // 4] == wanted
+    assert any(full // 12 < size < full // 9 for size in outcome["bytes"])
+    pushed, pulled, said = outcome["traffic"]
+    assert pushed.stock_bytes == full
+    assert full // 12 < pushed.bytes < full // 9
+    assert pulled.stock_bytes == 2 * full
+    ratio = {"full": 1, "bfloat16": 2, "delta": 9.5}[pull]
+    assert pulled.stock_bytes / pulled.bytes == pytest.approx(ratio, rel=0.1)
+    assert f"pushes {pushed.bytes:,} bytes a step instead of 12,000" in said
+    assert outcome["after writing"] < 1  # what is read after that is pulled anew
 
 
-def test_the_first_pushes_of_a_worker_are_exact() -> None:
-    (errors,) = cluster.values("server_scenarios:warm_up", 40, workers=1)
+def test_the_first_pushes_of_a_worker_are_exact(one: Results) -> None:
+    errors = one["warm-up"]
     length = errors.index(next(error for error in errors if error > 0))
     assert 10 <= length < 30
     assert all(error > 0 for error in errors[length:])
 
 
-def test_shards_are_pushed_to_their_servers() -> None:
-    (outcome,) = cluster.values("server_scenarios:shards", 120, workers=1)
+def test_shards_are_pushed_to_their_servers(two: Results) -> None:
+    outcome = two["shards"]
     assert len(set(outcome["devices"])) == 2
     assert outcome["buckets"] == [("matrix/part_0",), ("matrix/part_1",)]
     assert np.mean(outcome["losses"][-10:]) < 0.01 * outcome["losses"][0]
 
 
-def test_any_function_has_the_values_and_derivatives_of_stock() -> None:
-    (by_strategy,) = cluster.values("server_read_scenarios:results", workers=1)
-    stock = by_strategy.pop("stock")
-    for pull, ours in by_strategy.items():
-        for program, values in stock.items():
-            for mine, value in zip(ours[program], values, strict=True):
-                np.testing.assert_array_equal(mine, value, f"{pull}: {program}")
+@pytest.mark.parametrize("pull", PULLS)
+def test_any_function_has_the_values_and_derivatives_of_stock(one: Results, pull: str) -> None:
+    for program, values in one["functions"]["stock"].items():
+        for mine, value in zip(one["functions"][pull][program], values, strict=True):
+            np.testing.assert_array_equal(mine, value, program)
 
 
-def test_what_a_loop_reads_is_pulled_once_before_it() -> None:
-    (outcomes,) = cluster.values("server_pull_scenarios:recurrent", ["full", "delta"], workers=1)
-    for outcome in outcomes:
-        assert outcome["loops"] > 0
-        assert not outcome["in loops"]
-        for mine, wanted in zip(outcome["on worker"], outcome["here"], strict=True):
-            np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
-        # Such a loop must not write what it reads.
-        assert "Put the loop around strategy.run" in outcome["said"][0]
+@pytest.mark.parametrize("pull", ["full", "delta"])
+def test_what_a_loop_reads_is_pulled_once_before_it(one: Results, pull: str) -> None:
+    outcome = one[f"recurrent {pull}"]
+    assert outcome["loops"] > 0
+    assert not outcome["in loops"]
+    for mine, wanted in zip(outcome["on worker"], outcome["here"], strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
+    # Such a loop must not write what it reads.
+    assert "Put the loop around strategy.run" in outcome["said"][0]
     # Nothing that a pull has rounded is written back.
-    assert "compute it outside of the tf.function" in outcomes[1]["said"][1]
+    if pull == "delta":
+        assert "compute it outside of the tf.function" in outcome["said"][1]
 
 
-@matrix
-def test_what_another_thread_builds_changes_nothing() -> None:
-    (in_loops,) = cluster.values("server_pull_scenarios:two_traces", workers=1)
-    assert not in_loops
+def test_a_loop_is_built_alike_beside_another_thread(one: Results) -> None:
+    assert not one["two traces"]
 
 
-@matrix
-def test_a_step_that_is_not_scheduled_says_so() -> None:
-    (said,) = cluster.values("server_scenarios:not_scheduled", workers=1)
-    assert "run it by ClusterCoordinator.schedule" in said
-
-
-@cases("before, after, asynchronously", (2, 1, True), (1, 2, False), (2, 2, False))
-def test_checkpoints_hold_what_was_not_sent(
-    tmp_path: Path, before: int, after: int, asynchronously: bool
-) -> None:
-    (left,) = cluster.values(
-        "server_scenarios:save", str(tmp_path), before, asynchronously, workers=1
-    )
-    ((parts, pushed, log),) = cluster.values(
-        "server_scenarios:restore", str(tmp_path), after, workers=1
-    )
-    assert np.abs(left).max() > 0.1
+@pytest.mark.parametrize("after", [1, 2])
+def test_checkpoints_hold_what_was_not_sent(request: pytest.FixtureRequest, after: int) -> None:
+    results = request.getfixturevalue({1: "one", 2: "two"}[after])
+    parts, pushed, log = results["restored"]
+    assert np.abs(results["saved"]).max() > 0.1
     assert len(parts) == after
     assert log == ["tf_gc: residuals of 1 variables restored"]
-    np.testing.assert_allclose(np.sum(parts, axis=0) + pushed, left, atol=1e-6)
+    np.testing.assert_allclose(np.sum(parts, axis=0) + pushed, results["saved"], atol=1e-6)
     assert np.abs(np.subtract(parts[0], parts[-1])).max() < 1e-6  # equal parts
 
 
-def test_what_is_of_no_use_is_refused() -> None:
-    (said,) = cluster.values("server_scenarios:refusals", workers=1)
+def test_what_is_of_no_use_is_refused(one: Results) -> None:
+    said = one["refusals"]
     wanted = {
         "auto": "ValueError: compression_params must not be tf_gc.Auto",
         "plan": "ValueError: plan='all_gather' says how replicas sum",
@@ -212,6 +229,7 @@ def test_what_is_of_no_use_is_refused() -> None:
         "pull": "ValueError: pull must be one of ['full', 'bfloat16', 'delta'], got 'half'",
         "place": "TypeError: variable_partitioner got {'type': '2bit'}",
         "server": "ValueError: run_server runs a task of the jobs ['worker', 'ps']",
+        "not scheduled": "RuntimeError: ",
         "report": "NotImplementedError: tf_gc measures no steps",
         "push": "RuntimeError: tf_gc.push_gradients is for functions that",
         "shards": "NotImplementedError: Keras 3 has no layers with variables in shards",
@@ -223,3 +241,4 @@ def test_what_is_of_no_use_is_refused() -> None:
     assert said.keys() == wanted.keys()
     for name, text in wanted.items():
         assert said[name].startswith(text), said[name]
+    assert "run it by ClusterCoordinator.schedule" in said["not scheduled"]

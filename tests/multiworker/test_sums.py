@@ -1,6 +1,7 @@
-"""Sums of gradients over real worker processes."""
+"""Sums of gradients over real worker processes: two with two replicas each, three with one."""
 
-import re
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
@@ -8,184 +9,191 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cases import cases, matrix
-from tests.multiworker import cluster
+from tests import ports
+from tests.cases import matrix
+from tests.multiworker import cluster, sums_scenarios
+from tests.multiworker.sums_scenarios import gradient_sums, ledger, rows
 
 pytestmark = pytest.mark.multiworker
 
+Results = list[dict[str, Any]]
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
+AT_ONCE = {"warm_up": False, "bypass_size": 0}
+CODES = {"type": "quantized", **AT_ONCE}
+FIXED = {"type": "2bit", "threshold": 0.1}
+ROWS = {"type": "quantized", "sparse": True}
+LOW_RANK = {"type": "low_rank", "rank": 2, "warm_up": False}
 
-
-@cases(
-    "case, workers, devices, plans",
-    ("ramp_4x4", 2, 2, ["all_gather", "scatter_gather"]),
-    ("normal_100x100", 2, 1, ["auto", "all_gather", "scatter_gather", "hierarchical"]),
-    ("uniform_2x3", 4, 1, ["auto", "all_gather"]),
-    ("normal_37", 1, 2, ["auto"]),
+SHAPES = [(7, 100), (1,), (129,), (2000,)]
+MATRICES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
+TABLES = [(500, 200), (300, 16)]  # the first has rows of two parts
+# Some hundred small gradients, of which some are larger.
+WARM_UP = np.stack(
+    [
+        np.random.default_rng(1).normal(scale=scale, size=(4, 50, 50)).astype("f")
+        for scale in (1.0, 2.0, 3.0, *[1.0] * 22)
+    ]
 )
-def test_all_workers_get_the_sums_of_mxnet(
-    case: str, workers: int, devices: int, plans: list[str]
-) -> None:
+CASTS = np.random.default_rng(2).normal(size=(2, 4, 37, 41)).astype("f")
+DROPPED = {**ROWS, "warm_up": False, "sparse_residual_bytes": 0}
+
+
+def codes(params: dict[str, Any], plan: str = "auto") -> tuple[Any, ...]:
+    return {**params, "plan": plan}, SHAPES, sums_scenarios.dense, False, 2000
+
+
+@pytest.fixture(scope="module")
+def two_by_two(tmp_path_factory: pytest.TempPathFactory) -> Results:
     with np.load(GOLDEN) as golden:
-        gradients, expected = golden[f"{case}__grads"], golden[f"{case}__sums"]
-    params = [{"type": "2bit", "threshold": 0.5, "plan": plan} for plan in plans]
-    for outcomes in cluster.values(
-        "scenarios:for_each", "gradient_sums", params, gradients, workers=workers, devices=devices
+        gradients = golden["ramp_4x4__grads"]
+    plans = [
+        {"type": "2bit", "threshold": 0.5, "plan": p} for p in ("all_gather", "scatter_gather")
+    ]
+    cast = {"type": "bfloat16", "bypass_size": 0, "plan": "scatter_gather"}
+    calls = {
+        "eager": (sums_scenarios.traces_of_eager_steps, 3),
+        "mxnet": (gradient_sums, plans, gradients),
+        "warm-up": (gradient_sums, [{"type": "none"}, {"type": "quantized"}], WARM_UP),
+        "cast": (gradient_sums, [cast], CASTS),
+        "codes, hierarchical": (sums_scenarios.ledger_in_one_order, *codes(CODES)),
+        "codes, scatter_gather": (ledger, *codes(FIXED, "scatter_gather")),
+        "rows": (ledger, {**ROWS, "warm_up": False}, TABLES, rows),
+        "rows, dropped": (ledger, DROPPED, TABLES, rows),
+        "low rank": (ledger, LOW_RANK, MATRICES),
+        "streams": (sums_scenarios.two_streams, str(tmp_path_factory.mktemp("streams"))),
+        "state of one": (sums_scenarios.state_of_one_worker, 1),
+    }
+    return cluster.values(cluster.each, calls, devices=2)
+
+
+@pytest.fixture(scope="module")
+def three() -> Results:
+    calls = {
+        "apart": (sums_scenarios.strategies_apart, [1, 2]),
+        "codes, scatter_gather": (ledger, *codes(CODES)),
+        "codes, all_gather": (ledger, *codes(FIXED)),
+        "codes, hierarchical": (ledger, *codes(FIXED, "hierarchical")),
+        "rows": (ledger, ROWS, TABLES, rows),
+        "low rank": (ledger, LOW_RANK, MATRICES, sums_scenarios.dense, True),
+    }
+    return cluster.values(cluster.each, calls, workers=3)
+
+
+@pytest.fixture(params=["two_by_two", "three"])
+def results(request: pytest.FixtureRequest) -> Results:
+    return request.getfixturevalue(request.param)
+
+
+def ledgers_of(results: Results, kind: str) -> dict[str, list[dict[str, Any]]]:
+    """The ledgers of all workers, by name; all workers got the same bits."""
+    ledgers = {name: [of[name] for of in results] for name in results[0] if name.startswith(kind)}
+    assert ledgers
+    for of_workers in ledgers.values():
+        assert {each["digest"] for each in of_workers} == {of_workers[0]["digest"]}
+    return ledgers
+
+
+def assert_nothing_is_lost(one: dict[str, Any], atol: float = 3e-5, lost: float = 0) -> None:
+    """The sent and the left make up the given, but for a part of the largest of a row."""
+    for sent, left, given, largest in zip(
+        *(one[key] for key in ("sent", "left", "given", "largest")), strict=True
     ):
-        for sums in outcomes:
+        rest = np.reshape(lost * largest, [-1, *[1] * (given.ndim - 1)])
+        assert (np.abs(sent + left - given) <= atol + 1e-5 * np.abs(given) + rest).all()
+
+
+def test_all_workers_get_the_sums_of_mxnet(two_by_two: Results) -> None:
+    with np.load(GOLDEN) as golden:
+        expected = golden["ramp_4x4__sums"]
+    for result in two_by_two:
+        for sums in result["mxnet"]:
             np.testing.assert_array_equal(sums, expected)
 
 
-@cases(
-    "workers, devices, plans, chosen",
-    (
-        *(3, 1, ["auto", "hierarchical", "scatter_gather"]),
-        ["scatter_gather", "all_gather", *["hierarchical"] * 2, *["scatter_gather"] * 2],
-    ),
-    (2, 2, ["auto", "scatter_gather"], [*["hierarchical"] * 2, *["scatter_gather"] * 2]),
-    (3, 2, ["auto"], ["hierarchical"] * 2),
-)
-def test_sent_plus_residuals_is_the_sum_of_the_gradients(
-    workers: int, devices: int, plans: list[str], chosen: list[str]
-) -> None:
-    params = [
-        {"type": "2bit", "threshold": threshold, "warm_up": False, "bypass_size": 0, "plan": plan}
-        for plan in plans
-        for threshold in ("auto", 0.01)
-    ]
-    of_workers = cluster.values(
-        "scenarios:for_each", "ledger", params, workers=workers, devices=devices
-    )
-    for outcomes in of_workers:
-        assert [outcome["plan"] for outcome in outcomes] == chosen
-        for outcome, first in zip(outcomes, of_workers[0], strict=True):
-            for sent, residual, given in zip(
-                outcome["sent"], outcome["residuals"], outcome["given"], strict=True
-            ):
-                np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
-            for mine, theirs in zip(outcome["last_sums"], first["last_sums"], strict=True):
-                np.testing.assert_array_equal(mine, theirs)
+def test_what_is_sent_and_what_is_kept_is_what_was_given(results: Results) -> None:
+    for name, (one, *_) in ledgers_of(results, "codes").items():
+        assert one["plan"] == name.removeprefix("codes, ")
+        assert_nothing_is_lost(one)
 
 
-@matrix
-def test_casts_are_rounded_once_for_each_message() -> None:
-    plans = ["all_gather", "scatter_gather", "hierarchical"]
-    params = [
-        {"type": dtype, "bypass_size": 0, "plan": plan}
-        for dtype in ("bfloat16", "float16")
-        for plan in plans
-    ]
-    steps = np.random.default_rng(2).normal(size=(2, 4, 37, 41)).astype("f")
-
-    def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-        return values.astype(tf.as_dtype(dtype).as_numpy_dtype).astype("f")
-
-    def expected(step: np.ndarray, dtype: str, plan: str) -> np.ndarray:
-        if plan == "hierarchical":
-            return rounded(step[0] + step[1], dtype) + rounded(step[2] + step[3], dtype)
-        first, second, third, fourth = rounded(step, dtype)
-        total = first + second + third + fourth
-        return rounded(total, dtype) if plan == "scatter_gather" else total
-
-    for outcomes in cluster.values(
-        "scenarios:for_each", "gradient_sums", params, steps, workers=2, devices=2
-    ):
-        for of_params, sums in zip(params, outcomes, strict=True):
-            for step, total in zip(steps, sums, strict=True):
-                wanted = expected(step, str(of_params["type"]), str(of_params["plan"]))
-                np.testing.assert_array_equal(total, np.broadcast_to(wanted, total.shape))
+def test_rows_are_summed_by_rows_and_kept_where_there_are_residuals(results: Results) -> None:
+    ledgers = {name: one for name, (one, *_) in ledgers_of(results, "rows").items()}
+    assert_nothing_is_lost(ledgers["rows"])
+    assert "a scale for each row), all_gather, rows" in ledgers["rows"]["schedule"]
+    if dropped := ledgers.get("rows, dropped"):
+        assert_nothing_is_lost(dropped, lost=1 / 16)
+        assert "two layers without residuals" in dropped["schedule"]
+        assert not any(left.any() for left in dropped["left"])
+        sent, stock = ledgers["rows"]["all_bytes"]
+        assert 0 < sent < stock / 3
 
 
-@cases("workers, devices", (2, 2), (3, 1))
-def test_workers_end_a_warm_up_in_the_same_step(workers: int, devices: int) -> None:
-    random = np.random.default_rng(1)
-    scales = [1.0, 2.0, 3.0] + [1.0] * 22
-    steps = np.stack(
-        [random.normal(scale=s, size=(workers * devices, 50, 50)).astype("f") for s in scales]
-    )
-    params = [{"type": "none"}, {"type": "2bit"}]
-    of_workers = cluster.values(
-        "scenarios:for_each", "gradient_sums", params, steps, workers=workers, devices=devices
-    )
-    for dense, warm in of_workers:
+def test_factors_send_what_was_given_or_keep_it(results: Results) -> None:
+    replicas = 4 if len(results) == 2 else 3
+    (one, *_) = ledgers_of(results, "low rank")["low rank"]
+    assert_nothing_is_lost(one, atol=1e-4)
+    size = 4 * 2 * (128 + 192 + 288 + 160 + 400 + 140)
+    vector = 2 * (replicas - 1) * 7 * 4 // replicas
+    assert one["bytes"] == 2 * (replicas - 1) * size // replicas + vector
+
+
+def test_groups_that_share_a_gpu_run_in_one_order(two_by_two: Results) -> None:
+    for result in two_by_two:
+        # All replicas, the peers of this one and, for the first device, the hosts.
+        assert result["codes, hierarchical"]["groups"] == [3, 2]
+
+
+def test_casts_are_rounded_once_for_each_message(two_by_two: Results) -> None:
+    def rounded(values: np.ndarray) -> np.ndarray:
+        return values.astype(tf.bfloat16.as_numpy_dtype).astype("f")
+
+    for result in two_by_two:
+        for step, total in zip(CASTS, result["cast"][0], strict=True):
+            first, second, third, fourth = rounded(step)
+            np.testing.assert_array_equal(total, rounded(first + second + third + fourth))
+
+
+def test_workers_end_a_warm_up_in_the_same_step(two_by_two: Results) -> None:
+    for result in two_by_two:
+        dense, warm = result["warm-up"]
         same = [np.array_equal(a, b) for a, b in zip(dense, warm, strict=True)]
         assert 10 < sum(same) < 20
         assert all(same[: sum(same)])
-        for mine, theirs in zip(warm, of_workers[0][1], strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_array_equal(warm, two_by_two[0]["warm-up"][1])
 
 
-@matrix
-def test_groups_that_share_a_gpu_run_in_one_order() -> None:
-    params = {"type": "2bit", "warm_up": False, "bypass_size": 0, "plan": "hierarchical"}
-    of_workers = cluster.values("scenarios:ledger_in_one_order", params, workers=2, devices=2)
-    for outcome, groups in of_workers:
-        # All replicas, the peers of this one and, for the first device, the hosts.
-        assert groups == [3, 2]
-        for sent, residual, given in zip(
-            outcome["sent"], outcome["residuals"], outcome["given"], strict=True
-        ):
-            np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
+def test_what_two_losses_left_is_kept_apart(two_by_two: Results) -> None:
+    for result in two_by_two:
+        for found in result["streams"].values():
+            assert found.keys() == {"trunk of actor", "trunk of critic"}
+            np.testing.assert_allclose(found["trunk of actor"], np.full(5, 0.4), rtol=1e-6)
+            np.testing.assert_allclose(found["trunk of critic"], np.full(5, 1.0), rtol=1e-6)
 
 
-@matrix
-def test_other_codecs_send_what_was_given_or_keep_it() -> None:
-    codecs: list[dict[str, Any]] = [
-        {"type": "1bit"},
-        {"type": "1bit", "threshold": 0.0},
-        {"type": "quantized"},
-        {"type": "quantized", "bits": 4},
-    ]
-    every_tensor = {"warm_up": False, "bypass_size": 0, "plan": "scatter_gather"}
-    params = [codec | every_tensor for codec in codecs]
-    of_workers = cluster.values("scenarios:for_each", "ledger", params, workers=2)
-    for outcomes in of_workers:
-        for outcome, first in zip(outcomes, of_workers[0], strict=True):
-            for sent, residual, given in zip(
-                outcome["sent"], outcome["residuals"], outcome["given"], strict=True
-            ):
-                np.testing.assert_allclose(sent + residual, given, rtol=1e-5, atol=3e-5)
-            for mine, theirs in zip(outcome["last_sums"], first["last_sums"], strict=True):
-                np.testing.assert_array_equal(mine, theirs)
-
-
-@cases(
-    "thresholds, bytes_per_pack, different",
-    ((0.5, 0.25), (0, 0), "threshold"),
-    ((0.5, 0.5), (0, 2000), "bytes_per_pack"),
-)
-def test_workers_that_differ_all_say_so(
-    thresholds: tuple[float, float], bytes_per_pack: tuple[int, int], different: str
-) -> None:
-    params = [{"type": "2bit", "threshold": threshold} for threshold in thresholds]
-    of_workers = list(zip(params, bytes_per_pack, strict=True))
-    errors = cluster.values("scenarios:construct", of_workers)
-    assert errors[0] == errors[1]
-    values = {"threshold": thresholds, "bytes_per_pack": bytes_per_pack}[different]
-    for worker, value in enumerate(values):
-        assert re.search(rf"worker {worker}: .*{different}={value}\b", errors[0])
-
-
-@matrix
-def test_a_worker_makes_residuals_without_the_others() -> None:
+def test_a_worker_makes_residuals_without_the_others(two_by_two: Results) -> None:
     # They are zeros everywhere. To broadcast them would send as much as the model itself.
-    of_workers = cluster.values("scenarios:state_of_one_worker", 1, devices=2)
-    assert of_workers == [0, 3]
+    assert [result["state of one"] for result in two_by_two] == [0, 3]
+
+
+def test_workers_need_not_make_their_next_strategy_at_the_same_time(three: Results) -> None:
+    # TensorFlow drops what others asked this worker for when it joins the cluster again.
+    assert [result["apart"] for result in three] == [[1.5] * 3] * 3
+
+
+def test_eager_steps_build_their_collectives_once(two_by_two: Results) -> None:
+    for result in two_by_two:
+        first, *others = result["eager"]
+        assert first > 0
+        assert set(others) == {first}
 
 
 @matrix
-def test_eager_steps_build_their_collectives_once() -> None:
-    assert cluster.values("scenarios:traces_of_eager_steps", 4, workers=2, devices=2) == [0, 0]
-
-
-@cases("workers, devices", (2, 1), (2, 2))
-def test_what_two_losses_left_is_kept_apart(tmp_path: Path, workers: int, devices: int) -> None:
-    replicas = workers * devices
-    expected = {"trunk of actor": 0.1 * replicas, "trunk of critic": 0.25 * replicas}
-    for outcome in cluster.values(
-        "scenarios:two_streams", str(tmp_path), workers=workers, devices=devices
-    ):
-        for found in outcome.values():
-            assert found.keys() == expected.keys()
-            for name, value in expected.items():
-                np.testing.assert_allclose(found[name], np.full(5, value), rtol=1e-6)
+def test_resolver_and_communication_options_are_honoured() -> None:
+    for result in cluster.values(sums_scenarios.options_are_honoured, ports.addresses(2)):
+        assert result["workers"] == 2
+        assert result["is_given_resolver"]
+        assert result["gathers"] == 3  # two tensors fill a bucket of 8,000 bytes
+        assert result["implementations"] == {b"ring"}
+        assert result["timeouts"] == {0.0}  # TensorFlow's own, which may crash
+        assert result["deadlines"] == [20.0] * 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.multiworker.nursery import NURSERY, Task
+from tests.fork_server import FORK_SERVER, Task
 
 
 def encode_steps(*arguments: str) -> None:
@@ -39,7 +39,7 @@ def warnings_of(tmp_path: Path) -> Callable[..., list[str]]:
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
         log = tmp_path / "log"
         task = Task(f"{__name__}:encode_steps", [*map(str, arguments)], environment, str(log))
-        codes, _ = NURSERY.run([task], limit=600)
+        codes, _ = FORK_SERVER.run([task], limit=600)
         lines = log.read_text().splitlines()
         assert codes == [0], lines
         return [line for line in lines if "tf_gc: threshold" in line]

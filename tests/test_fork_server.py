@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.multiworker.nursery import NURSERY, Nursery, Task
+from tests.fork_server import FORK_SERVER, ForkServer, Task
 
 pytestmark = pytest.mark.multiworker
 
 
 @pytest.fixture
-def bare_nursery() -> Iterator[Nursery]:
+def bare() -> Iterator[ForkServer]:
     """One whose processes have imported nothing."""
-    yield (nursery := Nursery([]))
-    nursery.close()
+    yield (server := ForkServer([]))
+    server.close()
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def say(number: str) -> None:
 
 
 def say_devices(number: str) -> None:
-    """Starts TensorFlow, which is imported, with so many devices; then the same."""
+    """Starts TensorFlow, which is imported, with that many devices; then the same."""
     assert "tensorflow" in sys.modules
     assert "tf_gc" not in sys.modules
     import tensorflow as tf
@@ -80,37 +80,32 @@ def runs(process: str) -> bool:
 def test_each_process_has_its_own_state_log_and_end(
     task: Callable[..., Task], tmp_path: Path, function: Callable[[str], None], new: bool
 ) -> None:
-    codes, late = NURSERY.run([task(function, str(n), new=new) for n in (1, 3)], limit=600)
-    assert codes == [1, 3]
-    assert not late
+    tasks = [task(function, str(n), new=new) for n in (1, 3)]
+    assert FORK_SERVER.run(tasks) == ([1, 3], False)
     said = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     said = sorted(line for line in said if "seen" in line)
     assert [line[0] for line in said] == ["1", "3"]
     assert said[0][2] != said[1][2]  # NumPy's generator
 
 
-def test_a_process_that_is_late_is_killed(task: Callable[..., Task], tmp_path: Path) -> None:
-    assert NURSERY.run([task(sleep, str(tmp_path / "pid"))], limit=1) == ([-9], True)
-
-
-def test_processes_end_with_the_one_that_forks(
-    bare_nursery: Nursery, task: Callable[..., Task], tmp_path: Path
+def test_processes_that_are_late_are_killed_and_none_outlives_the_one_that_forks(
+    bare: ForkServer, task: Callable[..., Task], tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"
-    tasks = [task(sleep, str(path))]
+    assert bare.run([task(sleep, str(tmp_path / "late"))], limit=1) == ([-9], True)
 
     def kill() -> None:
         while not path.exists():
             time.sleep(0.1)
-        bare_nursery._process.kill()
+        bare.process.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises((EOFError, ConnectionResetError)):
-        bare_nursery.run(tasks, limit=600)
+        bare.run([task(sleep, str(path))])
     killer.join()
     deadline = time.monotonic() + 600
     while runs(path.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert bare_nursery.run([task(say, "2")], limit=600) == ([2], False)
+    assert bare.run([task(say, "2")]) == ([2], False)

@@ -2,10 +2,8 @@
 
 To import TensorFlow takes longer than most of what tests do with it. The process that forks has
 one thread, has started nothing of TensorFlow's runtime and keeps nothing of what its forks do, so
-that each of them begins like a new process: with its own environment, devices, random numbers and
-log, and it ends like one. `NURSERY` has not imported tf_gc, so that a test can say what happens
-without it. Forks share the addresses of what was imported and the seed of `hash()`; what may depend
-on them asks for `new` processes.
+that each of them begins like a new process, and ends like one. Forks share the addresses of what
+was imported and the seed of `hash()`; what may depend on them asks for `new` processes.
 """
 
 from __future__ import annotations
@@ -28,17 +26,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclasses.dataclass
 class Task:
-    """A process to start.
+    """A process to start: a function "module:function", with strings as arguments.
 
     Attributes:
-      function: what it calls, "module:function".
-      arguments: with which ones, all of them strings.
       environment: all of its environment variables.
       log: the file for what it writes to stdout and stderr.
       new: whether to start a new Python.
@@ -51,29 +47,21 @@ class Task:
     new: bool = False
 
 
-class Nursery:
-    """Starts tasks in processes that end with this one.
-
-    Args:
-      modules: what these processes have imported.
-    """
+class ForkServer:
+    """Starts tasks in processes that have imported some modules, and that end with this one."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._modules = list(modules)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
 
-    def run(self, tasks: Sequence[Task], limit: float) -> tuple[list[int], bool]:
-        """Runs tasks side by side, and kills those that are not done in time.
-
-        Args:
-          tasks: what to run.
-          limit: seconds.
+    def run(self, tasks: Sequence[Task], limit: float = 600) -> tuple[list[int], bool]:
+        """Runs tasks side by side, and kills those that are not done within `limit` seconds.
 
         Returns:
           Their exit codes (minus the signal for one that was killed), and whether one was late.
         """
-        if self._process is None:
+        if self.process is None:
             self._start()
         try:
             self._connection.send((tasks, limit))
@@ -88,7 +76,6 @@ class Nursery:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         status: int = 0,
-        limit: float = 600,
     ) -> str:
         """Runs one task, and returns what it writes to stdout and stderr.
 
@@ -97,7 +84,6 @@ class Nursery:
           arguments: with which ones.
           environment: all of its environment variables; by default those of this process.
           status: the exit code that it should end with.
-          limit: seconds.
 
         Raises:
           AssertionError: with what it wrote, if it ends otherwise.
@@ -105,17 +91,17 @@ class Nursery:
         environment = dict(os.environ if environment is None else environment)
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder, "log")
-            (code,), _ = self.run([Task(function, arguments, environment, str(log))], limit)
+            (code,), _ = self.run([Task(function, arguments, environment, str(log))])
             written = log.read_text(errors="replace")
         assert code == status, f"{function} ended with {code}:\n{written}"
         return written
 
     def close(self) -> None:
         """Ends the process that forks, and with it its forks."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
             self._connection.close()
 
     def _start(self) -> None:
@@ -123,7 +109,7 @@ class Nursery:
         command = f"from {__name__} import serve; serve({theirs.fileno()}, {self._modules})"
         # Threads do not survive a fork, and so OpenBLAS must not have any.
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-c", command],
             cwd=ROOT,
             env=environment,
@@ -208,4 +194,5 @@ def _end_with_parent() -> None:
         raise OSError("cannot end with the parent process")
 
 
-NURSERY = Nursery(["tensorflow", "keras"])
+# Without tf_gc, so that a test can say what happens without it.
+FORK_SERVER = ForkServer(["tensorflow", "keras"])

@@ -1,0 +1,289 @@
+"""Workers that sum gradients, and what came of it."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_gc
+from tests.multiworker.cluster import worker_index
+from tf_gc.network import collectives
+from tf_gc.state.stream import named_stream
+from tf_gc.steps import trial, warm_up
+
+Array = np.ndarray[Any, Any]
+
+
+def gradient_sums(all_params: Sequence[Any], steps: Array) -> list[list[Array]]:
+    """Returns, for each of the parameters, the sums that this worker's first replica gets.
+
+    `steps` is [steps, replicas, ...]: a gradient for each replica of the job.
+    """
+    return [_gradient_sums(params, steps) for params in all_params]
+
+
+def _gradient_sums(params: Any, steps: Array) -> list[Array]:
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(steps.shape[2:]))
+
+    @tf.function(autograph=False)
+    def step(gradients: tf.Tensor) -> Any:
+        def replica_step() -> tf.Tensor:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            (total,) = tf_gc.all_reduce_gradients([(gradients[replica], variable)])
+            return total
+
+        return strategy.run(replica_step)
+
+    return [_of_all_replicas(strategy, step(tf.constant(gradients))) for gradients in steps]
+
+
+def _of_all_replicas(strategy: tf.distribute.Strategy, value: Any) -> Array:
+    """The value that all replicas of this worker have."""
+    first, *others = strategy.experimental_local_results(value)
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+    array: Array = first.numpy()
+    return array
+
+
+def dense(random: np.random.Generator, shape: Sequence[int], replicas: int) -> tuple[Array, Array]:
+    """Gradients of all replicas, and what is passed to a step: the same."""
+    gradients = random.normal(size=(replicas, *shape)).astype("f")
+    return gradients, gradients
+
+
+def rows(
+    random: np.random.Generator, shape: Sequence[int], replicas: int
+) -> tuple[Array, tuple[Array, Array, Array]]:
+    """Gradients of all replicas, some of them of no row; and their values, indices and starts."""
+    counts = random.integers(0, 60, replicas) * (random.random(replicas) < 0.8)
+    values = random.normal(size=(counts.sum(), *shape[1:])).astype("f")
+    indices = (random.zipf(1.3, counts.sum()) % shape[0]).astype(np.int32)
+    starts = np.cumsum([0, *counts]).astype(np.int32)
+    whole = np.zeros((replicas, *shape))
+    for gradient, (start, end) in zip(whole, itertools.pairwise(starts), strict=True):
+        np.add.at(gradient, indices[start:end], values[start:end])
+    return whole, (values, indices, starts)
+
+
+def ledger(
+    params: Any,
+    shapes: Sequence[tuple[int, ...]],
+    make: Callable[..., Any] = dense,
+    eager: bool = False,
+    bytes_per_pack: int = 0,
+) -> dict[str, Any]:
+    """Reduces random gradients, and returns what was given, what was sent and what is left."""
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(None, options, params)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+
+    def step(all_passed: Any) -> Any:
+        def replica_step() -> list[Any]:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            gradients = []
+            for passed in all_passed:
+                if make is dense:
+                    gradients.append(passed[replica])
+                else:
+                    values, indices, starts = passed
+                    mine = slice(starts[replica], starts[replica + 1])
+                    gradients.append(tf.IndexedSlices(values[mine], indices[mine]))
+            sums = tf_gc.all_reduce_gradients(list(zip(gradients, variables, strict=True)))
+            return sums if make is dense else [(each.values, each.indices) for each in sums]
+
+        return strategy.run(replica_step)
+
+    random = np.random.default_rng(1)  # the same on all workers
+    run = step
+    if not eager:
+        passed = [make(random, shape, 1)[1] for shape in shapes]
+        specs = tf.nest.map_structure(
+            lambda each: tf.TensorSpec([None, *each.shape[1:]], each.dtype), passed
+        )
+        run = tf.function(step, [specs], autograph=False)
+    given, sent = ([np.zeros(shape) for shape in shapes] for _ in range(2))
+    largest = [np.zeros(shape[0]) for shape in shapes]  # of each row, the sum over all messages
+    digest = hashlib.sha256()
+    sent_bytes = stock_bytes = 0
+    for _ in range(12):
+        made = [make(random, shape, strategy.num_replicas_in_sync) for shape in shapes]
+        sums = run(tf.nest.map_structure(tf.constant, [passed for _, passed in made]))
+        for i, (gradients, _) in enumerate(made):
+            parts = [_of_all_replicas(strategy, part) for part in tf.nest.flatten(sums[i])]
+            index = slice(None)
+            if make is rows:
+                index = parts[1]
+                assert (np.diff(index) > 0).all()
+                assert index.dtype == np.int32
+            given[i] += gradients.sum(0, np.float64)
+            sent[i][index] += parts[0]
+            largest[i] += np.abs(gradients).reshape([*gradients.shape[:2], -1]).max(2).sum(0)
+            digest.update(b"".join(part.tobytes() for part in parts))
+        sent_bytes += strategy.traffic.sent_bytes
+        stock_bytes += strategy.traffic.stock_bytes
+    # Reading residuals sums them over all replicas: in one order on all workers.
+    left = [strategy.compression_state.total(variable) for variable in variables]
+    return {
+        "given": given,
+        "sent": sent,
+        "left": [np.zeros(s) if v is None else v for s, v in zip(shapes, left, strict=True)],
+        "largest": largest,
+        "digest": digest.hexdigest(),
+        "bytes": strategy.traffic.sent_bytes,
+        "all_bytes": (sent_bytes, stock_bytes),
+        "plan": strategy.traffic.plan,
+        "schedule": str(strategy.schedule),
+    }
+
+
+def ledger_in_one_order(*arguments: Any, **options: Any) -> dict[str, Any]:
+    """Does the same as if the devices were GPUs, whose collectives need one order for all groups.
+
+    Returns as well how many groups each of this worker's devices is in, for each ordering token.
+    """
+    made: list[Any] = []
+    initialize = collectives.CollectiveOps.__init__
+
+    def note(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialize(self, *args, **kwargs)
+        made.extend(self._launchers)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collectives, "is_cpu", lambda device: False)
+        patch.setattr(collectives.CollectiveOps, "__init__", note)
+        result = ledger(*arguments, **options)
+    groups = collections.Counter(
+        (launcher._device, launcher._ordering_token.handle._id) for launcher in made
+    )
+    return {**result, "groups": [groups[key] for key in sorted(groups)]}
+
+
+def strategies_apart(late: Sequence[int]) -> list[float]:
+    """Makes several strategies, some workers each of them a second after the others."""
+    sums = []
+    for _ in range(3):
+        if worker_index() in late:
+            time.sleep(1)
+        sums += _gradient_sums({"type": "2bit", "threshold": 0.5}, np.ones((1, 3, 1000), "f"))
+    return [float(total[0]) for total in sums]
+
+
+def options_are_honoured(addresses: Sequence[str]) -> dict[str, Any]:
+    """Uses a resolver and options that are not the defaults, and says what came of them."""
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": addresses}), task_type="worker", task_id=worker_index()
+    )
+    options = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=8000,
+        timeout_seconds=20.0,
+        implementation=tf.distribute.experimental.CommunicationImplementation.RING,
+    )
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+        resolver, options, {"type": "2bit", "threshold": 0.5}
+    )
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(1000)) for _ in range(6)]
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        pairs = [(tf.ones(1000), variable) for variable in variables]
+        return strategy.run(lambda: tf_gc.all_reduce_gradients(pairs))
+
+    operations = step.get_concrete_function().graph.get_operations()
+    gathers = [op for op in operations if op.type == "CollectiveGatherV2"]
+    return {
+        "workers": strategy.num_replicas_in_sync,
+        "is_given_resolver": strategy.cluster_resolver is resolver,
+        "gathers": len(gathers),
+        "implementations": {op.get_attr("communication_hint") for op in gathers},
+        "timeouts": {op.get_attr("timeout_seconds") for op in gathers},
+        "deadlines": [
+            op.get_attr("seconds") for op in operations if op.type == "TfGc>BeginDeadline"
+        ],
+    }
+
+
+def state_of_one_worker(worker: int) -> int:
+    """One worker makes a residual and what belongs to it; the others do not. Returns how many."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    with strategy.scope():
+        variable = tf.Variable(tf.ones([3, 5]))
+    state = strategy.compression_state
+    if worker_index() == worker:
+        made = [*state.residuals_of(variable)]
+        for slot in (warm_up.SLOT, trial.SLOT):
+            made += state.of_first(slot, named_stream(""), [variable]).values
+        for component in made:
+            np.testing.assert_array_equal(component, tf.zeros_like(component))
+    return len(state.variables)
+
+
+def traces_of_eager_steps(steps: int) -> list[int]:
+    """Sums gradients eagerly; returns how often Python built a collective until each step ended."""
+    built = 0
+    launch = collectives._Lane._launch
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal built
+        built += 1
+        return launch(*arguments)
+
+    counts = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collectives._Lane, "_launch", counting)
+        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+            compression_params={"type": "2bit", "warm_up": False, "plan": "all_gather"}
+        )
+        with strategy.scope():
+            variable = tf.Variable(tf.zeros([30, 100]))
+        for _ in range(steps):
+            strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones([30, 100]), variable)]))
+            counts.append(built)
+    return counts
+
+
+def two_streams(folder: str) -> dict[str, dict[str, Array]]:
+    """Two losses of one variable, saved and restored by all workers; what is left of each.
+
+    They are saved asynchronously, before the first step and after it, while another one is made.
+    """
+    asynchronously = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+    results: dict[str, dict[str, Array]] = {}
+    path = f"{folder}/{worker_index()}/checkpoint"
+    for name, values in (("saved", (0.1, 0.25)), ("restored", (0.0, 0.0))):
+        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
+            compression_params={"type": "2bit", "threshold": 1.0}
+        )
+        with strategy.scope():
+            trunk = tf.Variable(tf.zeros(5), name="trunk")
+        checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
+        if name == "restored":
+            checkpoint.read(path).expect_partial()
+
+        def replica_step(trunk: tf.Variable = trunk, values: Any = values) -> None:
+            for stream, value in zip(("actor", "critic"), values, strict=True):
+                tf_gc.all_reduce_gradients([(tf.fill([5], value), trunk)], stream)
+
+        step = tf.function(replica_step, autograph=False)
+        if name == "saved":
+            checkpoint.write(path, asynchronously)
+        strategy.run(step)
+        entries = strategy.compression_state.entries()
+        results[name] = {str(e.key): e.value.numpy() for e in entries if e.slot == "residual"}
+        if name == "saved":
+            checkpoint.write(path, asynchronously)
+            strategy.run(step)
+            checkpoint.sync()
+    return results
