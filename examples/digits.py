@@ -31,7 +31,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 @dataclasses.dataclass
 class Result:
-    """What the training runs under one strategy came to."""
+    """The results of the training runs under one strategy."""
 
     strategy: str
     accuracies: list[float]  # one for each seed

@@ -24,7 +24,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def local_addresses(count: int) -> list[str]:
-    """Returns addresses of this host for so many workers."""
+    """Returns addresses of this host for that many workers."""
     return [f"127.0.0.1:{port}" for port in free_ports(count)]
 
 
@@ -140,7 +140,7 @@ class LocalWorkers:
 def launch(jobs: int | Mapping[str, int]) -> int:
     """Runs this program, with its arguments, as local workers; returns the exit status.
 
-    The first worker writes to the terminal. What another one writes is shown if it fails.
+    The first worker writes to the terminal. The output of another one is shown if it fails.
 
     Args:
       jobs: how many workers, which all end by themselves; or how many tasks each job of a cluster

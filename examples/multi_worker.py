@@ -51,7 +51,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def train(options: argparse.Namespace) -> None:
-    """What each worker does."""
+    """Trains, as each worker does."""
     # In this folder. The launcher does without TensorFlow, so it is imported here.
     import training  # before Keras, which it sets up
 

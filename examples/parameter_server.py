@@ -51,7 +51,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def train(options: argparse.Namespace) -> None:
-    """What the coordinator does."""
+    """Trains, as the coordinator does."""
     import keras
     import tensorflow as tf
     from digits import load_digits, make_model

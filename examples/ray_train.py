@@ -22,7 +22,7 @@ EXAMPLES = os.path.dirname(os.path.abspath(__file__))
 
 
 def train(config: dict[str, Any]) -> None:
-    """What each worker does; Ray has set TF_CONFIG."""
+    """Trains, as each worker does; Ray has set TF_CONFIG."""
     sys.path.insert(0, EXAMPLES)
     import keras
     from digits import load_digits, make_model

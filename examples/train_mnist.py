@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def train(options: argparse.Namespace) -> None:
-    """What each worker does."""
+    """Trains, as each worker does."""
     strategy = training.make_strategy(options)
     train_data, test_data = load(options, strategy)
     keras.utils.set_random_seed(options.seed)

@@ -1,4 +1,4 @@
-"""What the examples share: options, strategy, fit, what is shown."""
+"""The examples' options, strategy, fit and summary."""
 
 import argparse
 import os

@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def train(options: argparse.Namespace) -> None:
-    """What each worker does."""
+    """Trains, as each worker does."""
     strategy = training.make_strategy(options)
     words = split_words(options.text.read_text("utf-8") if options.text else python_topics())
     vocabulary = make_vocabulary(words, options.vocabulary)

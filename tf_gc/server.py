@@ -7,15 +7,7 @@ import sys
 
 from tf_gc.parameter_server import run_server
 
-
-def main() -> int:
-    """Runs the task until it is killed; returns 2 for arguments, of which there are none."""
-    if len(sys.argv) > 1:
-        print(f"python -m tf_gc.server takes no arguments, got {sys.argv[1:]}", file=sys.stderr)
-        return 2
-    run_server()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    if len(sys.argv) > 1:
+        sys.exit(f"python -m tf_gc.server takes no arguments, got {sys.argv[1:]}")
+    run_server()

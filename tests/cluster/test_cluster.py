@@ -1,4 +1,4 @@
-"""What is refused before a worker tries to join a cluster. Nothing is started here."""
+"""Clusters that a worker does not even try to join, and its options. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tf_gc.cluster.cluster import (
-    check_cluster,
-    joining,
-    limit_registration,
-    send_in_large_chunks,
-)
+from tf_gc.cluster.cluster import check_cluster, joining, proxy_hint, set_server_options
 
 ADDRESSES = ["10.0.0.1:8888", "10.0.0.2:8888"]
 FIRST = {"type": "worker", "index": 0}
@@ -187,25 +182,24 @@ def test_a_worker_that_joins_soon_says_nothing(capfd: pytest.CaptureFixture[str]
 
 
 def test_registration_is_limited_on_request_only() -> None:
-    config = tf.compat.v1.ConfigProto()
-    for unlimited in (None, 0):
-        limit_registration(config, unlimited)
-        assert config == tf.compat.v1.ConfigProto()
-    limit_registration(config, 2.5)
-    coordination = config.experimental.coordination_config
+    configs = [tf.compat.v1.ConfigProto() for _ in range(3)]
+    for config, limit in zip(configs, (None, 0, 2.5), strict=True):
+        set_server_options(config, limit)
+        assert config.experimental.recv_buf_max_chunk == 65536
+    assert configs[0] == configs[1]
+    assert configs[0].experimental.coordination_config.cluster_register_timeout_in_ms == 0
+    coordination = configs[2].experimental.coordination_config
     assert coordination.cluster_register_timeout_in_ms == 2500
     barrier = "cluster_register_with_barrier"  # which TensorFlow 2.16 does not have
     assert getattr(coordination, barrier, True)
 
 
-def test_chunks_are_larger_unless_the_program_has_chosen_a_size() -> None:
+@pytest.mark.parametrize("chosen", [4096, -1])  # -1: one chunk for each message
+def test_a_size_of_chunks_that_the_program_has_chosen_stays(chosen: int) -> None:
     config = tf.compat.v1.ConfigProto()
-    send_in_large_chunks(config)
-    assert config.experimental.recv_buf_max_chunk == 65536
-    for chosen in (4096, -1):  # -1: one chunk for each message
-        config.experimental.recv_buf_max_chunk = chosen
-        send_in_large_chunks(config)
-        assert config.experimental.recv_buf_max_chunk == chosen
+    config.experimental.recv_buf_max_chunk = chosen
+    set_server_options(config, None)
+    assert config.experimental.recv_buf_max_chunk == chosen
 
 
 def test_a_workers_server_gets_large_chunks_and_the_limit() -> None:
@@ -214,3 +208,58 @@ def test_a_workers_server_gets_large_chunks_and_the_limit() -> None:
     config = strategy.extended._update_config_proto(tf.compat.v1.ConfigProto())
     assert config.experimental.recv_buf_max_chunk == 65536
     assert config.experimental.coordination_config.cluster_register_timeout_in_ms == 3000
+
+
+WORKERS = ["10.0.0.1:8888", "node-2.cluster.local:8888", "[fd00::1]:8888"]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Without a proxy."""
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_without_a_proxy_there_is_nothing_to_say(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("HTTP_PROXY", "http://proxy:3128")  # gRPC does not read it
+    assert proxy_hint(WORKERS) == ""
+
+
+def test_the_first_one_that_grpc_reads_is_named(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("http_proxy", "http://one:3128")
+    environment.setenv("https_proxy", "http://two:3128")
+    assert proxy_hint(WORKERS) == (
+        "https_proxy=http://two:3128 is set, and gRPC connects to 10.0.0.1, node-2.cluster.local, "
+        "fd00::1 through that proxy: unset it, or set "
+        "no_proxy=10.0.0.1,node-2.cluster.local,fd00::1. "
+    )
+    environment.setenv("grpc_proxy", "http://three:3128")
+    assert proxy_hint(WORKERS).startswith("grpc_proxy=http://three:3128 is set")
+
+
+@pytest.mark.parametrize("name", ["no_proxy", "no_grpc_proxy"])
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("localhost, .Cluster.local", ["10.0.0.1", "fd00::1"]),
+        ("10.0.0.0/8,fd00::/8", ["node-2.cluster.local"]),
+        ("10.0.0.1,node-2.cluster.local,fd00::1", []),
+    ],
+)
+def test_exceptions_are_not_named(
+    environment: pytest.MonkeyPatch, name: str, value: str, left: list[str]
+) -> None:
+    environment.setenv("http_proxy", "http://one:3128")
+    environment.setenv(name, value)
+    hint = proxy_hint(WORKERS)
+    assert bool(hint) == bool(left)
+    if left:
+        assert f"gRPC connects to {', '.join(left)} through" in hint
+
+
+def test_only_the_first_list_of_exceptions_counts(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("http_proxy", "http://one:3128")
+    environment.setenv("no_grpc_proxy", "elsewhere")
+    environment.setenv("no_proxy", "10.0.0.1")
+    assert "10.0.0.1" in proxy_hint(WORKERS[:1])

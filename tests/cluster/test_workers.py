@@ -1,4 +1,4 @@
-"""What the workers of a job tell each other, here as threads of one process."""
+"""Workers of a job that tell each other what they do, here as threads of one process."""
 
 import concurrent.futures
 import gc
@@ -12,9 +12,8 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tf_gc.cluster import agreement
-from tf_gc.cluster.agreement import check_agreement
-from tf_gc.cluster.workers import Workers
+from tf_gc.cluster import workers as workers_module
+from tf_gc.cluster.workers import Workers, check_agreement
 from tf_gc.params import CompressionParams
 
 
@@ -101,7 +100,7 @@ def test_workers_compare_the_versions_of_their_wires(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = iter([1, 99])
-    monkeypatch.setattr(agreement, version, lambda: next(versions))
+    monkeypatch.setattr(workers_module, version, lambda: next(versions))
     for error in agreed(tf_gc.TwoBit(), tf_gc.TwoBit()):
         assert re.search(r"the same version of tf_gc(.|\n)* 99", error)
 

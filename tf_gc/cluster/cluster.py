@@ -6,21 +6,25 @@ server, or the same address twice, workers wait for each other for an hour. Othe
 """
 
 import contextlib
+import ipaddress
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tf_gc.cluster.absent import naming_absent
-from tf_gc.cluster.proxies import proxy_hint
 
 _JOBS = ("chief", "worker", "evaluator")
 # TensorFlow copies what a collective sends into strings of 4 KB each, unless it is told otherwise.
 # Above 128 KB glibc would ask the kernel for the memory of each string.
 _CHUNK_BYTES = 64 << 10
 _MAX_PORT = 65535
+# Variables that gRPC reads, in its order (doc/environment_variables.md): lower case only, and also
+# for addresses of this host.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 # The second one follows a strategy of one host.
 _TOO_LATE = ("must be configured at program startup", "Collective ops are already configured")
 
@@ -91,7 +95,7 @@ def joining(
 
     Args:
       resolver: as for `check_cluster`.
-      timeout_seconds: as for `limit_registration`.
+      timeout_seconds: as for `set_server_options`.
       patience: after how many seconds to say who is awaited.
 
     Raises:
@@ -131,13 +135,15 @@ def joining(
         ) from error
 
 
-def limit_registration(config: tf.compat.v1.ConfigProto, timeout_seconds: float | None) -> None:
-    """Makes a worker give up if the others do not start in time, instead of after an hour.
+def set_server_options(config: tf.compat.v1.ConfigProto, timeout_seconds: float | None) -> None:
+    """Lets a worker give up if the others do not come in time, and send in larger chunks.
 
     Args:
       config: the options that TensorFlow starts its server with; changed in place.
-      timeout_seconds: `CommunicationOptions.timeout_seconds`; `None` or 0 leaves the hour.
+      timeout_seconds: `CommunicationOptions.timeout_seconds`; `None` or 0 leaves an hour.
     """
+    if not config.experimental.recv_buf_max_chunk:  # the program has not chosen a size
+        config.experimental.recv_buf_max_chunk = _CHUNK_BYTES
     if timeout_seconds:
         coordination = config.experimental.coordination_config
         coordination.cluster_register_timeout_in_ms = int(timeout_seconds * 1000)
@@ -145,17 +151,6 @@ def limit_registration(config: tf.compat.v1.ConfigProto, timeout_seconds: float 
         # TensorFlow 2.16 has no such option.
         if "cluster_register_with_barrier" in coordination.DESCRIPTOR.fields_by_name:
             coordination.cluster_register_with_barrier = True
-
-
-def send_in_large_chunks(config: tf.compat.v1.ConfigProto) -> None:
-    """Makes collectives of this process send with fewer, larger copies; changes no value.
-
-    Args:
-      config: the options that TensorFlow starts its server with; changed in place, unless the
-        program has chosen a size.
-    """
-    if not config.experimental.recv_buf_max_chunk:
-        config.experimental.recv_buf_max_chunk = _CHUNK_BYTES
 
 
 def _check_tf_config() -> None:
@@ -221,3 +216,34 @@ def _describe(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
     """Returns this task and its address."""
     task: tuple[Any, Any] = (resolver.task_type, resolver.task_id)
     return f"{task[0]} {task[1]} at {tasks_of(resolver).get(task)}"
+
+
+def proxy_hint(addresses: Iterable[str]) -> str:
+    """Says which variable sends connections to workers through a proxy; empty if none does.
+
+    Args:
+      addresses: of the workers, each "host:port".
+    """
+    name = next((name for name in _PROXIES if os.environ.get(name)), None)
+    if name is None:
+        return ""
+    exceptions = next((os.environ[name] for name in _EXCEPTIONS if os.environ.get(name)), "")
+    entries = [entry.strip().lower() for entry in exceptions.split(",") if entry.strip()]
+    hosts = dict.fromkeys(address.rpartition(":")[0].strip("[]") for address in addresses)
+    proxied = [host for host in hosts if not any(_matches(host.lower(), e) for e in entries)]
+    if not proxied:
+        return ""
+    return (
+        f"{name}={os.environ[name]} is set, and gRPC connects to {', '.join(proxied)} through that "
+        f"proxy: unset it, or set no_proxy={','.join([*entries, *proxied])}. "
+    )
+
+
+def _matches(host: str, entry: str) -> bool:
+    """Whether an entry of no_proxy is the end of a host's name, or a network that it is in."""
+    if host.endswith(entry):
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False

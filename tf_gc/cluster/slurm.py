@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -36,47 +35,32 @@ class SlurmClusterResolver(tf.distribute.cluster_resolver.SimpleClusterResolver)
             is, on each host those of consecutive ranks.
           ValueError: if `port_base` is no port, or leaves too few for the tasks of a host.
         """
-        addresses, rank = worker_addresses(os.environ, port_base)
+        names = ("PROCID", "NODEID", "STEP_NODELIST", "STEP_TASKS_PER_NODE")
+        missing = [f"SLURM_{name}" for name in names if f"SLURM_{name}" not in os.environ]
+        if missing:
+            raise RuntimeError(
+                f"the environment lacks {', '.join(missing)}: start the program by srun, which "
+                "makes a process for each task"
+            )
+        rank, node, nodes, per_node = (os.environ[f"SLURM_{name}"] for name in names)
+        hosts, counts = _hosts(nodes), _counts(per_node)
+        if not isinstance(port_base, int) or not 0 < port_base <= (1 << 16) - max(counts):
+            raise ValueError(
+                f"port_base must leave {max(counts)} ports up to 65,535, one for each task of a "
+                f"host, got {port_base!r}"
+            )
+        places = [(i, port) for i, count in enumerate(counts) for port in range(count)]
+        if len(hosts) != len(counts) or places[int(rank)][0] != int(node):
+            raise RuntimeError(
+                f"the task of rank {rank} is on node {node} of {nodes!r} with {per_node!r} tasks, "
+                "which are not in blocks of consecutive ranks: use srun --distribution=block"
+            )
         super().__init__(
-            tf.train.ClusterSpec({"worker": addresses}),
+            tf.train.ClusterSpec({"worker": [f"{hosts[i]}:{port_base + p}" for i, p in places]}),
             task_type="worker",
-            task_id=rank,
+            task_id=int(rank),
             rpc_layer=rpc_layer,
         )
-
-
-def worker_addresses(environment: Mapping[str, str], port_base: int) -> tuple[list[str], int]:
-    """Returns the addresses of all tasks by rank, and the rank of this one.
-
-    Args:
-      environment: what `srun` sets.
-      port_base: as in `SlurmClusterResolver`.
-
-    Raises:
-      RuntimeError: as in `SlurmClusterResolver`.
-      ValueError: as in `SlurmClusterResolver`.
-    """
-    names = ("PROCID", "NODEID", "STEP_NODELIST", "STEP_TASKS_PER_NODE")
-    missing = [f"SLURM_{name}" for name in names if f"SLURM_{name}" not in environment]
-    if missing:
-        raise RuntimeError(
-            f"the environment lacks {', '.join(missing)}: start the program by srun, which makes a "
-            "process for each task"
-        )
-    rank, node, nodes, per_node = (environment[f"SLURM_{name}"] for name in names)
-    hosts, counts = _hosts(nodes), _counts(per_node)
-    if not isinstance(port_base, int) or not 0 < port_base <= (1 << 16) - max(counts):
-        raise ValueError(
-            f"port_base must leave {max(counts)} ports up to 65,535, one for each task of a host, "
-            f"got {port_base!r}"
-        )
-    places = [(i, port) for i, count in enumerate(counts) for port in range(count)]
-    if len(hosts) != len(counts) or places[int(rank)][0] != int(node):
-        raise RuntimeError(
-            f"the task of rank {rank} is on node {node} of {nodes!r} with {per_node!r} tasks, "
-            "which are not in blocks of consecutive ranks: use srun --distribution=block"
-        )
-    return [f"{hosts[i]}:{port_base + port}" for i, port in places], int(rank)
 
 
 def _hosts(nodes: str) -> list[str]:

@@ -1,16 +1,20 @@
 """The workers of a job, as one of them sees them: who they are, and what they tell each other."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tf_gc.ops.library import compact_version, wire_version
+from tf_gc.params import CompressionParams
+
 Numbers = npt.NDArray[np.int64]
 
-# What each worker sends when they meet: a digest of what it does, and numbers. It always has this
-# size: TensorFlow's collectives fail, for good, where the workers' tensors differ in shape.
+# Workers that meet send a digest of what they do, and numbers, always in this size: TensorFlow's
+# collectives fail, for good, where the workers' tensors differ in shape.
 _DIGEST = 2
 _NUMBERS = 2
 # Bytes of the words that each worker sends if they differ; longer ones are cut.
@@ -27,10 +31,12 @@ class Workers:
     `meet` and `largest` are collectives: each returns when all workers have called it, and all
     workers have to call them in the same order. Workers that come to different calls all raise.
 
-    Attributes:
+    Args:
       count: how many workers there are.
-      is_chief: whether this worker writes the job's files; it does so alone.
-      is_evaluator: whether this process is alone beside the job, whose chief is another one.
+      is_chief: whether this worker writes the job's files; it does so alone. A process that is
+        alone and not the chief is an evaluator (`is_evaluator`).
+      all_gather: takes this worker's int64 tensor [1, numbers] and returns the tensors of all
+        workers, [count, numbers]. It may be `None` if this worker is alone.
     """
 
     def __init__(
@@ -39,15 +45,6 @@ class Workers:
         is_chief: bool = True,
         all_gather: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
-        """Initializes the object; without arguments it is a job of one worker.
-
-        Args:
-          count: how many workers there are.
-          is_chief: whether this worker is the chief. A process that is alone and not the chief
-            is an evaluator.
-          all_gather: takes this worker's int64 tensor [1, numbers] and returns the tensors of all
-            workers, [count, numbers]. It may be `None` if this worker is alone.
-        """
         if count > 1 and all_gather is None:
             raise ValueError(f"{count} workers need a way to gather what each of them says")
         self.count = count
@@ -85,18 +82,32 @@ class Workers:
         raise ValueError(f"{error}:{listing}")
 
     def largest(self, doing: str, *numbers: int) -> list[int]:
-        """Returns, for each of the numbers, the largest one that any worker passed.
-
-        Args:
-          doing: as in `meet`.
-          numbers: as in `meet`.
-
-        Raises:
-          ValueError: as in `meet`.
-        """
+        """Meets, and returns for each of the numbers the largest one that any worker passed."""
         return [int(number) for number in self.meet(doing, *numbers).max(axis=0)]
 
     def _gather(self, numbers: "list[int] | Numbers") -> Numbers:
         assert self._all_gather is not None
         everyones: Numbers = self._all_gather(tf.constant([numbers], tf.int64)).numpy()
         return everyones
+
+
+def check_agreement(
+    params: CompressionParams, arguments: Mapping[str, Any], workers: Workers
+) -> None:
+    """Checks that all workers will send the same kinds of messages and run the same collectives.
+
+    Args:
+      params: what this worker compresses, and how.
+      arguments: what else has to be the same on all workers, by the names that users know.
+      workers: the workers of the job, all of which call this.
+
+    Raises:
+      ValueError: on every worker, if any worker differs from the others.
+    """
+    others = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    wire = f"wire version {wire_version()}, compact {compact_version()}"
+    workers.meet(
+        f"{wire}, {others}, {params!r}",  # what may be cut comes last
+        error="the workers of this job compress gradients in different ways; give all of them the "
+        "same arguments of the strategy and the same version of tf_gc",
+    )

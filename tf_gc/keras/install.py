@@ -6,7 +6,7 @@ import sys
 from tf_gc._compat import require_attributes
 from tf_gc.keras.keras2 import optimizer_hook as keras2_optimizer_hook
 from tf_gc.keras.keras3 import asynchronous, layer_hook, optimizer_hook, private, trainer_hook
-from tf_gc.keras.multi_worker import one_writer, same_program
+from tf_gc.keras.multi_worker import one_writer
 
 # By what TensorFlow takes tf_keras for tf.keras.
 _LEGACY = ("1", "true", "True")
@@ -33,7 +33,6 @@ def install(several_workers: bool) -> None:
     if several_workers:
         trainer_hook.install_for_workers()
         one_writer.install()
-        same_program.install()
     # To import tf_keras takes seconds. It knows by itself how workers train together.
     if "tf_keras" in sys.modules or os.environ.get("TF_USE_LEGACY_KERAS") in _LEGACY:
         keras2_optimizer_hook.install()

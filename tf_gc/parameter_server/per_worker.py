@@ -1,7 +1,6 @@
 """Variables of which there is one for each worker, on the worker or on a server."""
 
-import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tf_gc import _compat
 _CPU = "/device:CPU:0"
 
 
-class PerWorker(abc.ABC):
+class PerWorker:
     """Zeros at first, one variable for each worker.
 
     A function that is scheduled to a worker uses that worker's; it is traced once for all of them.
@@ -22,21 +21,21 @@ class PerWorker(abc.ABC):
     Attributes:
       aggregation: whether a checkpoint holds the sum over the workers, or the value of the first
         one.
-      device: where `read_value` puts what it returns.
-      shape: that of each variable.
-      values: the variables of the workers that are alive, in their order. They are on other
-        machines: reading one copies it to the coordinator.
+      device: where `read_value` puts its result.
+      shape: of each variable.
     """
 
     device = _CPU
 
     def __init__(
         self,
-        strategy: Any,
+        made: Sequence[Any],
+        value: Callable[[Any], Any],
         shape: tf.TensorShape,
         dtype: tf.DType,
         aggregation: tf.VariableAggregation = tf.VariableAggregation.SUM,
     ) -> None:
+        self._made, self._value = made, value
         self.aggregation = aggregation
         self.shape = shape
         self.dtype = dtype
@@ -45,9 +44,13 @@ class PerWorker(abc.ABC):
             self._example = _variable(shape, dtype).handle
 
     @property
-    @abc.abstractmethod
-    def values(self) -> Sequence[Any]:
-        """The variables of the workers that are alive."""
+    def values(self) -> list[Any]:
+        """The variables of the workers that are alive, in their order.
+
+        They are on other machines: reading one copies it to the coordinator.
+        """
+        values = map(self._value, self._made)
+        return [value for value in values if value is not None]
 
     @property
     def parts(self) -> int:
@@ -62,9 +65,11 @@ class PerWorker(abc.ABC):
         """
         return _compat.handle_at_call(self, self._example, self._handle_of)
 
-    @abc.abstractmethod
     def _handle_of(self, worker: int) -> tf.Tensor:
-        """Returns the handle of a worker's variable."""
+        variable = self._value(self._made[worker])
+        if variable is None:
+            raise tf.errors.UnavailableError(None, None, f"worker {worker} is starting anew")
+        return variable.handle
 
     def read_value(self) -> tf.Tensor:
         """Returns what a checkpoint holds, on the coordinator, of the workers that are alive."""
@@ -106,19 +111,8 @@ class OnWorkers(PerWorker):
         dtype: tf.DType = tf.float32,
         aggregation: tf.VariableAggregation = tf.VariableAggregation.SUM,
     ) -> None:
-        super().__init__(strategy, shape, dtype, aggregation)
-        self._made = _compat.make_on_workers(strategy, lambda: _variable(shape, dtype))
-
-    @property
-    def values(self) -> Sequence[Any]:
-        values = map(_compat.value_on_worker, self._made)
-        return [value for value in values if value is not None]
-
-    def _handle_of(self, worker: int) -> tf.Tensor:
-        variable = _compat.value_on_worker(self._made[worker])
-        if variable is None:
-            raise tf.errors.UnavailableError(None, None, f"worker {worker} is starting anew")
-        return variable.handle
+        made = _compat.make_on_workers(strategy, lambda: _variable(shape, dtype))
+        super().__init__(made, _compat.value_on_worker, shape, dtype, aggregation)
 
 
 class OnServer(PerWorker):
@@ -127,17 +121,9 @@ class OnServer(PerWorker):
     def __init__(
         self, strategy: Any, server: str, shape: tf.TensorShape, dtype: tf.DType = tf.float32
     ) -> None:
-        super().__init__(strategy, shape, dtype)
         with tf.init_scope(), tf.device(server):
-            count = strategy.extended.worker_count
-            self._values = [_variable(shape, dtype) for _ in range(count)]
-
-    @property
-    def values(self) -> Sequence[Any]:
-        return self._values
-
-    def _handle_of(self, worker: int) -> tf.Tensor:
-        return self._values[worker].handle
+            made = [_variable(shape, dtype) for _ in range(strategy.extended.worker_count)]
+        super().__init__(made, lambda variable: variable, shape, dtype)
 
 
 def _variable(shape: tf.TensorShape, dtype: tf.DType) -> Any:

@@ -1,7 +1,5 @@
-"""How the value of a variable gets from a server to a worker."""
+"""How workers get the changes of a variable's value from a server."""
 
-import abc
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -9,62 +7,17 @@ import tensorflow as tf
 from tf_gc import ops
 from tf_gc.parameter_server.per_worker import OnServer, OnWorkers
 
-# Differences are sent in three bits an element. What rounding leaves of one is in the next.
+# Differences are sent in three bits an element. The next one has what rounding leaves of it.
 _CODEC = "three_bit"
 
 
-class Pull(abc.ABC):
-    """Sends the values of variables to workers."""
-
-    @abc.abstractmethod
-    def pulled(self, variable: Any, value: tf.Tensor) -> tf.Tensor:
-        """Returns a variable's value, on the worker, as it was sent.
-
-        Args:
-          variable: a float32 variable on a server.
-          value: its value there.
-        """
-
-    @abc.abstractmethod
-    def bytes(self, variable: Any) -> int:
-        """Returns how many bytes a pull of a variable takes, after the first one."""
-
-
-class PullBfloat16(Pull):
-    """Sends each element as the nearest bfloat16."""
-
-    def pulled(self, variable: Any, value: tf.Tensor) -> tf.Tensor:
-        with tf.device(variable.device):
-            sent = tf.cast(value, tf.bfloat16)
-        return tf.cast(sent, tf.float32)
-
-    def bytes(self, variable: Any) -> int:
-        return variable.shape.num_elements() * tf.bfloat16.size
-
-
-class PullDelta(Pull):
-    """Sends what has changed since the worker's last pull, in three bits an element.
+class Cache:
+    """The copies that workers have of a variable, to which a server sends what has changed.
 
     The server keeps for each worker what that worker has: both add the same decoded differences to
     the same values. They number the pulls. Where the numbers differ, as after a restart of the
     worker or a message that did not arrive, the server sends the whole variable, and both begin
     with that.
-    """
-
-    def __init__(self, strategy: Callable[[], Any]) -> None:
-        self._strategy = strategy
-
-    def pulled(self, variable: Any, value: tf.Tensor) -> tf.Tensor:
-        if variable.cache is None:
-            variable.cache = Cache(self._strategy(), variable)
-        return variable.cache.pulled(value)
-
-    def bytes(self, variable: Any) -> int:
-        return variable.cache.message_bytes
-
-
-class Cache:
-    """What workers have of a variable.
 
     Attributes:
       on_worker: the values that workers have.
@@ -83,6 +36,7 @@ class Cache:
         self._last_of_server = OnServer(strategy, self._server, tf.TensorShape([]), tf.int64)
 
     def pulled(self, value: tf.Tensor) -> tf.Tensor:
+        """Returns the variable's value as it was sent, on the worker, given that on the server."""
         last = self.last_of_worker.read()
         with tf.device(self._server):
             last_sent = self._last_of_server.read()
@@ -104,7 +58,7 @@ class Cache:
         message = ops.encode([value], [self.minus.handle()], _CODEC)
         self.message_bytes = message.shape.num_elements() * message.dtype.size
         (sent,) = ops.decode([message], [self._empty()], _CODEC)
-        # What encoding has left there is not needed.
+        # The rest that encoding has left there is not needed.
         self.minus.assign(tf.where(tf.math.is_finite(sent), before - sent, before))
         return message, tf.zeros([0])
 

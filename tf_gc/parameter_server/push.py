@@ -21,6 +21,12 @@ from tf_gc.steps import warm_up
 class Pushes:
     """Pushes gradients to servers.
 
+    Args:
+      params: what is compressed, and how.
+
+    Raises:
+      ValueError: if `params` ask for something that is of no use under parameter servers.
+
     Attributes:
       compresses: whether there is anything that is compressed.
       sent: the bytes of the step that was traced last, without rows of tables.
@@ -28,14 +34,6 @@ class Pushes:
     """
 
     def __init__(self, params: CompressionParams) -> None:
-        """Initializes the object.
-
-        Args:
-          params: what is compressed, and how.
-
-        Raises:
-          ValueError: if `params` ask for something that is of no use under parameter servers.
-        """
         self._params = params
         self._pushes = {spec: spec.push() for spec in params.specs()}
         self.compresses = bool(self._pushes)
@@ -63,8 +61,8 @@ class Pushes:
           variables: their variables, each on a server.
 
         Returns:
-          What was pushed: of gradients that are compressed on the server of the variable, the
-          others as they are.
+          The pushed gradients: compressed ones on the server of the variable, the others as they
+          are.
         """
         schedule = self._schedule(gradients, variables)
         if self.schedule is None:

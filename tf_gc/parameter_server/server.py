@@ -1,7 +1,4 @@
-"""Workers and parameter servers: processes that run what a coordinator sends them.
-
-TF_CONFIG='{"cluster": {...}, "task": {"type": "ps", "index": 0}}' python -m tf_gc.server
-"""
+"""Workers and parameter servers: processes that run what a coordinator sends them."""
 
 import os
 
@@ -35,7 +32,7 @@ def run_server(
             "coordinator (chief) runs the program that trains"
         )
     _loader.load()
-    # What a task asks of one that is being restarted fails at once, and the coordinator asks again.
+    # A call to a task that is being restarted fails at once, and the coordinator calls again.
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     server = tf.distribute.Server(
         cluster,

@@ -13,14 +13,14 @@ import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.gradients import path_of
-from tf_gc.parameter_server.pull import Cache, Pull, PullBfloat16, PullDelta
+from tf_gc.parameter_server.pull import Cache
 from tf_gc.parameter_server.traffic import Sent
 
 FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 
 
 class ServerVariable(_compat.CachingVariable):
-    """A variable on a server.
+    """A variable on a server, which replicas read by `pulls`.
 
     Where a replica reads it, the value is pulled once until it is written, and gradients are those
     of the value as it was sent.
@@ -28,16 +28,10 @@ class ServerVariable(_compat.CachingVariable):
     Attributes:
       cache: what workers have of it, if they pull differences.
       read_by_rows: whether it is a table of embeddings, of which a lookup gets some rows from the
-        server. What reads all of it gets that in full precision.
+        server. Reading all of it gets that in full precision.
     """
 
     def __init__(self, variable: Any, pulls: "Pulls") -> None:
-        """Initializes the object.
-
-        Args:
-          variable: the variable.
-          pulls: how replicas read it.
-        """
         super().__init__(variable)
         self._tf_gc_pulls = pulls
         self.cache: Cache | None = None
@@ -77,19 +71,21 @@ for _name in dir(tf.Variable):
 
 @dataclasses.dataclass
 class _Pulled:
-    """What a graph has of a variable.
+    """A variable as a graph has pulled it.
 
     Attributes:
       graph: the graph.
       variable: the variable.
       tensor: what was sent of it.
       value: its value on the server.
+      bytes: how many were sent.
     """
 
     graph: Any
     variable: ServerVariable
     tensor: tf.Tensor
     value: tf.Tensor
+    bytes: int
 
 
 class _Trace:
@@ -142,6 +138,12 @@ class _Trace:
 class Pulls:
     """Pulls variables for the replicas of a strategy.
 
+    Args:
+      name: how variables are pulled, one of `FULL`, `BFLOAT16` and `DELTA`.
+      strategy: returns the strategy.
+      smallest: variables with fewer elements are pulled in full precision.
+      as_stock: whether replicas read variables as under the stock strategy.
+
     Attributes:
       sent: the bytes of the function whose trace ended last, without rows of tables.
     """
@@ -149,23 +151,10 @@ class Pulls:
     def __init__(
         self, name: str, strategy: Callable[[], Any], smallest: int, as_stock: bool
     ) -> None:
-        """Initializes the object.
-
-        Args:
-          name: how variables are pulled, one of `FULL`, `BFLOAT16` and `DELTA`.
-          strategy: returns the strategy.
-          smallest: variables with fewer elements are pulled in full precision.
-          as_stock: whether replicas read variables as under the stock strategy.
-        """
         self._name = name
-        self._as_stock = as_stock
         self._strategy = strategy
         self._smallest = smallest
-        self._pull: Pull | None = None
-        if name == BFLOAT16:
-            self._pull = PullBfloat16()
-        elif name == DELTA:
-            self._pull = PullDelta(strategy)
+        self._as_stock = as_stock
         self._traces: dict[Any, _Trace] = {}
         self.sent = Sent()
 
@@ -221,7 +210,7 @@ class Pulls:
     def _place(self, trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
         """Returns the graph in which to pull what a graph reads.
 
-        What a loop reads, as a recurrent layer its weights, is pulled once, before the loop. A
+        Variables that a loop reads, as a recurrent layer its weights, are pulled once, before it. A
         branch takes what was pulled before it.
         """
         place = graph
@@ -234,17 +223,6 @@ class Pulls:
             graph = outer
         return place
 
-    def pulls(self, variable: ServerVariable) -> bool:
-        """Returns whether a variable is sent otherwise than in full precision."""
-        return bool(
-            self._pull is not None
-            and variable.trainable
-            and not variable.read_by_rows
-            and variable.dtype == tf.float32
-            and variable.shape.is_fully_defined()
-            and not self._is_small(variable)
-        )
-
     def _pulled(self, trace: _Trace, variable: ServerVariable) -> _Pulled:
         """Returns what a replica gets of a variable."""
         graph = tf.compat.v1.get_default_graph()
@@ -252,17 +230,34 @@ class Pulls:
         # A vectorized function must not have the side effects of a pull. Of a branch that is built
         # nothing can be changed any more, if what it computes is written (`not_rounded`).
         exact = _compat.is_vectorized() or _compat.is_part_of_outer(graph)
-        if self._pull is None or not self.pulls(variable) or exact:
+        if exact or not self._rounds(variable):
             trace.sent += Sent(0, 0) if variable.read_by_rows else Sent(full, full)
             value = variable.get().read_value()
-            return _Pulled(graph, variable, tf.identity(value), value)
+            return _Pulled(graph, variable, tf.identity(value), value, full)
         with tf.device(variable.device):  # or TensorFlow would read it to the worker
             value = variable.get().read_value()
-        pulled = self._pull.pulled(variable, value)
-        trace.sent += Sent(self._pull.bytes(variable), full)
+            half = tf.cast(value, tf.bfloat16) if self._name == BFLOAT16 else None
+        if half is not None:
+            pulled, sent = tf.cast(half, tf.float32), full // 2
+        else:
+            if variable.cache is None:
+                variable.cache = Cache(self._strategy(), variable)
+            pulled, sent = variable.cache.pulled(value), variable.cache.message_bytes
+        trace.sent += Sent(sent, full)
         linked = _with_gradient_of(value, pulled, variable.device)
-        trace.rounded[id(linked)] = _Pulled(graph, variable, linked, value)
+        trace.rounded[id(linked)] = _Pulled(graph, variable, linked, value, sent)
         return trace.rounded[id(linked)]
+
+    def _rounds(self, variable: ServerVariable) -> bool:
+        """Returns whether a variable is sent otherwise than in full precision."""
+        return bool(
+            self._name != FULL
+            and variable.trainable
+            and not variable.read_by_rows
+            and variable.dtype == tf.float32
+            and variable.shape.is_fully_defined()
+            and not self._is_small(variable)
+        )
 
     def not_rounded(self, variable: ServerVariable, written: Any) -> Any:
         """Returns what a replica writes, computed from variables that no pull has rounded.
@@ -278,7 +273,7 @@ class Pulls:
           NotImplementedError: if it is computed in a `tf.function` that a replica calls.
         """
         trace = self._trace()
-        if trace is None or self._pull is None or self._is_small(variable):
+        if trace is None or self._name == FULL or self._is_small(variable):
             return written
         written = tf.nest.map_structure(_as_tensor, written)
         tensors = [each for each in tf.nest.flatten(written, True) if tf.is_symbolic_tensor(each)]
@@ -302,12 +297,11 @@ class Pulls:
 
     def _pull_in_full(self, trace: _Trace, pulled: _Pulled) -> None:
         """Replaces what was rounded by the whole value, wherever it has been read."""
-        assert self._pull is not None
         with pulled.graph.as_default(), _compat.stop_recording():
             exact = tf.identity(pulled.value)
         _compat.replace_uses(pulled.tensor, exact)
         pulled.tensor = exact
-        trace.sent += Sent(_bytes(pulled.variable) - self._pull.bytes(pulled.variable), 0)
+        trace.sent += Sent(_bytes(pulled.variable) - pulled.bytes, 0)
 
     def _is_small(self, variable: ServerVariable) -> bool:
         return (variable.shape.num_elements() or 0) < self._smallest
@@ -324,7 +318,7 @@ def _as_tensor(written: Any) -> Any:
 
 
 def _with_gradient_of(value: tf.Tensor, pulled: tf.Tensor, server: str) -> tf.Tensor:
-    """Returns what was pulled; its gradient is that of the value on the server.
+    """Returns what was pulled; its gradient is the gradient of the value on the server.
 
     With both as arguments of one `tf.custom_gradient`, the value would be sent to the worker. So
     the gradient reaches it through a scalar.

@@ -1,13 +1,14 @@
 """CompressedParameterServerStrategy: workers that push to, and pull from, parameter servers."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_gc import _compat, ops
 from tf_gc.cluster.workers import Workers
+from tf_gc.gradients import GradientValue
 from tf_gc.keras.install import install
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.observe.report import Report
@@ -22,6 +23,7 @@ from tf_gc.params.arguments import BYPASS_SIZE
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
+from tf_gc.strategies.all_reduce_gradients import all_reduce_gradients
 from tf_gc.strategies.compressed_strategy import refuse_params
 
 _PULLS = (FULL, BFLOAT16, DELTA)
@@ -95,17 +97,17 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
 
     @property
     def compression_params(self) -> CompressionParams:
-        """What is compressed, and how: the value that the argument stands for."""
+        """Says which gradients are compressed, and how: the value that the argument stands for."""
         return self._compression_params
 
     @property
     def schedule(self) -> Schedule | None:
-        """What is pushed how, to be printed; `None` until a step with compression was traced."""
+        """Says how each gradient is pushed; `None` until a step with compression was traced."""
         return self.extended.pushes.schedule
 
     @property
     def traffic(self) -> ServerTraffic | None:
-        """What a worker pushes and pulls per step; `None` until a compressed step was traced."""
+        """The bytes of a worker's step; `None` until a compressed step was traced."""
         extended = self.extended
         if extended.pushes.schedule is None:
             return None
@@ -143,6 +145,48 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     def measure_every(self, steps: int) -> None:
         """Raises NotImplementedError, as `report` does."""
         self.report()
+
+
+@tf.autograph.experimental.do_not_convert  # AutoGraph would convert what this calls
+def push_gradients(
+    grads_and_vars: Iterable[tuple[GradientValue, Any]], stream: str | None = None
+) -> list[GradientValue]:
+    """Pushes gradients to the parameter servers that have their variables.
+
+    Keras' optimizers do this by themselves under `tf_gc.CompressedParameterServerStrategy`, so it
+    is for functions that update variables in another way:
+
+    ```python
+    def replica_fn(batch):
+        ...
+        for gradient, variable in zip(
+            tf_gc.push_gradients(zip(gradients, variables)), variables
+        ):
+            with tf.device(variable.device):  # on the server, or what was pushed comes back
+                variable.assign_sub(0.1 * gradient)
+    ```
+
+    Args:
+      grads_and_vars: pairs of a gradient and its variable, as `tf_gc.all_reduce_gradients` takes.
+      stream: a name for what these gradients come from, likewise.
+
+    Returns:
+      The pushed gradients, in the order of the pairs, with `None` where the gradient is `None`. A
+      compressed gradient comes out on the server of its variable.
+
+    Raises:
+      RuntimeError: outside of the function given to `strategy.run`, or if the strategy is not a
+        `tf_gc.CompressedParameterServerStrategy`.
+      TypeError, ValueError: as `tf_gc.all_reduce_gradients`.
+    """
+    strategy = tf.distribute.get_strategy()
+    if not isinstance(strategy, CompressedParameterServerStrategy):
+        raise RuntimeError(
+            "tf_gc.push_gradients is for functions that tf_gc.CompressedParameterServerStrategy "
+            f"runs; the strategy here is {type(strategy).__name__}. To sum gradients over replicas "
+            "call tf_gc.all_reduce_gradients"
+        )
+    return all_reduce_gradients(grads_and_vars, stream)
 
 
 class _CompressedParameterServerExtended(_compat.ParameterServerExtended):

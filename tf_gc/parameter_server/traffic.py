@@ -35,12 +35,12 @@ class ServerTraffic:
 
     @property
     def sent_bytes(self) -> int:
-        """What is sent in both directions."""
+        """Sent in both directions."""
         return (self.pushed + self.pulled).bytes
 
     @property
     def stock_bytes(self) -> int:
-        """What the stock strategy would send in both directions."""
+        """Sent in both directions by the stock strategy."""
         return (self.pushed + self.pulled).stock_bytes
 
     @property

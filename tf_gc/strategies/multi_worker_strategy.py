@@ -11,15 +11,9 @@ from absl import logging
 
 from tf_gc import _compat
 from tf_gc.cluster import rejoin
-from tf_gc.cluster.agreement import check_agreement
-from tf_gc.cluster.cluster import (
-    is_evaluator,
-    joining,
-    limit_registration,
-    send_in_large_chunks,
-)
+from tf_gc.cluster.cluster import is_evaluator, joining, set_server_options
 from tf_gc.cluster.devices import check_devices
-from tf_gc.cluster.workers import Workers
+from tf_gc.cluster.workers import Workers, check_agreement
 from tf_gc.keras.install import install
 from tf_gc.keras.variables import is_variable
 from tf_gc.network.cluster_network import ClusterNetwork
@@ -198,8 +192,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
 
     def _update_config_proto(self, config_proto: Any) -> Any:
         config = super()._update_config_proto(config_proto)
-        limit_registration(config, self._communication_options.timeout_seconds)
-        send_in_large_chunks(config)
+        set_server_options(config, self._communication_options.timeout_seconds)
         return config
 
     def _initialize_local_devices(

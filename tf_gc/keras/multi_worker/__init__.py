@@ -1,1 +1,1 @@
-"""What repairs Keras where several workers train: one of them writes, all do the same."""
+"""Keras where several workers train: one of them writes, and all do the same."""

@@ -1,29 +1,33 @@
-"""Under a strategy of several workers, only the chief's files are kept.
+"""Workers train the same weights in the same way, and only the chief's files are kept.
 
-All workers run the same program, so each of them would write a model, a log or a backup to the same
-path. The workers other than the chief cannot just skip saving, because reading a variable may be a
-collective. So these workers save in full, to temporary files that are removed at once, and their
-callbacks write to a temporary directory. Before workers read a file that the chief writes, they
-wait for the chief.
+A worker that trains something else would leave the others in a step in which it takes no part, or
+end all of them by an error of TensorFlow about shapes. So workers meet in `fit`.
 
-An evaluator is no worker, but may run the same program. Its models and what its `fit` writes are
-treated in the same way, and since no chief writes the like of them, a warning says so. What
-callbacks write in its `evaluate` and `predict` is kept: such results are what an evaluator is for.
+Each of them would write a model, a log or a backup to the same path, and cannot just skip saving,
+because reading a variable may be a collective. So the workers other than the chief save in full, to
+temporary files that are removed at once, and their callbacks write to a temporary directory. Before
+workers read a file that the chief writes, they wait for the chief.
+
+An evaluator is no worker, but may run the same program. Its models and its files of `fit` are
+treated in the same way, and since no chief writes the like of them, a warning says so. Files that
+callbacks write in its `evaluate` and `predict` are kept: such results are the purpose of it.
 """
 
 import functools
 import inspect
+import math
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
+from tf_gc.keras.hook import hook
 from tf_gc.keras.multi_worker import private_files
 from tf_gc.keras.strategy import workers_of
 
@@ -35,28 +39,31 @@ _CALLBACKS = {
     keras.callbacks.ModelCheckpoint: "filepath",
     keras.callbacks.TensorBoard: "log_dir",
 }
-_EVENTS = ("set_model", "on_train_begin", "on_train_end")
+_EVENTS = ("set_model", "on_train_begin", "on_epoch_end", "on_train_end")
 
 # For each BackupAndRestore that was redirected, the backup directory that it was made with.
 _shared_backups: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
 def install() -> None:
-    """Hooks into Keras' models and callbacks; further calls change nothing.
+    """Hooks into Keras' models and callbacks; further calls only check.
 
     Raises:
       ImportError: if the installed Keras saves in a way that tf_gc does not know. Workers would
         then write the same files.
     """
     _check_keras()
-    if hasattr(keras.Model.save, "hooked_by_tf_gc"):
-        return
+    _hook()
+
+
+@functools.cache
+def _hook() -> None:
     for name in _SAVES:
-        setattr(keras.Model, name, _save_in_private(getattr(keras.Model, name)))
-    hooks = (_redirect_before, _restore_together, _end_together)
-    for name, hook in zip(_EVENTS, hooks, strict=True):
-        stock = getattr(keras.callbacks.CallbackList, name)
-        setattr(keras.callbacks.CallbackList, name, hook(stock))
+        hook(keras.Model, name, _save_in_private)
+    hooks: list[Callable[..., Any]]
+    hooks = [_redirect_before, _begin_together, _end_epoch_together, _end_together]
+    for name, function in zip(_EVENTS, hooks, strict=True):
+        hook(keras.callbacks.CallbackList, name, function)
 
 
 def _check_keras() -> None:
@@ -87,46 +94,30 @@ def _parameters(function: Any) -> list[str]:
     return list(inspect.signature(function).parameters) if callable(function) else []
 
 
-def _writes_on_chief(callback: Any) -> bool:
-    """Returns whether a callback lets only the chief write by itself."""
-    return getattr(callback, "writes_on_chief", False)
+def _save_in_private(
+    keras_save: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any
+) -> Any:
+    workers = workers_of(model)
+    is_path = isinstance(filepath, str | os.PathLike)
+    if workers.is_chief or not is_path or private_files.is_private(os.fspath(filepath)):
+        return keras_save(model, filepath, *args, **kwargs)
+    path = os.fspath(filepath)
+    if workers.is_evaluator and not private_files.is_below(path, private_files.root()):
+        _warn_that_it_is_not_kept(path)
+    # Removed at once: a temporary disk may be too small for all checkpoints of a job.
+    with tempfile.TemporaryDirectory(dir=private_files.root()) as folder:
+        name = os.path.basename(path.rstrip("/"))
+        return keras_save(model, os.path.join(folder, name), *args, **kwargs)
 
 
-def _save_in_private(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
-    def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        workers = workers_of(self)
-        if workers.is_chief or not isinstance(filepath, str | os.PathLike):
-            return stock(self, filepath, *args, **kwargs)
-        path = os.fspath(filepath)
-        if private_files.is_private(path):
-            return stock(self, filepath, *args, **kwargs)
-        if workers.is_evaluator and not private_files.is_below(path, private_files.root()):
-            _warn_that_it_is_not_kept(path)
-        # Removed at once: a temporary disk may be too small for all checkpoints of a job.
-        with tempfile.TemporaryDirectory(dir=private_files.root()) as folder:
-            name = os.path.basename(path.rstrip("/"))
-            return stock(self, os.path.join(folder, name), *args, **kwargs)
-
-    save.hooked_by_tf_gc = True  # type: ignore[attr-defined]
-    return save
-
-
-def _redirect_before(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
-    def set_model(self: Any, model: Any) -> Any:
-        workers = workers_of(model)
-        if not workers.is_chief and (_trains(self.callbacks) or not workers.is_evaluator):
-            for callback in self.callbacks:
-                _redirect(callback, workers.is_evaluator)
-        return stock(self, model)
-
-    return set_model
-
-
-def _trains(callbacks: Sequence[Any]) -> bool:
-    """Returns whether these are the callbacks of `fit`, to which Keras adds a History."""
-    return any(isinstance(callback, keras.callbacks.History) for callback in callbacks)
+def _redirect_before(keras_set_model: Callable[..., Any], callbacks: Any, model: Any) -> Any:
+    workers = workers_of(model)
+    # Keras adds a History to the callbacks of `fit`.
+    trains = any(isinstance(each, keras.callbacks.History) for each in callbacks.callbacks)
+    if not workers.is_chief and (trains or not workers.is_evaluator):
+        for callback in callbacks.callbacks:
+            _redirect(callback, workers.is_evaluator)
+    return keras_set_model(callbacks, model)
 
 
 def _warn_that_it_is_not_kept(path: str) -> None:
@@ -144,7 +135,7 @@ def _warn_that_it_is_not_kept(path: str) -> None:
 def _redirect(callback: Any, is_evaluator: bool) -> None:
     """Moves the files of a callback to a directory of this process."""
     for kind, name in _CALLBACKS.items():
-        if not isinstance(callback, kind) or _writes_on_chief(callback):
+        if not isinstance(callback, kind) or getattr(callback, "writes_on_chief", False):
             continue
         root = os.fspath(getattr(callback, name))
         private = private_files.mirror(root, "callbacks")
@@ -163,48 +154,57 @@ def _redirect(callback: Any, is_evaluator: bool) -> None:
         setattr(callback, name, private)
 
 
-def _restore_together(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets all workers restore the same backup, each from files that no other worker changes.
+def _begin_together(keras_train_begin: Callable[..., Any], callbacks: Any, logs: Any = None) -> Any:
+    """Lets all workers train the same, from the same backup, which no other worker changes.
 
     BackupAndRestore repairs a broken backup in place, so the workers cannot all read the chief's
     files. The other workers make a copy, and the chief waits until they have it.
     """
-
-    @functools.wraps(stock)
-    def on_train_begin(self: Any, logs: Any = None) -> Any:
-        workers = workers_of(getattr(self, "model", None))
-        if workers.count == 1:
-            return stock(self, logs)
-        # All have just met (`same_program`), and the chief has finished saves of earlier training.
-        backups = [c for c in self.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
-        copies = [callback for callback in backups if callback in _shared_backups]
-        folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
-        listings = [sorted(_files(folder)) for folder in folders]
-        for callback in copies:
-            _copy(_shared_backups[callback], callback.backup_dir)
-        workers.meet(
-            f"sees the files (name, bytes) {listings}",
-            error="the workers of this job see different backups of BackupAndRestore; give all of "
-            "them the same callbacks, and a backup_dir on a file system that they share",
-        )
-        result = stock(self, logs)
-        for callback in copies:
-            shutil.rmtree(callback.backup_dir, ignore_errors=True)
-        return result
-
-    return on_train_begin
+    workers = workers_of(getattr(callbacks, "model", None))
+    if workers.count == 1:
+        return keras_train_begin(callbacks, logs)
+    # Then the chief has finished saves of earlier training, too.
+    workers.meet(_describe(callbacks.model, callbacks.params))
+    backups = [c for c in callbacks.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
+    copies = [callback for callback in backups if callback in _shared_backups]
+    folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
+    listings = [sorted(_files(folder)) for folder in folders]
+    for callback in copies:
+        _copy(_shared_backups[callback], callback.backup_dir)
+    workers.meet(
+        f"sees the files (name, bytes) {listings}",
+        error="the workers of this job see different backups of BackupAndRestore; give all of "
+        "them the same callbacks, and a backup_dir on a file system that they share",
+    )
+    result = keras_train_begin(callbacks, logs)
+    for callback in copies:
+        shutil.rmtree(callback.backup_dir, ignore_errors=True)
+    return result
 
 
-def _end_together(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _describe(model: Any, params: Any) -> str:
+    weights = [(weight.dtype, tuple(weight.shape)) for weight in model.trainable_variables]
+    elements = sum(math.prod(shape) for _, shape in weights)
+    return (
+        f"begins fit, epochs={(params or {}).get('epochs')}, {type(model.optimizer).__name__}, "
+        f"{len(weights)} weights to train with {elements:,} elements: "
+        + ", ".join(f"{dtype} {shape}" for dtype, shape in weights)
+    )
+
+
+def _end_epoch_together(
+    keras_epoch_end: Callable[..., Any], callbacks: Any, epoch: int, logs: Any = None
+) -> Any:
+    # Another worker may evaluate now.
+    workers_of(getattr(callbacks, "model", None)).meet(f"ends epoch {epoch + 1} of fit")
+    return keras_epoch_end(callbacks, epoch, logs)
+
+
+def _end_together(keras_train_end: Callable[..., Any], callbacks: Any, logs: Any = None) -> Any:
     """Lets `fit` return only when the chief has written, and removed, all its files."""
-
-    @functools.wraps(stock)
-    def on_train_end(self: Any, logs: Any = None) -> Any:
-        result = stock(self, logs)
-        workers_of(getattr(self, "model", None)).meet("ends fit")
-        return result
-
-    return on_train_end
+    result = keras_train_end(callbacks, logs)
+    workers_of(getattr(callbacks, "model", None)).meet("ends fit")
+    return result
 
 
 def _files(folder: str) -> Iterator[tuple[str, int]]:

@@ -16,19 +16,14 @@ _SECONDS_BETWEEN_QUESTIONS = 1.0
 
 
 class Preemption:
-    """Whether `fit` has to stop because this worker, or another one, got SIGTERM.
+    """Whether `fit` of a Keras model has to stop because a worker got SIGTERM.
 
     One worker may get the signal alone, or earlier than others, but all workers have to stop after
-    the same step. So the workers ask each other after every so many steps as take the slowest
-    worker about a second.
+    the same step. So the workers ask each other whenever the slowest worker has trained for about a
+    second. No signal is taken before `watch`.
     """
 
     def __init__(self, model: Any) -> None:
-        """Initializes the object, which takes no signals before `watch`.
-
-        Args:
-          model: the Keras model that is trained.
-        """
         self._model = model
         self._workers = workers_of(model)
         self._asked = False
@@ -37,10 +32,8 @@ class Preemption:
         self._steps = self._steps_between = 0
 
     def watch(self) -> None:
-        """Takes SIGTERM as a request, unless the program has a handler of its own.
-
-        Python handles signals in the main thread alone: in another one it takes none, and says so.
-        """
+        """Takes SIGTERM as a request, unless the program has a handler of its own."""
+        # Python handles signals in the main thread alone.
         if threading.current_thread() is not threading.main_thread():
             logging.warning(
                 "tf_gc: fit does not run in the main thread, so BackupAndRestore cannot watch "
