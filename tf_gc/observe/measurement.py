@@ -49,12 +49,14 @@ class Model:
 
     Attributes:
       number: its number for the recorder, which forgets it when it is collected.
+      ends: the stream, and the first variable whose gradient is compressed.
       built: how steps in full precision and compressed ones were built, by whether they compress.
       told: whether a verdict on it was logged that is not the last one.
     """
 
-    def __init__(self, recorder: Recorder, number: int) -> None:
+    def __init__(self, recorder: Recorder, number: int, ends: Sequence[Any]) -> None:
         self.number = number
+        self.ends = [weakref.ref(each) for each in ends]
         self.built: dict[bool, Built] = {}
         self.told = False
         weakref.finalize(self, recorder.forget, number).atexit = False
@@ -79,17 +81,18 @@ class Measurement:
         self.recorder = Recorder()
         self.logs_verdicts = True
 
-    def model_of(self, schedule: Schedule, notes: dict[Any, Any]) -> Model:
+    def model_of(self, schedule: Schedule, notes: dict[Any, Any], *ends: Any) -> Model:
         """Returns the model of gradients, always the same.
 
         Args:
           schedule: how they are sent.
-          notes: what is remembered of the first variable whose gradient is compressed.
+          notes: what is remembered of `ends`.
+          *ends: as in `Model`.
         """
         key = ("model", *(bucket.variables for bucket in schedule.buckets))
         with self._lock:
             if key not in notes:
-                notes[key] = Model(self.recorder, next(self._numbers))
+                notes[key] = Model(self.recorder, next(self._numbers), ends)
             return notes[key]
 
     def note_step(self, model: Model, gradient: tf.Tensor, compressed: bool) -> tf.Tensor:
@@ -104,28 +107,22 @@ class Measurement:
         with tf.control_dependencies([gradient]):
             return self.recorder.note_step(model.number, compressed)
 
-    def measure_if(
-        self, wanted: tf.Tensor, model: Model, reductions: Sequence[Reduction]
-    ) -> tf.Tensor:
+    def measure_if(self, wanted: tf.Tensor, model: Model, reductions: Sequence[Reduction]) -> None:
         """Measures density and residuals in the steps in which that is wanted.
 
         Args:
           wanted: what `note_step` returned, a bool scalar.
           model: the model.
           reductions: those of the buckets.
-
-        Returns:
-          A bool scalar that is there when that has been done.
         """
 
         def keep() -> tf.Tensor:
             values = [_measure(reduction) for reduction in reductions]
             with tf.device("CPU:0"):
-                kept = self.recorder.keep(model.number, tf.concat(values, axis=0))
-                with tf.control_dependencies([] if kept is None else [kept]):
-                    return tf.constant(True)
+                self.recorder.keep(model.number, tf.concat(values, axis=0))
+            return wanted
 
-        return tf.cond(wanted, keep, lambda: tf.constant(False))
+        tf.cond(wanted, keep, lambda: wanted)
 
     def built(
         self,
@@ -181,6 +178,8 @@ class Measurement:
     def log_verdicts(self) -> bool:
         """Logs the verdicts that are due, and returns whether there are more to come."""
         with self._lock:
+            for model in [m for m in self._to_judge if any(end() is None for end in m.ends)]:
+                self._to_judge.discard(model)
             waiting = list(self._to_judge)
         for model in waiting:
             judged = verdict.judge(self._report(model))
@@ -225,10 +224,15 @@ class Measurement:
             compression_params=self._params,
             traffic=traffic,
             buckets=tuple(
-                BucketReport.of(
-                    bucket,
-                    sizes[i] if compressed_steps else None,
-                    densities[i] if parts else None,
+                BucketReport(
+                    bucket.variables,
+                    bucket.elements,
+                    bucket.dtype.name,
+                    codec=bucket.reducer.name,
+                    plan=bucket.reducer.plan,
+                    wire=bucket.reducer.wire,
+                    sent_bytes=sizes[i] if compressed_steps else None,
+                    density=densities[i] if parts else None,
                 )
                 for i, bucket in enumerate(buckets)
             ),

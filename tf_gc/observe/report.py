@@ -8,7 +8,6 @@ from typing import ClassVar
 from tf_gc.network.traffic import ALONE, Traffic
 from tf_gc.params import CompressionParams
 from tf_gc.params.composed import WAYS
-from tf_gc.schedule import Bucket
 
 # A median's confidence interval. Fewer than six numbers have none.
 _CONFIDENCE = 0.95
@@ -159,20 +158,6 @@ class BucketReport:
     wire: str
     sent_bytes: int | None
     density: float | None
-
-    @classmethod
-    def of(cls, bucket: Bucket, sent_bytes: int | None, density: float | None) -> "BucketReport":
-        """Returns the report on a bucket of a schedule."""
-        return cls(
-            variables=bucket.variables,
-            elements=bucket.elements,
-            dtype=bucket.dtype.name,
-            codec=bucket.reducer.name,
-            plan=bucket.reducer.plan,
-            wire=bucket.reducer.wire,
-            sent_bytes=sent_bytes,
-            density=density,
-        )
 
     def __str__(self) -> str:
         sent = "" if self.sent_bytes is None else f"{self.sent_bytes:,} bytes a step, "

@@ -9,24 +9,20 @@ verdicts are logged, and being a daemon does not keep a process from ending.
 import threading
 import time
 import weakref
-from typing import Protocol
+from typing import Any
 
 # Seconds between two looks: at first, and at most.
 _FIRST, _LAST = 0.25, 2.0
 
 _lock = threading.Lock()
-_threads: "weakref.WeakKeyDictionary[Judged, threading.Thread]" = weakref.WeakKeyDictionary()
+_threads: "weakref.WeakKeyDictionary[Any, threading.Thread]" = weakref.WeakKeyDictionary()
 
 
-class Judged(Protocol):
-    """What the thread watches."""
+def watch(judged: Any) -> None:
+    """Has the verdicts on something logged when they are due, by a thread that may run already.
 
-    def log_verdicts(self) -> bool:
-        """Logs the verdicts that are due, and returns whether there are more to come."""
-
-
-def watch(judged: Judged) -> None:
-    """Has the verdicts on something logged when they are due, by a thread that may run already."""
+    Its method `log_verdicts` logs those that are due, and returns whether there are more to come.
+    """
     with _lock:
         thread = _threads.get(judged)
         if thread is not None and thread.is_alive():
@@ -38,7 +34,7 @@ def watch(judged: Judged) -> None:
         thread.start()
 
 
-def _wait(reference: "weakref.ref[Judged]") -> None:
+def _wait(reference: "weakref.ref[Any]") -> None:
     pause = _FIRST
     while True:
         time.sleep(pause)

@@ -33,7 +33,7 @@ class MeasuredSteps:
         """Returns what is measured of the steps of a schedule."""
         variable = batch.pairs[schedule.compressed[0]][1]
         notes = self.sums.compression_state.notes(batch.stream, variable)
-        return self.measurement.model_of(schedule, notes)
+        return self.measurement.model_of(schedule, notes, batch.stream, variable)
 
     def begin(self, schedule: Schedule, batch: Batch, compressed: bool) -> tf.Tensor:
         """Records a step; returns whether density and residuals are measured in it."""
