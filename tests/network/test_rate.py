@@ -1,4 +1,4 @@
-"""The rate between workers: that of the slowest, by a large message, soon."""
+"""The rate between workers: the slowest one's, by a large message, soon."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What is predicted to be sent, and how predictions depend on the cluster."""
+"""The predicted bytes and times, and how they depend on the cluster."""
 
 from typing import Any
 

@@ -15,11 +15,10 @@ from tests.cases import cases, matrix
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import NativeCodec
 from tf_gc.network.group import LocalChannel, LocalNetwork
-from tf_gc.network.unequal import Lengths
 from tf_gc.params import CompressionParams
 from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.codes import PLANS, Codes
-from tf_gc.reducers.compact_channel import CompactChannel, slightly_longer
+from tf_gc.reducers.compact_channel import CompactChannel
 from tf_gc.reducers.hierarchical import Hierarchical
 from tf_gc.reducers.scatter_gather import ScatterGather
 from tf_gc.reducers.wire import COMPACT_BELOW, WIRES, choose_wire
@@ -154,7 +153,7 @@ def test_an_all_to_all_sends_as_much_as_in_the_step_before_or_what_is_needed() -
 
     @tf.function
     def exchanged(rows: tf.Tensor) -> Any:
-        channel = CompactChannel(LocalChannel(3), codec, range(3), Lengths(notes, slightly_longer))
+        channel = CompactChannel(LocalChannel(3), codec, range(3), notes)
         received = [tf.concat(mine, axis=0) for mine in channel.all_to_all(tf.unstack(rows))]
         return tf.stack(received), channel.sent_bytes
 
@@ -186,7 +185,7 @@ def test_only_what_was_packed_is_sent() -> None:
         for n, used in ((100_000, 100), (100_000, 50_000), (100_000, 0))
     ]
     longest = max(int(codec.pack(message)[1][0]) for message in messages)
-    channel = CompactChannel(LocalChannel(3), codec, range(3))
+    channel = CompactChannel(LocalChannel(3), codec, range(3), {})
     for received in channel.all_gather(messages):
         assert_same_bits(tf.concat(received, axis=0), tf.concat(messages, axis=0))
     # To two others: a word with the length, and then as much as the longest message takes.
@@ -194,7 +193,7 @@ def test_only_what_was_packed_is_sent() -> None:
     assert channel.most_bytes == 2 * 8 + 2 * 8 * messages[0].shape[1]
 
     rows = [tf.concat(messages[i:] + messages[:i], axis=0) for i in range(3)]
-    channel = CompactChannel(LocalChannel(3), codec, range(3))
+    channel = CompactChannel(LocalChannel(3), codec, range(3), {})
     for rank, received in enumerate(channel.all_to_all(rows)):
         assert_same_bits(tf.concat(received, axis=0), [row[rank] for row in rows])
     assert channel.sent_bytes == 2 * 8 + 2 * 8 * longest
@@ -203,7 +202,7 @@ def test_only_what_was_packed_is_sent() -> None:
 def test_small_messages_are_sent_as_they_are() -> None:
     codec = NativeCodec("two_bit", 0.5, "two_bit")
     small = tf.zeros([3, 500], tf.int64)  # not even a message
-    channel = CompactChannel(LocalChannel(3), codec, range(3))
+    channel = CompactChannel(LocalChannel(3), codec, range(3), {})
     for received in channel.all_gather([small] * 3):
         assert_same_bits(received, [small] * 3)
     for received in channel.all_to_all([small] * 3):
@@ -214,30 +213,9 @@ def test_small_messages_are_sent_as_they_are() -> None:
 def test_sums_of_a_fixed_threshold_stay_packed() -> None:
     codec = NativeCodec("two_bit", 0.5, "two_bit")
     counts = tf.zeros([1, 66], tf.int64)  # not even a message
-    channel = CompactChannel(LocalChannel(2), codec, range(2))
+    channel = CompactChannel(LocalChannel(2), codec, range(2), {})
     assert channel.all_gather_sums([counts, counts]) == [[counts, counts]] * 2
     assert channel.sent_bytes == channel.most_bytes == 66 * 8
-
-
-def test_messages_may_have_a_length_that_only_the_step_knows() -> None:
-    residuals = [tf.Variable(tf.zeros([40_000]), shape=[None]) for _ in range(2)]
-
-    @tf.function(input_signature=[tf.TensorSpec([2, None])])
-    def gathered(gradients: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        channel = CompactChannel(LocalChannel(2), AUTO, range(2))
-        messages = [
-            AUTO.encode([gradient], [residual])
-            for gradient, residual in zip(tf.unstack(gradients), residuals, strict=True)
-        ]
-        assert messages[0].shape.as_list() == [1, None]
-        received, _ = channel.all_gather(messages)
-        sent = (channel.sent_bytes, channel.most_bytes)
-        return tf.concat(received, axis=0), tf.concat(messages, axis=0), *sent
-
-    values = (np.random.default_rng(0).normal(size=(2, 40_000)) ** 3).astype("f")
-    received, messages, sent, most = gathered(values)
-    assert_same_bits(received, messages)
-    assert sent < most == 8 + 8 * messages.shape[1]
 
 
 @cases("plan", "scatter_gather", "all_gather")

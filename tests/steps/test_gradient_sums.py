@@ -1,4 +1,4 @@
-"""What the replicas get for their gradients."""
+"""The sums that the replicas get for their gradients."""
 
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,7 @@ def test_sums_are_those_of_mxnet(case: str, eager: bool) -> None:
     "params, replicas",
     (tf_gc.Quantized(**EVERY_TENSOR), 3),
     (tf_gc.TwoBit(0.01), 4),
-    (tf_gc.TwoBit(**EVERY_TENSOR), 2),
-    (tf_gc.OneBit(0.5), 3),
     (tf_gc.OneBit(**EVERY_TENSOR), 2),
-    (tf_gc.Quantized(4, **EVERY_TENSOR), 4),
     ids=str,
 )
 def test_sent_plus_residuals_is_the_sum_of_the_gradients(
@@ -106,9 +103,7 @@ def test_gradients_keep_their_dtype_and_residuals_are_float32(dtype: tf.DType) -
     "params, bad",
     (tf_gc.Quantized(**EVERY_TENSOR), np.inf),
     (tf_gc.TwoBit(0.5), np.nan),
-    (tf_gc.TwoBit(**EVERY_TENSOR), -np.inf),
     (tf_gc.OneBit(0.5), 3e38),
-    (tf_gc.OneBit(**EVERY_TENSOR), np.nan),
     ids=str,
 )
 def test_a_bad_number_shows_on_all_replicas_once_and_poisons_nothing(
@@ -130,28 +125,24 @@ def test_a_bad_number_shows_on_all_replicas_once_and_poisons_nothing(
         assert total[77] != 0
 
 
-def test_small_tensors_are_summed_in_full_precision() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(
-        cpus(2), tf_gc.TwoBit(warm_up=False, bypass_size=100)
-    )
-    run = reducer(strategy, variables_of(strategy, (99,), (100,)))
-    gradients = [np.random.default_rng(1).random((2, n), np.float32) for n in (99, 100)]
-    for small, large in run(gradients):
-        np.testing.assert_array_equal(small, gradients[0].sum(axis=0))
-        assert not np.array_equal(large, gradients[1].sum(axis=0))
-    assert strategy.traffic is not None
-    assert strategy.traffic.bypassed_tensors == 1
-    assert strategy.traffic.compressed_tensors == 1
-
-
-@cases("dtype", np.float64, np.int64)
-def test_other_dtypes_take_the_stock_path(dtype: type) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
+def test_small_tensors_and_other_dtypes_are_summed_in_full_precision() -> None:
+    params = tf_gc.TwoBit(warm_up=False, bypass_size=100)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    dtypes = (np.float32, np.float32, np.float64, np.int64)
     with strategy.scope():
-        variable = tf.Variable(tf.zeros((10,), dtype))
-    gradients = np.arange(20).reshape(2, 10).astype(dtype)
-    for (total,) in reducer(strategy, [variable])([gradients]):
-        np.testing.assert_array_equal(total, gradients.sum(axis=0))
+        sizes = zip((100, 99, 200, 200), dtypes, strict=True)
+        variables = [tf.Variable(tf.zeros(n, dtype)) for n, dtype in sizes]
+    gradients = [
+        (9 * np.random.default_rng(1).random((2, *v.shape))).astype(dtype)
+        for v, dtype in zip(variables, dtypes, strict=True)
+    ]
+    for large, *others in reducer(strategy, variables)(gradients):
+        assert not np.array_equal(large, gradients[0].sum(axis=0))
+        for total, mine in zip(others, gradients[1:], strict=True):
+            np.testing.assert_array_equal(total, mine.sum(axis=0))
+    assert strategy.traffic is not None
+    assert strategy.traffic.bypassed_tensors == 3
+    assert strategy.traffic.compressed_tensors == 1
 
 
 def test_sparse_and_missing_gradients_keep_their_places() -> None:
@@ -174,13 +165,6 @@ def test_sparse_and_missing_gradients_keep_their_places() -> None:
     for value, expected in zip(step(), ([[0, 0], [0, 0], [2, 2], [0, 0]], [1, 1, 1]), strict=True):
         for component in strategy.experimental_local_results(value):
             np.testing.assert_array_equal(component, expected)
-
-
-def test_one_replica_gets_its_own_gradient() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0"], tf_gc.TwoBit(0.5))
-    gradient = np.random.default_rng(1).random((1, 300), np.float32)
-    ((total,),) = reducer(strategy, variables_of(strategy, (300,)))([gradient])
-    np.testing.assert_array_equal(total, gradient[0])
 
 
 def test_bytes_per_pack_sets_the_size_of_buckets() -> None:
@@ -228,31 +212,24 @@ def test_only_gradients_are_encoded() -> None:
     np.testing.assert_array_equal(step(), np.full(300, 4.0))
 
 
-def test_under_another_strategy_the_sum_is_its_own() -> None:
-    stock = stock_strategy(2)
+def test_one_replica_or_another_strategy_compresses_nothing() -> None:
     gradients = np.random.default_rng(1).random((2, 300), np.float32)
-    for (total,) in reducer(stock, variables_of(stock, (300,)))([gradients]):
-        np.testing.assert_array_equal(total, gradients.sum(axis=0))
+    single = tf_gc.CompressedMirroredStrategy(["CPU:0"], tf_gc.TwoBit(0.5))
+    for strategy, replicas in ((stock_strategy(2), 2), (single, 1)):
+        run = reducer(strategy, variables_of(strategy, (300,)))
+        for (total,) in run([gradients[:replicas]]):
+            np.testing.assert_array_equal(total, gradients[:replicas].sum(axis=0))
     alone = tf.Variable(tf.zeros(3))
     (total,) = tf_gc.all_reduce_gradients([(tf.ones(3), alone)])
     np.testing.assert_array_equal(total, np.ones(3))
 
 
-def test_a_call_outside_of_the_replicas_is_refused() -> None:
+def test_wrong_calls_are_refused_and_no_gradient_is_none() -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
     with strategy.scope(), pytest.raises(RuntimeError, match="replica context"):
         tf_gc.all_reduce_gradients([])
-
-
-def test_no_gradient_at_all_reduces_nothing() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
-    (variable,) = variables_of(strategy, (3,))
-    assert strategy.run(lambda: tf_gc.all_reduce_gradients([(None, variable)])) == [None]
-
-
-def test_a_function_compiled_by_xla_is_refused() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
     (variable,) = variables_of(strategy, (300,))
+    assert strategy.run(lambda: tf_gc.all_reduce_gradients([(None, variable)])) == [None]
 
     @tf.function(jit_compile=True)
     def step() -> None:

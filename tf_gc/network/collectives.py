@@ -24,9 +24,8 @@ def new_key_base() -> int:
     """Returns where the keys of a new strategy's collectives start.
 
     TensorFlow numbers the collectives of every strategy from the same start, so that two
-    strategies in one process take each other's for their own. Each of ours has a range to itself,
-    away from that of the stock strategies. The workers of a job make their strategies in the same
-    order, and so get the same ranges.
+    strategies in one process take each other's for their own. Each of ours has a range to itself.
+    The workers of a job make their strategies in the same order, and so get the same ranges.
     """
     return next(_key_bases)
 

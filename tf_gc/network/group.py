@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tf_gc.network.traffic import all_reduce_bytes
 
-# What a member receives: tensors whose rows, taken together and in order, are the messages of all
-# members in the order of ranks.
+# The messages of all members in the order of ranks, as the rows of one tensor or of several.
 Received: TypeAlias = Sequence[tf.Tensor]
 
 # A number of bytes: a tensor, int64, where only the step itself knows it.
@@ -19,17 +18,17 @@ Bytes: TypeAlias = int | tf.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Replica:
-    """What a replica of this host contributes to the sum of a bucket.
+    """A replica of this host, with its part of the sum of a bucket.
 
     Attributes:
       device: the replica's device.
       gradients: the bucket's tensors, or of a bucket of rows `tf.IndexedSlices`.
       residuals: their residuals, on the replica's device; none if nothing is kept.
       variables: the distributed variables to which the gradients belong.
-      shared: what the reducer keeps for each gradient, the same on all replicas
-        (`tf_gc.reducers.reducer.Reducer.slot`), on the replica's device; none if nothing is kept.
-      notes: what is remembered of the bucket from step to step but not saved; it ends with the
-        bucket's first variable or the stream of the gradients.
+      shared: for each gradient the state of `Reducer.slot`, on the replica's device; none if
+        nothing is kept.
+      notes: remembers things from step to step that are not saved; it ends with the bucket's first
+        variable or the stream of the gradients.
     """
 
     device: str
@@ -53,12 +52,12 @@ class Channel(abc.ABC):
 
     @property
     def sent_bytes(self) -> Bytes:
-        """What each member has sent through the channel so far."""
+        """The bytes that each member has sent through the channel so far."""
         return self._counted
 
     @property
     def most_bytes(self) -> Bytes:
-        """What that is at most, where only the step itself knows `sent_bytes`."""
+        """An upper bound, where only the step itself knows `sent_bytes`."""
         return self.sent_bytes
 
     @abc.abstractmethod
@@ -120,7 +119,7 @@ class Channel(abc.ABC):
         """Calls `send`, which is in a branch of a `tf.cond`, where its result has to stay.
 
         Returns:
-          What `send` returns, and what each member has sent in it.
+          The result of `send`, and the bytes that each member has sent in it.
         """
         before, self._counted = self._counted, 0
         received = send()
@@ -182,7 +181,7 @@ class Group:
 
 
 class Network(Protocol):
-    """What a plan is built on: the replicas of all hosts, and how they reach each other.
+    """The replicas of all hosts, and how they reach each other.
 
     Attributes:
       hosts: the number of hosts.

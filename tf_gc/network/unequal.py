@@ -24,71 +24,44 @@ Send: TypeAlias = Callable[[Sequence[tf.Tensor]], Sequence[Received]]
 Guess: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-class Lengths:
-    """How long the messages of a bucket were.
-
-    All members have to agree on that, whenever and whatever they trace: a worker whose last batch
-    is smaller traces its step once more than the others. So the lengths belong to the bucket's
-    first variable and its stream, as long as both live, and not to a function. The members sum the
-    gradients of a model in the same order, and what they remember follows from what all of them
-    have received.
-    """
-
-    def __init__(self, notes: dict[Any, Any], guess: Guess) -> None:
-        """Initializes the object.
-
-        Args:
-          notes: where the lengths are kept; see `Replica.notes`.
-          guess: says how many words to send in the next step.
-        """
-        self._notes = notes
-        self._asked = 0
-        self.guess = guess
-
-    def of_next(self, kind: tuple[Any, ...]) -> tf.Variable:
-        """Returns how many words to send of the next message of a reduction.
-
-        Args:
-          kind: tells messages of different kinds apart.
-
-        Returns:
-          An int64 scalar, 0 before the first step.
-        """
-        key = (self._asked, *kind)
-        self._asked += 1
-        if key not in self._notes:
-            with tf.init_scope(), tf.device("CPU:0"):
-                self._notes[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
-        return self._notes[key]
-
-
 class UnequalLengths:
     """Sends messages of unequal lengths through a channel.
 
+    All members have to agree on how long the messages of a bucket were, whenever and whatever they
+    trace: a worker whose last batch is smaller traces its step once more than the others. So the
+    lengths belong to the bucket's first variable and its stream, as long as both live, and not to a
+    function. The members sum the gradients of a model in the same order, and each length follows
+    from what all of them have received.
+
     Attributes:
-      told_bytes: what each member has sent so far to tell the others how long its messages are.
+      told_bytes: the bytes that each member has sent so far to tell the others how long its
+        messages are.
     """
 
-    def __init__(self, channel: Channel, ranks: Sequence[int], lengths: Lengths | None) -> None:
+    def __init__(
+        self, channel: Channel, ranks: Sequence[int], notes: dict[Any, Any], guess: Guess
+    ) -> None:
         """Initializes the object.
 
         Args:
           channel: carries the messages.
           ranks: the ranks, among all members, of those on this host.
-          lengths: how long the messages were before; `None` has the members tell each other in
-            each step.
+          notes: where the lengths are kept; see `Replica.notes`.
+          guess: says how many words to send in the next step.
         """
         self.told_bytes: Bytes = 0
         self._channel = channel
         self._ranks = ranks
-        self._lengths = lengths
+        self._notes = notes
+        self._guess = guess
+        self._messages = 0
 
     def sent(
         self,
         messages: Sequence[tuple[tf.Tensor, tf.Tensor]],
         n: int,
         send: Send,
-        kind: tuple[Any, ...] | None,
+        kind: tuple[Any, ...],
     ) -> list[list[tf.Tensor]]:
         """Sends messages to the other members.
 
@@ -98,18 +71,22 @@ class UnequalLengths:
             is known has as many as the longest message can have.
           n: how many rows a member receives of each member.
           send: sends tensors of one shape; at least a row of each member reaches each other one.
-          kind: tells messages of different kinds apart; `None` if their lengths are not to be
-            remembered.
+          kind: tells messages of different kinds apart.
 
         Returns:
           For each member of this host (or the first of them, if `send` returns what that received),
           the messages of the members before it and of those after it, each [members · n, length].
           If there are none, the tensor is left out.
         """
-        if self._lengths is None or kind is None or tf.executing_eagerly():
+        if tf.executing_eagerly():
             return self._others(send(self._of_longest(messages)), n)
         self.told_bytes += WORD_BYTES * n * (self._channel.size - 1)
-        return self._sent_as_before(messages, n, send, self._lengths.of_next(kind))
+        key = (self._messages, *kind)
+        self._messages += 1
+        if key not in self._notes:
+            with tf.init_scope(), tf.device("CPU:0"):
+                self._notes[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
+        return self._sent_as_before(messages, n, send, self._notes[key])
 
     def _sent_as_before(
         self,
@@ -123,7 +100,6 @@ class UnequalLengths:
         Before each row goes the length of the sender's longest row. All members receive a row of
         every member, and so know the length of the longest one of all.
         """
-        assert self._lengths is not None
         length = remembered.read_value()
         heads = []
         for message, lengths in messages:
@@ -148,7 +124,7 @@ class UnequalLengths:
 
         whole, sent = tf.cond(longest > length, with_rest, lambda: (starts, tf.zeros([], tf.int64)))
         self._channel.count_as_well(sent)
-        remembered.assign(self._lengths.guess(longest, length), read_value=False)
+        remembered.assign(self._guess(longest, length), read_value=False)
         return whole
 
     def _of_longest(self, messages: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> list[tf.Tensor]:

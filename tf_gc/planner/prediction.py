@@ -1,4 +1,4 @@
-"""What each way to compress sends, and how long its step takes."""
+"""Predicts the bytes that a way to compress sends, and the time of its step."""
 
 import dataclasses
 from collections.abc import Callable

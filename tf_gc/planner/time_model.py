@@ -1,6 +1,6 @@
 """How long a step takes: an alpha-beta model of the network, and what overlaps with what.
 
-The model is that of Agarwal et al., "On the Utility of Gradient Compression in Distributed Training
+The model is by Agarwal et al., "On the Utility of Gradient Compression in Distributed Training
 Systems" (MLSys 2022), with three additions: a transport whose own work takes time for each
 collective and each byte; the forward pass and the optimizer's update, which nothing overlaps with;
 the work of compressing. All times are in seconds.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Bytes, Channel, Group, Received, Replica, cpu_of
-from tf_gc.network.unequal import WORD_BYTES, Lengths, Send, UnequalLengths
+from tf_gc.network.unequal import WORD_BYTES, Send, UnequalLengths
 from tf_gc.reducers.wire import PACKED
 
 # Messages of fewer bytes are sent as they are. The header and a table take 0.3 KB, and to tell the
@@ -43,8 +43,7 @@ def open_channel(
     channel = group.open(bucket, options)
     if wire == PACKED:
         return channel
-    lengths = Lengths(replicas[0].notes, slightly_longer)
-    return CompactChannel(channel, codec, group.ranks, lengths, replicas[0].residuals)
+    return CompactChannel(channel, codec, group.ranks, replicas[0].notes, replicas[0].residuals)
 
 
 def slightly_longer(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
@@ -66,7 +65,7 @@ class CompactChannel(Channel):
         channel: Channel,
         codec: Codec,
         ranks: Sequence[int],
-        lengths: Lengths | None = None,
+        notes: dict[Any, Any],
         like: Sequence[Any] = (),
     ) -> None:
         """Initializes the channel.
@@ -75,8 +74,7 @@ class CompactChannel(Channel):
           channel: carries the compact messages.
           codec: makes the messages.
           ranks: the ranks, among all members, of those on this host.
-          lengths: how long the messages of the bucket were in the step before; `None` has the
-            members tell each other in each step.
+          notes: where it is kept how long the bucket's messages were; see `Replica.notes`.
           like: tensors or variables with the shapes of those in the bucket, of which the codes of a
             column are then packed together.
         """
@@ -85,7 +83,7 @@ class CompactChannel(Channel):
         self._codec = codec
         self._ranks = ranks
         self._like = like
-        self._unequal = UnequalLengths(channel, ranks, lengths)
+        self._unequal = UnequalLengths(channel, ranks, notes, slightly_longer)
 
     @property
     def sent_bytes(self) -> Bytes:
@@ -143,10 +141,8 @@ class CompactChannel(Channel):
         for message in messages:
             with tf.device(cpu_of(message.device)):
                 packed.append(codec.pack(message, self._like))
-        shape = messages[0].shape
-        kind = tuple(shape) if shape.is_fully_defined() else None
         with tf.device(cpu_of(messages[0].device)):
-            return self._unequal.sent(packed, n, send, kind)
+            return self._unequal.sent(packed, n, send, tuple(messages[0].shape))
 
     def _unpacked(
         self, codec: Codec, others: Sequence[tf.Tensor], own: tf.Tensor, rank: int
@@ -159,16 +155,11 @@ class CompactChannel(Channel):
           own: its own message, [n, words], as it was before it was packed.
           rank: the member's rank.
         """
-        with tf.device(own.device):
-            words = own.shape[1]
-            if words is None:
-                words = tf.shape(own, tf.int64)[1]
         with tf.device(cpu_of(own.device)):
-            messages = [codec.unpack(compact, words) for compact in others]
+            messages = [codec.unpack(compact, own.shape[1]) for compact in others]
         messages.insert(min(rank, 1), own)
         return messages
 
 
 def _is_small(messages: tf.Tensor) -> bool:
-    words = messages.shape[1]
-    return words is not None and words * WORD_BYTES < _SMALL
+    return bool(messages.shape[1] * WORD_BYTES < _SMALL)

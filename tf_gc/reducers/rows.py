@@ -23,7 +23,7 @@ from tf_gc.network.group import (
     decode_once_per_host,
     is_cpu,
 )
-from tf_gc.network.unequal import Lengths, UnequalLengths
+from tf_gc.network.unequal import UnequalLengths
 from tf_gc.ops.rows import EXACT
 from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.reducer import Push, Reducer, Reduction, Sender, Spec
@@ -182,7 +182,7 @@ class RowsReducer(_SendsRows, Reducer):
         """Returns for each member of this host the messages of all members."""
         if self._network.hosts == 1:
             return channel.all_gather(messages)
-        unequal = UnequalLengths(channel, self._group.ranks, Lengths(notes, enough_for_most))
+        unequal = UnequalLengths(channel, self._group.ranks, notes, enough_for_most)
         # All members get the same, and CPU devices share memory.
         (received,) = unequal.sent(
             [(message, tf.shape(message, tf.int64)[1:]) for message in messages],

@@ -65,7 +65,7 @@ class GradientSums:
         self.network = network
         self.compression_state = compression_state
         self._stock = stock
-        # What is in a branch is one operation for TensorFlow. If that used the order of the stock
+        # A branch is one operation for TensorFlow. If that used the order of the stock
         # collectives, all that is summed in full precision would wait for the whole branch.
         self._stock_in_branches = stock.beside() if isinstance(stock, CollectiveOps) else stock
 
@@ -175,12 +175,12 @@ def by_gradient(reduction: Reduction) -> Sums:
 
 
 def _components(total: Any) -> list[tf.Tensor]:
-    """Returns a sum on each local device; TensorFlow does not wrap that of a single replica."""
+    """Returns a sum on each local device; TensorFlow does not wrap a single replica's."""
     return list(getattr(total, "values", [total]))
 
 
 def _shaped(gradient: Any, variable: Any) -> Any:
-    """Returns a gradient that knows its shape; that of a loop, say, may not."""
+    """Returns a gradient that knows its shape; one of a loop, say, may not."""
     if isinstance(gradient, tf.IndexedSlices):
         gradient.values.set_shape([None, *variable.shape[1:]])
     else:

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tf_gc.state.registry import Slot
 
-# Each way has so many turns, of so many steps each. The time from the last step of a turn to the
-# next step counts for neither.
+# How many turns each way has, and how many steps each turn. The time from the last step of a turn
+# to the next step counts for neither.
 ROUNDS = 4
 TURN = 4
 # How many steps the trial takes, and how many times of a step there are for each way.

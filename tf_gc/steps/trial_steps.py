@@ -43,8 +43,8 @@ class TrialSteps(MeasuredSteps):
         now = state.values[0].read_value()
 
         def take_turn() -> None:
-            # What counts the step, below, writes the state, and so waits for branches that read it.
-            # Otherwise the choice might be made before the last step of the trial notes itself.
+            # The op that counts the step, below, writes the state, and so waits for branches that
+            # read it. Otherwise the choice might be made before the last step notes itself.
             state.values[0].read_value()
 
         def compressed() -> Sums:
