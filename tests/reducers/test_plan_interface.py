@@ -16,7 +16,6 @@ from tf_gc.network.group import Network, Replica
 from tf_gc.reducers import codes
 from tf_gc.reducers.plan import Plan
 from tf_gc.reducers.reducer import Reduction
-from tf_gc.reducers.wire import ChosenWire
 
 SHAPES = [(3000,), (7, 100)]
 
@@ -26,7 +25,7 @@ class Star(Plan):
 
     plan = "star"
 
-    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
+    def __init__(self, codec: Codec, wire: str, network: Network) -> None:
         super().__init__(codec, wire, network)
         self._server = network.devices[0]
 

@@ -51,8 +51,11 @@ class Codes(Spec):
 
     def on(self, network: Network) -> Plan:
         plan = self.plan_on(network)
-        wire = choose_wire(self.wire, self.codec, network, plan.why_not_packed(network))
-        return plan(self.codec, wire, network)
+        why_not_packed = plan.why_not_packed(network)
+        wire, reason = choose_wire(self.wire, self.codec, network, why_not_packed)
+        reducer = plan(self.codec, wire, network)
+        reducer.choice = f"{wire} wire: {reason}"
+        return reducer
 
     def plan_on(self, network: Network) -> type[Plan]:
         """Returns the plan for a network.

@@ -13,7 +13,6 @@ from tf_gc.reducers.compact_channel import carrier, open_channel
 from tf_gc.reducers.plan import FlatPlan, Plan
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.reducers.scatter_gather import ScatterGather
-from tf_gc.reducers.wire import ChosenWire
 
 _BETWEEN_HOSTS: tuple[type[FlatPlan], ...] = (AllGather, ScatterGather)
 
@@ -27,7 +26,7 @@ class Hierarchical(Plan):
 
     plan = "hierarchical"
 
-    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
+    def __init__(self, codec: Codec, wire: str, network: Network) -> None:
         super().__init__(codec, wire, network)
         groups = [network.group([device]) for device in network.devices]
         self._groups = [carrier(group, self.wire) for group in groups]

@@ -10,7 +10,6 @@ from tf_gc.codecs import Codec
 from tf_gc.network.group import Channel, Network, Replica, is_cpu
 from tf_gc.reducers.compact_channel import carrier, open_channel
 from tf_gc.reducers.reducer import Reducer, Reduction
-from tf_gc.reducers.wire import ChosenWire
 
 # The sums of a bucket, for each replica of a group that is on this host, on its device, and what
 # counts the elements that the first of these replicas has sent.
@@ -29,13 +28,12 @@ class Plan(Reducer):
       codec: makes the messages.
     """
 
-    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
+    def __init__(self, codec: Codec, wire: str, network: Network) -> None:
         """Initializes the plan on a network. All workers make the same plans in the same order."""
         del network
         self.codec = codec
         self.name = str(codec)
-        self.wire = wire.name
-        self.choice = str(wire)
+        self.wire = wire
         self.keeps_residuals = codec.keeps_residuals
 
     @classmethod
@@ -64,7 +62,7 @@ class Plan(Reducer):
 class FlatPlan(Plan):
     """A plan in which all replicas of one group do the same."""
 
-    def __init__(self, codec: Codec, wire: ChosenWire, network: Network) -> None:
+    def __init__(self, codec: Codec, wire: str, network: Network) -> None:
         super().__init__(codec, wire, network)
         self._group = carrier(network.group(network.devices), self.wire)
 

@@ -1,7 +1,5 @@
 """The wire: how codes travel from replica to replica. It never changes a result."""
 
-import dataclasses
-
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Network, is_cpu
 
@@ -18,26 +16,10 @@ WIRES = (PACKED, COMPACT)
 COMPACT_BELOW = 1.0e9
 
 
-@dataclasses.dataclass(frozen=True)
-class ChosenWire:
-    """A wire, and why it was chosen.
-
-    Attributes:
-      name: one of `WIRES`.
-      reason: for the log.
-    """
-
-    name: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name} wire: {self.reason}"
-
-
 def choose_wire(
     wire: str | None, codec: Codec, network: Network, why_not_packed: str | None = None
-) -> ChosenWire:
-    """Returns the wire that a user asks for.
+) -> tuple[str, str]:
+    """Returns the wire that a user asks for, one of `WIRES`, and why, for the log.
 
     Args:
       wire: one of `WIRES`, or `None` for the one with which a step takes less time. To find out is
@@ -58,17 +40,17 @@ def choose_wire(
                 f"{list(network.devices)}, and wire may be {PACKED!r} or None"
             )
     if wire is not None:
-        return ChosenWire(wire, "as asked for")
+        return wire, "as asked for"
     on_one_host = "all replicas are on one host" if network.hosts == 1 else None
     if refusal := _why_not_smaller(codec) or on_one_host or why_not_packed:
-        return ChosenWire(PACKED, refusal)
+        return PACKED, refusal
     if not all(is_cpu(device) for device in network.devices):
-        return ChosenWire(PACKED, "the default of GPUs")
+        return PACKED, "the default of GPUs"
     rate = network.rate()
     sends = f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s,"
     if rate < COMPACT_BELOW:
-        return ChosenWire(COMPACT, f"{sends} < {COMPACT_BELOW / 1e6:,.0f}")
-    return ChosenWire(PACKED, f"{sends} >= {COMPACT_BELOW / 1e6:,.0f}")
+        return COMPACT, f"{sends} < {COMPACT_BELOW / 1e6:,.0f}"
+    return PACKED, f"{sends} >= {COMPACT_BELOW / 1e6:,.0f}"
 
 
 def _why_not_smaller(codec: Codec) -> str | None:
