@@ -1,4 +1,4 @@
-"""What tests compile: kept until a source, a flag or the compiler changes."""
+"""Programs that tests compile: kept until a source, a flag or the compiler changes."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ def _is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports that nobody listens on, and that were not returned lately."""
+    """`count` ports that nobody listens on, and that were not returned lately."""
     return list(itertools.islice(filter(_is_free, _turns()), count))
 
 
 def addresses(count: int) -> list[str]:
-    """Addresses of this host for so many workers."""
+    """Addresses of this host for `count` workers."""
     return [f"127.0.0.1:{port}" for port in free_ports(count)]

@@ -1,4 +1,4 @@
-"""What the README and the Makefile show works as it stands there."""
+"""The README and the Makefile show programs that work as they stand there."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is sent how: which gradients travel together, by which codec and plan."""
+"""The schedule: which gradients travel together, by which codec and plan."""
 
 import dataclasses
 
@@ -75,7 +75,7 @@ def test_every_gradient_is_in_one_place(gradients: list, bucket_bytes: int) -> N
 def test_a_bucket_is_closed_when_it_is_full(sizes: list[int], bucket_bytes: int) -> None:
     schedule = schedule_of(ALL, [(F32, size) for size in sizes], bucket_bytes)
     totals = [4 * bucket.elements for bucket in schedule.buckets]
-    # What is left are one bucket of small gradients and one of others.
+    # Except for one bucket of small gradients and one of others.
     assert sum(total < bucket_bytes for total in totals) <= 2
     for bucket in schedule.buckets:
         assert bucket.elements == sum(sizes[i] for i in bucket.indices)

@@ -31,7 +31,7 @@ PAIRS = [
     *(("2.21", keras) for keras in ("3.12", NEWEST)),
 ]
 
-# What has nothing to do with them: the codec's library.
+# Tests of the codec's library alone.
 WITHOUT_TENSORFLOW = ["tests/custom_ops", "tests/gpu/test_emulated.py"]
 
 

@@ -33,7 +33,7 @@ inline int64_t Below(Random& random, int64_t end) {
 
 // ---- Values -----------------------------------------------------------------
 
-// What the codecs and the float types treat in their own ways, and neighbours.
+// Values that codecs and float types treat in their own ways, and neighbours.
 inline std::vector<float> SpecialValues(float threshold) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> values = {0.0f,   kInfinity, std::nanf(""), 1.0f,

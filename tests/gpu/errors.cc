@@ -19,8 +19,8 @@ void Expect(bool condition, const char* what) {
   std::exit(1);
 }
 
-// Changes each byte of the header of one of several messages. What is decoded,
-// encoded again or counted is "not finite" then.
+// Changes each byte of the header of one of several messages. All that is
+// decoded, encoded again or counted is "not finite" then.
 void TestWrongHeaders() {
   Random random(8);
   const int64_t size = 1000;

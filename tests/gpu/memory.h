@@ -56,7 +56,7 @@ class Array {
 
   T* data() const { return reinterpret_cast<T*>(memory_ + before_); }
 
-  // What is in the array now. Ends the program if a guard byte has changed.
+  // The values in the array now. Ends the program if a guard byte has changed.
   std::vector<T> Read() const {
     std::vector<uint8_t> bytes(before_ + size_ * sizeof(T) + kGuard);
     Check(

@@ -36,7 +36,7 @@ def gpus() -> list[str]:
 
 
 def configure(parts: int = REPLICAS) -> None:
-    """Makes so many devices of each kind, of one GPU if there are fewer."""
+    """Makes `parts` devices of each kind, of one GPU if there are fewer."""
     physical = tf.config.list_physical_devices("GPU")
     if len(physical) < parts or parts == 1:
         part = tf.config.LogicalDeviceConfiguration(memory_limit=MEGABYTES)
@@ -145,7 +145,7 @@ def defaults() -> None:
 
 
 def low_rank() -> None:
-    """What is sent and what is kept is what was given, and replicas agree to the bit."""
+    """All that was given is sent or kept, and replicas agree to the bit."""
     strategy = tf_gc.CompressedMirroredStrategy(gpus(), tf_gc.LowRank(2, warm_up=False))
     shapes = [(128, 192), (400, 140), (7,)]
     variables = variables_of(strategy, *shapes)

@@ -1,4 +1,4 @@
-"""What users see without asking for it."""
+"""The log that users see without asking for it."""
 
 import logging as python_logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the verdict says, as a function of numbers."""
+"""The verdict, as a function of numbers."""
 
 import math
 import re

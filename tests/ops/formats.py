@@ -1,4 +1,4 @@
-"""What the tests of the codecs' ops share: each codec, buckets, and the parts of messages."""
+"""Shared by the tests of the codecs' ops: each codec, buckets, and the parts of messages."""
 
 from __future__ import annotations
 
@@ -97,7 +97,6 @@ each_format = pytest.mark.parametrize(
     ],
     ids=str,
 )
-each_auto = cases("form", *AUTO, ids=str)
 each_dtype = cases("dtype", *DTYPES)
 
 

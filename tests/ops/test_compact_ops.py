@@ -73,7 +73,7 @@ def test_no_bit_is_lost(codec: Codec, size: int) -> None:
 
 
 def of_columns(row_blocks: int, blocks: int = 2500) -> np.ndarray:
-    """Gradients of a matrix whose rows have so many blocks: in a column they are nearly equal."""
+    """Gradients of a matrix with rows of `row_blocks`: in a column they are nearly equal."""
     of_row = normal(row_blocks * 128)
     noise = np.random.default_rng(3).normal(1, 0.1, size=blocks * 128)
     return (np.resize(of_row, blocks * 128) * noise).astype(np.float32)

@@ -86,7 +86,7 @@ def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
             expected = in_host_memory_on_gpus.get(op, expected)
         assert in_host_memory == expected
     assert len(of["CPU"]) == 36  # 9 ops of 3 dtypes and nine without
-    # What is packed, noted and counted is on the host, and so are rows; factors have TensorFlow's
+    # Packing, noting and counting is done on the host, and so are rows; factors have TensorFlow's
     # ops on GPUs.
     on_host = ("CountSent", "Keep", "NoteStep", "Pack", "TrialTimes", "Unpack")
     dtypes = ("float32", "float16", "bfloat16")

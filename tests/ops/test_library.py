@@ -28,7 +28,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def import_copy(package: Path, status: int = 0) -> str:
-    """What a program next to the copied package prints that imports it."""
+    """The output of a program next to the copied package that imports it."""
     program = package.parent / "program.py"
     program.write_text("import tf_gc\nprint(tf_gc.__file__)\n")
     return programs.output_of(program, status=status)

@@ -1,4 +1,4 @@
-"""What the codecs' ops refuse, by name and value, and that refused calls change nothing."""
+"""The codecs' ops refuse wrong calls, by name and value, which then change nothing."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ REFUSED: list[tuple[str, Callable[[], Any]]] = [
     (r"threshold 0\.5.*expects 0\.25", lambda: of_sums([COUNTS] * 2, "two_bit", 0.25)),
     ("must have the shape", lambda: of_sums([COUNTS] * 2, "two_bit", 0.5, replicas=8)),
     ("must have the shape", lambda: of_sums(FIXED_ROWS, "two_bit", 0.5)),
-    # What was encoded with another threshold, or with automatic scales.
+    # Messages with another threshold, or with automatic scales.
     (r"threshold 0\.5.*expects 0\.25", lambda: count(FIXED_ROWS, 2, "two_bit", 0.25)),
     ("must have the shape", lambda: count(ROWS, 2, "two_bit", 0.5)),
     ("must have the shape", lambda: again(FIXED_ROWS)),

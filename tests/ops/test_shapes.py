@@ -1,4 +1,4 @@
-"""What the shape functions of the codecs' ops know before a step runs."""
+"""The shape functions of the codecs' ops: sizes that are known before a step runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The ops of the scatter-gather through TensorFlow: shards, ledger, buffers.
 
-What each codec makes of a shard is tested in tests/custom_ops/test_shards.py.
+tests/custom_ops/test_shards.py tests what each codec makes of a shard.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def test_residuals_that_are_being_read_keep_what_is_not_encoded() -> None:
 def test_reencode_encodes_its_shard_of_all_sums(
     form: Format, sum_form: Format, shard: int, dtype: Any
 ) -> None:
-    """Its message is that of a replica which has the sum as its gradient."""
+    """Its message is the one that a replica with the sum as its gradient sends."""
     shards, size = 4, 6
     replicas = [make_replica(dtype=dtype, seed=seed) for seed in range(shards)]
     rows = [encode(*each, form.codec, shards=shards)[shard : shard + 1] for each in replicas]
@@ -173,7 +173,7 @@ def test_reencode_encodes_its_shard_of_all_sums(
 def test_no_gradient_of_any_size_is_lost(
     form: Format, replicas: int, sizes: list[int], dtype: Any, seed: int, finer: bool
 ) -> None:
-    """What all decode, plus all residuals, is all gradients plus the residuals before."""
+    """The sums, plus all residuals, are all gradients plus the residuals before."""
     shapes = [*((size,) for size in sizes), (3, 50), ()]
     group = [make_replica(shapes, dtype, seed + i) for i in range(replicas)]
     expected = [

@@ -1,4 +1,4 @@
-// What the fuzz target checks: conditions, and that all targets agree.
+// Checks of the fuzz target: conditions, and that all targets agree.
 
 #ifndef TF_GC_TESTS_SANITIZE_CHECK_H_
 #define TF_GC_TESTS_SANITIZE_CHECK_H_

@@ -55,7 +55,7 @@ float FloatOf(uint32_t bits) {
   return result;
 }
 
-// What the codec allows.
+// One that the codec allows.
 float ThresholdOf(Codec codec, Input* input) {
   const uint32_t exponent = 1 + input->Below(246);  // up to 2^119
   const float magnitude =

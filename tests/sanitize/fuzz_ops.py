@@ -68,7 +68,7 @@ class Fuzzer:
         try:
             result = getattr(self.library, f"tf_gc_{op}")(**arguments)
         except tf.errors.OpError as error:
-            # No memory, and no shape, has room for messages of so many shards.
+            # No memory, and no shape, has room for the messages of `MANY` shards.
             if not isinstance(error, REFUSALS) and arguments.get("shards", 0) < MANY:
                 raise
             for residual, values in zip(self.residuals, before, strict=True):

@@ -61,7 +61,7 @@ void AppendSection(const Tables& tables, size_t table, const Occurrences& rows,
   }
 }
 
-// The sums of messages with equal bytes, one for each of so many replicas; none
+// The sums of messages with equal bytes, one for each replica; none
 // if they are no messages.
 template <typename T>
 Bytes Decoded(const Tables& tables, const Bytes& bytes, int replicas) {

@@ -1,4 +1,4 @@
-// What the fuzz target reads its case from, the fuzzer's bytes, and the arrays
+// The fuzzer's bytes, from which the fuzz target reads its case, and the arrays
 // that it gives to the library.
 
 #ifndef TF_GC_TESTS_SANITIZE_INPUT_H_

@@ -8,7 +8,7 @@
 - threads.cc: the codec library in many threads, under ThreadSanitizer. Not the ops: it has to see
   every lock, and TensorFlow's own are not compiled for it.
 
-It needs GCC, or a compiler in CXX that takes the same flags. What is built stays in
+It needs GCC, or a compiler in CXX that takes the same flags. Programs stay in
 build/sanitize, with the input that made a fuzz target fail.
 """
 

@@ -1,4 +1,4 @@
-// What the kernels do with their threads, for ThreadSanitizer: parts of a
+// The work of the kernels' threads, for ThreadSanitizer: parts of a
 // bucket are encoded, decoded, counted and encoded again side by side, from
 // inputs that all threads share into neighbouring bytes of the same outputs.
 // Messages are packed and unpacked by tasks side by side. Deadlines begin and
@@ -59,7 +59,7 @@ Tensors<T> TensorsOf(uint32_t seed) {
   return tensors;
 }
 
-// Calls work(first, last) for parts of [0, blocks) in so many threads.
+// Calls work(first, last) for parts of [0, blocks) in `threads` threads.
 void ForBlocks(int threads, int64_t blocks,
                const std::function<void(int64_t, int64_t)>& work,
                int64_t part = 5) {

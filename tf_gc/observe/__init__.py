@@ -1,1 +1,1 @@
-"""What is measured of steps, and what users are told of it."""
+"""Measurements of steps, and what users are told of them."""

@@ -1,4 +1,4 @@
-"""What the steps send to sum gradients, for `strategy.traffic` and the log."""
+"""The bytes that steps send to sum gradients, for `strategy.traffic` and the log."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tf_gc.schedule import Schedule
 # Gradients, each with the variable that it is for.
 Pairs: TypeAlias = Sequence[tuple[Any, Any]]
 
-# What a step has sent before the first one has run.
+# Instead of bytes sent, before the first step has run.
 _NOT_YET = -1
 
 
@@ -28,7 +28,7 @@ class Accounting:
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
         self._latest: Traffic | None = None
-        # What the buckets took in the latest step, and would have taken by the stock ops beyond
+        # The bytes of the buckets in the latest step, and by the stock ops the bytes beyond
         # what is known: by what else is known of a step. Only the step itself knows how small its
         # messages get, and how many rows it has. A traced step keeps its variable for ever.
         self._measured: dict[Traffic, tf.Variable] = {}

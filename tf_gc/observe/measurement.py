@@ -1,4 +1,4 @@
-"""What the steps of a strategy measure of themselves, for `strategy.report()` and the verdict."""
+"""Measurements of the steps of a strategy, for `strategy.report()` and the verdict."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """What is known of a reduction when it is built.
+    """A reduction, as it was built.
 
     Attributes:
       schedule: what is sent how.
@@ -273,7 +273,7 @@ class Measurement:
 def _measure(reduction: Reduction) -> tf.Tensor:
     """Returns the squared norms of gradients and residuals, and `_NUMBERS` numbers.
 
-    float64 [2 * variables + _NUMBERS], on the host. What keeps no residuals has norms of zero. The
+    float64 [2 * variables + _NUMBERS], on the host. Without residuals their norms are zero. The
     numbers are the elements sent, the bytes sent, and the bytes that the stock ops would send as
     far as only the step knows them.
     """

@@ -1,4 +1,4 @@
-"""What was measured of a strategy's steps: the value of `strategy.report()`."""
+"""The measurements of a strategy's steps: the value of `strategy.report()`."""
 
 import dataclasses
 import math
@@ -170,7 +170,7 @@ class BucketReport:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What this worker has measured of its steps; `print` shows it.
+    """The measurements of this worker's steps; `print` shows them.
 
     It is about the most recently built reduction of gradients. Density and residuals are those of
     one step in a hundred (or as often as `tf_gc.keras.CompressionMonitor` says), on this worker's

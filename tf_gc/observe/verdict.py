@@ -8,7 +8,7 @@ from tf_gc.observe.report import Report, TrialReport
 from tf_gc.params import Auto, NoCompression
 from tf_gc.params.composed import COMPRESSED
 
-# The verdict is given after so many compressed steps.
+# How many compressed steps there are before the verdict.
 STEPS = 30
 
 # A warm-up that has not ended by then may never end. Those of benchmarks/quality.py take 12 to 63.
@@ -66,9 +66,9 @@ def judge(report: Report) -> Verdict | None:
     if compared is None:
         return Verdict(
             logging.INFO,
-            f"tf_gc: gradients are compressed, a step takes {time}, {sent}. What it would take "
-            f"without compression is not known: {_why_not(report)}. To compare, train some steps "
-            'with compression_params={"type": "none"}.',
+            f"tf_gc: gradients are compressed, a step takes {time}, {sent}. How long it would "
+            f"take without compression is not known: {_why_not(report)}. To compare, train some "
+            'steps with compression_params={"type": "none"}.',
         )
     measured = f"a step takes {compared}; {sent}"
     if compared.low > 1:

@@ -1,4 +1,4 @@
-"""What the wrappers of the ops have in common: checks of lists, and attributes."""
+"""Parts that the wrappers of the ops share: checks of lists, and attributes."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -15,7 +15,7 @@ A codec is one of `codec_names()`:
   number, `+1` is sent for an element that is greater than that number, and `-1` for others (MXNet's
   1-bit gradient compression).
 
-What is encoded is gradient plus residual, and the residual becomes what was not sent. An element
+Gradient plus residual is encoded, and the residual becomes what was not sent. An element
 that is not finite, or not below 2^120 in magnitude, is marked as not finite and keeps its residual;
 one bit has no code for that, so with `"one_bit"` its whole block is marked and keeps its residuals.
 """
@@ -86,8 +86,8 @@ def decode(
       threshold: the threshold that the messages were encoded with.
 
     Returns:
-      The sums, with the dtype and the shapes of `like`. What any replica marked as not finite is
-      NaN.
+      The sums, with the dtype and the shapes of `like`. An element that
+      any replica marked as not finite is NaN.
 
     Raises:
       ValueError: if a list is empty, or the threshold is a string other than `"auto"`.

@@ -1,4 +1,4 @@
-"""What the native library says of itself: its wire format, and what it was built for."""
+"""The native library's word on itself: its wire format, and what it was built for."""
 
 import ctypes
 import dataclasses

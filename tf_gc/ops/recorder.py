@@ -18,7 +18,7 @@ from tf_gc.ops._arguments import is_automatic
 
 
 class Series(enum.IntEnum):
-    """What is kept of a model, in the numbers of custom_ops/lib/recorder/recorder.h.
+    """The series that are kept of a model, by the numbers of custom_ops/lib/recorder/recorder.h.
 
     Intervals are times from step to step, in seconds, the oldest first. One counts if the steps at
     both of its ends are of one kind, in full precision or compressed, and no step of the other
@@ -86,7 +86,7 @@ class Recorder:
             )
 
     def measure_every(self, steps: int) -> None:
-        """Measures one of so many compressed steps from now on; at first one of 100."""
+        """From now on measures one of `steps` compressed steps; at first one of 100."""
         _functions().tf_gc_recorder_measure_every(self._number, steps)
 
     def forget(self, reduction: int) -> None:

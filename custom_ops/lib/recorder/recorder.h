@@ -1,6 +1,6 @@
-// What the steps of a strategy say of themselves: when they were, and what was
-// measured in some of them. It is kept on the host, where Python reads it
-// without running a graph. Everything here may be called from any thread.
+// The times of a strategy's steps, and what was measured in some of them. It is
+// kept on the host, where Python reads it without running a graph. Everything
+// here may be called from any thread.
 
 #ifndef TF_GC_CUSTOM_OPS_LIB_RECORDER_RECORDER_H_
 #define TF_GC_CUSTOM_OPS_LIB_RECORDER_RECORDER_H_
@@ -15,9 +15,9 @@
 
 namespace tf_gc {
 
-// What is kept of a reduction. Intervals are times from step to step, in
-// seconds, the oldest first: where both steps are of one kind, and no step of
-// the other kind, of whatever reduction, was between them.
+// The series that are kept of a reduction. Intervals are times from step to
+// step, in seconds, the oldest first: where both steps are of one kind, and no
+// step of the other kind, of whatever reduction, was between them.
 enum class Series : int {
   kFullPrecision = 0,  // the latest intervals of steps in full precision
   kCompressed = 1,     // the latest ones of compressed steps
@@ -40,8 +40,8 @@ class Recorder {
   static constexpr size_t kFirst = 64;
 
   // Notes a step at a time of a steady clock, in nanoseconds. Returns whether
-  // to measure this step: every so many compressed ones, the first among them
-  // and the first one after a trial.
+  // to measure this step: the compressed ones that MeasureEvery() says, the
+  // first among them, and the first one after a trial.
   bool Note(int64_t reduction, bool compressed, int64_t time);
 
   // From now on measures every `steps` compressed steps. At first 100.
