@@ -106,7 +106,7 @@ _TOO_LARGE = (math.inf, -math.inf, math.nan, 1e39, 10**400, 2.0**120, -(2.0**120
     [
         *(
             (tf_gc.TwoBit, t, "a positive, finite number")
-            for t in (0, -0.5, 1e-50, 1e-40, *_TOO_LARGE, *_NO_NUMBER)
+            for t in (0, -0.5, 1e-50, 2.0**-127, *_TOO_LARGE, *_NO_NUMBER)
         ),
         *((tf_gc.OneBit, t, "a finite number") for t in (*_TOO_LARGE, *_NO_NUMBER)),
     ],
@@ -264,6 +264,10 @@ def test_what_params_ask_for() -> None:
     assert [spec.warm_up for spec in tf_gc.Cast().specs()] == [False]
     for bits, same in ((1, tf_gc.OneBit()), (2, tf_gc.TwoBit()), (3, tf_gc.LowRank())):
         assert tf_gc.Quantized(bits).specs() == same.specs()[:3]
+    low_rank = tf_gc.LowRank(exclude="embeddings")
+    table = Gradient("table", tf.float32, (4096, 4096), sparse=True)
+    assert low_rank.spec_of(table) == low_rank.specs()[WITH_RESIDUAL]
+    assert isinstance(low_rank.spec_of(dataclasses.replace(table, path="embeddings")), LeftAlone)
 
 
 @pytest.mark.parametrize(
