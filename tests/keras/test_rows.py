@@ -122,7 +122,6 @@ def test_a_backup_has_what_was_not_sent_of_rows(after: int, tmp_path: Path) -> N
     np.testing.assert_allclose(restored, before, rtol=1e-6, atol=1e-9)
 
 
-@matrix
 @pytest.mark.parametrize("option", [{"global_clipnorm": 0.05}, {"gradient_accumulation_steps": 2}])
 def test_tables_that_are_not_compressed_stay_dense_where_keras_makes_them_dense(
     option: dict[str, Any],
