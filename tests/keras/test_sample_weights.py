@@ -29,9 +29,19 @@ def write_rows(queue: Any, keys: Any, row: Any) -> None:
     queue.assign(ops.scatter_update(queue, rows, keys))
 
 
-def append_normalized(queue: Any, keys: Any, row: Any) -> None:
+def append_in_steps(queue: Any, keys: Any, row: Any) -> None:
     columns = ops.concatenate([ops.transpose(queue)[:, 2:], ops.transpose(keys)], axis=1)
-    queue.assign(ops.transpose(ops.stop_gradient(columns)) / 2.0)
+    for keep in (
+        ops.stop_gradient,
+        lambda x: tf.roll(x, 1, axis=1),
+        lambda x: tf.squeeze(tf.expand_dims(x, 0), 0),
+        lambda x: tf.cast(tf.cast(x, tf.float64), tf.float32),
+        lambda x: tf.slice(x, [0, 0], [3, 8]),
+        lambda x: tf.reshape(x, [3, 8]),
+        lambda x: tf.identity(x) * 0.5,
+    ):
+        columns = keep(columns)
+    queue.assign(ops.transpose(columns) / 2.0)
 
 
 SAMPLES: dict[str, Update] = {
@@ -39,7 +49,7 @@ SAMPLES: dict[str, Update] = {
     "prepend": lambda queue, keys, _: queue.assign(
         ops.concatenate([keys, ops.convert_to_tensor(queue)], axis=0)[: SHAPE[0]]
     ),
-    "append_normalized": append_normalized,
+    "append_in_steps": append_in_steps,
     "write_slice": write_slice,
     "write_rows": write_rows,
     "write_part": lambda queue, keys, _: queue.value[:2].assign(keys),

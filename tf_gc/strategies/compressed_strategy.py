@@ -135,9 +135,6 @@ def make_layer_state(params: CompressionParams, average: bool | None) -> LayerSt
     Args:
       params: what the strategy compresses.
       average: the argument `average_layer_state`; `None` averages unless nothing is compressed.
-
-    Raises:
-      ValueError: if `average` is none of `None`, `True` and `False`.
     """
     if average is not None and not isinstance(average, bool):
         raise ValueError(f"average_layer_state must be None, True or False, got {average!r}")

@@ -63,10 +63,10 @@ class LayerState:
 
     def add(self, weight: Any) -> None:
         """Notes a Keras variable; only those with floating-point numbers are averaged."""
-        dtype, size = tf.as_dtype(weight.dtype), math.prod(weight.shape)
-        if dtype.is_floating and size > 0:
+        dtype = tf.as_dtype(weight.dtype)
+        if dtype.is_floating:
             dtype = tf.float64 if dtype == tf.float64 else tf.float32
-            weight.tf_gc_layer_state = _Weight(weakref.ref(weight), size, dtype)
+            weight.tf_gc_layer_state = _Weight(weakref.ref(weight), math.prod(weight.shape), dtype)
             with self._lock:
                 self._weights.append(weight.tf_gc_layer_state)
 
@@ -81,14 +81,11 @@ class LayerState:
             self._assigned.add(noted)
 
     def average_after(self, run: Callable[[], Any], extended: Any) -> Any:
-        """Calls a function that runs the replicas, and averages what they wrote.
+        """Calls `run`, averages what its replicas wrote, and returns what it returns.
 
         Args:
           run: called once, without arguments, in the cross-replica context.
-          extended: the strategy's implementation, whose replicas run.
-
-        Returns:
-          What `run` returns.
+          extended: the strategy's implementation.
         """
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():

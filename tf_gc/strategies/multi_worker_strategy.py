@@ -144,16 +144,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         )
 
     def compress(self, params: CompressionParams, clip_after_sum: bool) -> None:
-        """Puts CompressedAllReduce in front of the cross-device ops; all workers have to.
-
-        Args:
-          params: what is compressed, and how.
-          clip_after_sum: whether optimizers clip sums, to be the same on all workers.
-
-        Raises:
-          ValueError: if the native ops were not built for the devices, another worker's arguments
-            or wire version differ, or the plan or wire asked for is of no use for this cluster.
-        """
+        """Puts CompressedAllReduce in front of the cross-device ops; all workers have to."""
         network: Network = LocalNetwork(self.worker_devices)
         if self.workers.count > 1:
             network = self._network
