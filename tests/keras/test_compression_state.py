@@ -1,13 +1,11 @@
 """Residuals of Keras models: in checkpoints, and as long as their model."""
 
-import gc
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.cases import matrix
 from tests.keras.compressed import (
     assert_replicas_agree,
     compressed_strategy,
@@ -20,7 +18,6 @@ from tests.keras.stock import (
     data,
     fit,
     named_mlp,
-    stock_strategy,
 )
 
 
@@ -61,31 +58,3 @@ def test_training_resumes_with_all_that_was_not_sent(tmp_path: Path) -> None:
     assert _train_on(run.model)[-1] < run.losses[-1]
     for variable in variables:
         assert (total_residual(saved, variable) != 0).any()
-
-
-@matrix
-def test_a_checkpoint_of_uncompressed_training_leaves_residuals_at_zero(tmp_path: Path) -> None:
-    run = fit(stock_strategy(), named_mlp, epochs=1)
-    path = tf.train.Checkpoint(model=run.model).save(tmp_path / "checkpoint")
-    strategy = compressed_strategy()
-    model = compiled(strategy, named_mlp)
-    checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
-    checkpoint.restore(path).expect_partial()
-    assert_same_weights(model, run.model)
-    for variable in model.trainable_variables:
-        assert (total_residual(strategy, variable) == 0).all()
-    assert _train_on(model)[-1] < run.losses[-1]
-
-
-@matrix
-def test_residuals_go_with_their_model() -> None:
-    strategy = compressed_strategy()
-    kept = fit(strategy, epochs=1).model
-    gone = fit(strategy, epochs=1).model
-    assert len(strategy.compression_state) == 8
-    del gone
-    gc.collect()
-    assert len(strategy.compression_state) == 4
-    before = total_residual(strategy, kept.layers[0].kernel)
-    assert _train_on(kept)
-    assert (total_residual(strategy, kept.layers[0].kernel) != before).any()

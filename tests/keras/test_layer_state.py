@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cases import cases, matrix
+from tests.cases import cases
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
 
@@ -129,55 +129,32 @@ def test_a_replica_without_a_batch_does_not_spoil_the_statistics() -> None:
     assert all(np.isfinite(components(w)).all() for w in model.non_trainable_weights)
 
 
-@cases("as_function", True, False)
-def test_a_loop_of_ones_own_has_one_model_after_every_run(as_function: bool) -> None:
+def test_a_loop_of_ones_own_has_one_model_after_every_run() -> None:
     strategy = compressed.compressed_strategy()
     model = stock.compiled(strategy, normalized)
-    x, _ = stock.data()
+    x = tf.constant(stock.data()[0])
+    traced = tf.function(lambda batch: model(batch, training=True))
 
-    def forward() -> None:
+    def step(call: Any, scale: tf.Tensor) -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        model(tf.constant(x) + tf.cast(replica, tf.float32), training=True)
+        call(x * tf.reduce_sum(scale) + tf.cast(replica, tf.float32))
 
-    replica_function = tf.function(forward) if as_function else forward
-    for _ in range(2):
-        strategy.run(replica_function)
-        compressed.assert_replicas_agree(strategy, model.weights)
+    def eagerly(call: Any) -> Any:
+        return lambda scale: strategy.run(step, (call, scale))
 
+    def forward(batch: tf.Tensor) -> None:
+        model(batch, training=True)
 
-@matrix
-def test_an_eager_step_may_call_a_function_that_was_traced_before() -> None:
-    strategy = compressed.compressed_strategy()
-    model = stock.compiled(strategy, normalized)
-    x, _ = stock.data()
-    forward = tf.function(lambda batch: model(batch, training=True))
-
-    def step() -> None:
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        forward(tf.constant(x) + tf.cast(replica, tf.float32))
-
-    for _ in range(2):
-        strategy.run(step)
-        compressed.assert_replicas_agree(strategy, model.weights)
-
-
-def test_functions_within_a_step_are_seen_when_they_are_not_traced_again() -> None:
-    strategy = compressed.compressed_strategy()
-    model = stock.compiled(strategy, normalized)
-    x, _ = stock.data()
-    forward = tf.function(lambda batch: model(batch, training=True))
-
-    @tf.function(reduce_retracing=False)
-    def step(scale: tf.Tensor) -> None:
-        def replica_step() -> None:
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            forward(tf.constant(x) * tf.reduce_sum(scale) + tf.cast(replica, tf.float32))
-
-        strategy.run(replica_step)
-
-    for shape in (), (2,):  # the second traces `step` again, and not `forward`
-        step(tf.ones(shape))
-        compressed.assert_replicas_agree(strategy, model.weights)
+    ways = [
+        eagerly(forward),
+        eagerly(traced),  # a function that was traced before
+        tf.function(eagerly(forward)),
+        tf.function(eagerly(traced)),  # the second shape traces it again, and not `traced`
+    ]
+    for run in ways:
+        for shape in (), (2,):
+            run(tf.ones(shape))
+            compressed.assert_replicas_agree(strategy, model.weights)
 
 
 def test_float16_and_float64_statistics_keep_their_dtype() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,43 +42,28 @@ def test_two_kills_in_each_of_six_rounds_cost_no_accuracy(tmp_path: Path) -> Non
     assert resumed[0]["accuracy"] == pytest.approx(quiet[0]["accuracy"], abs=0.02)
 
 
-def assert_stopped_together(reports: list[dict[str, Any]]) -> None:
-    for report in reports:
+@cases("told, workers", (1, 2), (0, 1))
+def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
+    tmp_path: Path, told: int, workers: int
+) -> None:
+    """The same or another number of workers goes on."""
+    folder = str(tmp_path / "backup")
+    signals = {told: (20, 0.0, signal.SIGTERM)}
+    stopped = cluster.values(
+        "backup_scenarios:train", folder, 100_000, signals, 0.002, False, devices=2
+    )
+    for report in stopped:
         assert report["preempted"]
         assert report["left"]
-        assert report["steps"] == reports[0]["steps"] > 0
+        assert report["steps"] == stopped[0]["steps"] > 0
         assert report["missing"] < ROUNDING
-
-
-# The next test tells worker 0 alone.
-@cases("told", [1], [0, 1])
-def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
-    tmp_path: Path, told: list[int]
-) -> None:
-    folder = str(tmp_path / "backup")
-    # All at once: a signal that comes when `fit` has returned ends the process, as it should.
-    signals = dict.fromkeys(told, (20, 0.0, signal.SIGTERM))
-    stopped = cluster.values("backup_scenarios:train", folder, 100_000, signals, 0.002, False)
-    assert_stopped_together(stopped)
     epoch = stopped[0]["steps"] // STEPS_PER_EPOCH
-    resumed = cluster.values("backup_scenarios:train", folder, epoch + 2, {})
+    resumed = cluster.values(
+        "backup_scenarios:train", folder, epoch + 2, {}, workers=workers, devices=2
+    )
     for report in resumed:
         assert report["start"] == stopped[0]["steps"]
         assert report["epoch"] in (epoch, epoch - 1)
         assert not report["preempted"]
         assert not report["left"]
         assert report["missing"] < ROUNDING
-
-
-@matrix
-def test_a_job_of_fewer_workers_goes_on(tmp_path: Path) -> None:
-    folder = str(tmp_path / "backup")
-    signals = {0: (20, 0.0, signal.SIGTERM)}
-    stopped = cluster.values(
-        "backup_scenarios:train", folder, 100_000, signals, 0.002, workers=2, devices=2
-    )
-    assert_stopped_together(stopped)
-    epochs = stopped[0]["steps"] // STEPS_PER_EPOCH + 2
-    alone = cluster.values("backup_scenarios:train", folder, epochs, {}, workers=1, devices=2)
-    assert alone[0]["start"] == stopped[0]["steps"]
-    assert alone[0]["missing"] < ROUNDING

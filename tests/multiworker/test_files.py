@@ -45,42 +45,22 @@ def reports(
 
 
 def test_only_the_chief_writes(reports: list[Report]) -> None:
-    assert [report["chief"] for report in reports] == [True, False]
-    written = sorted(path.name for path in Path(reports[0]["folder"]).iterdir())
-    assert written == [
-        "archive",
-        "backup",
-        "best",
-        "board",
-        "checkpoints",
-        "epochs",
-        "exported",
-        "log.csv",
-        "model.keras",
-        "model.weights.h5",
-    ]
-    assert not Path(reports[1]["folder"]).exists()
-
-
-def test_fit_returns_when_the_chief_has_written(reports: list[Report]) -> None:
-    assert all(report["waited"] for report in reports)
-
-
-def test_a_model_of_no_strategy_is_saved_where_its_worker_says(reports: list[Report]) -> None:
-    assert all(report["own_model"] for report in reports)
-
-
-def test_write_path_is_the_path_on_the_chief_and_a_temporary_one_elsewhere(
-    reports: list[Report],
-) -> None:
     chief, other = reports
+    assert [report["chief"] for report in reports] == [True, False]
+    written = sorted(path.name for path in Path(chief["folder"]).iterdir())
+    kinds = "archive backup best board checkpoints epochs exported log.csv model.keras"
+    assert written == [*kinds.split(), "model.weights.h5"]
+    assert not Path(other["folder"]).exists()
+    # `write_path` is the path on the chief and a temporary one elsewhere.
     assert chief["directory"] == chief["asked"]
     assert other["directory"].name == "checkpoints"
+    assert chief["directory"].exists()
+    assert not other["directory"].exists()
     for report in reports:
         assert report["again"] == str(report["directory"])
         assert report["kept"] == [False, True, True]
-    assert chief["directory"].exists()
-    assert not other["directory"].exists()
+        assert report["waited"], "fit returned before the chief had written"
+        assert report["own_model"], "a model of no strategy is saved where its worker says"
 
 
 def test_all_workers_decide_the_same(reports: list[Report]) -> None:

@@ -33,22 +33,17 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     ```
 
     A backup holds the model, its optimizer, the epoch and, for each variable, the sum of its
-    residuals over the replicas, in float32: the gradient that has not been applied yet. Each
-    backup is a folder of its own that counts from the moment when it is complete, so the last
-    complete backup is there whenever the job is killed. Restoring gives each replica an equal
-    part of the residuals, whatever the number of replicas. If the model has changed, the callback
-    restores what fits, and one line of the log says what did not. It also restores backups of
-    Keras' callback.
+    residuals over the replicas, in float32: the gradient that has not been applied yet. The last
+    complete backup is there whenever the job is killed. Restoring gives each replica an equal part
+    of the residuals, whatever the number of replicas. If the model has changed, what fits is
+    restored, and one line of the log says what did not. Backups of Keras' callback restore as well.
 
-    Under `tf_gc.CompressedMultiWorkerMirroredStrategy` all workers give the same directory, on
-    a file system that they share. The chief writes; all workers take part in the sum, and all
-    read. Under strategies that are not tf_gc's there are no residuals to keep.
+    Workers give the same directory, on a file system that they share. The chief writes.
 
-    Schedulers announce the end of a job by SIGTERM. It makes `fit` save after the step, stop and
-    return, with `preempted` set and the backup kept. A second SIGTERM ends the process. If one
-    worker gets SIGTERM, all workers stop after the same step, within about a second. A program
-    that has a handler for SIGTERM keeps it, and may call `request_stop` in it. As with Keras'
-    callback, training goes on from the beginning of the epoch in which the backup was made.
+    SIGTERM makes `fit` save after the step, stop and return, with `preempted` set and the backup
+    kept; a second one ends the process. If one worker gets it, all stop after the same step, within
+    about a second. A program that has a handler for SIGTERM keeps it, and may call `request_stop`
+    in it. Training goes on from the beginning of the epoch in which the backup was made.
 
     For a model of tf_keras it is `tf_keras.callbacks.BackupAndRestore` with the residuals, and
     knows nothing of SIGTERM.
