@@ -85,7 +85,7 @@ class KeySource:
             if _compat.is_loop(graph):
                 counters.append(_compat.loop_counter(graph))
             graph = graph.outer_graph
-        collective = self._collectives_of(graph).next(replica)
+        collective = self._next_collective(graph, replica)
         key = hidden_input()
         _compat.replace_call_time_value(
             key, lambda: self._value_for_caller(replica, collective, hidden_input)
@@ -102,25 +102,17 @@ class KeySource:
             return _eager(collective.drawn(replica, self._replicas, self._draw))
         return self.of_function(replica, hidden_input)
 
-    def _collectives_of(self, graph: Any) -> "_Collectives":
+    def _next_collective(self, graph: Any, replica: int) -> "_Collective":
+        """Returns the group's collective in a function that it is a replica's turn to launch."""
         if not hasattr(graph, "_tf_gc_collectives"):
             graph._tf_gc_collectives = {}
-        return graph._tf_gc_collectives.setdefault(self, _Collectives())
-
-
-class _Collectives:
-    """A group's collectives in one function, in the order in which each replica asks for them."""
-
-    def __init__(self) -> None:
-        self._all: list[_Collective] = []
-        self._asked: collections.Counter[int] = collections.Counter()
-
-    def next(self, replica: int) -> "_Collective":
-        number = self._asked[replica]
-        self._asked[replica] += 1
-        if number == len(self._all):
-            self._all.append(_Collective())
-        return self._all[number]
+        known: list[_Collective]
+        known, asked = graph._tf_gc_collectives.setdefault(self, ([], collections.Counter()))
+        number = asked[replica]
+        asked[replica] += 1
+        if number == len(known):
+            known.append(_Collective())
+        return known[number]
 
 
 class _Collective:

@@ -27,14 +27,13 @@ def bits_per_second(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """The type of flags that count."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
     return int(text)
 
 
 def milliseconds(text: str) -> float:
-    """The type of flags that give times: seconds."""
+    """The type of flags that give times; returns seconds."""
     if not re.fullmatch(r"\d+(\.\d+)?", text):
         raise argparse.ArgumentTypeError(f"must be a number of milliseconds from 0, not {text!r}")
     return float(text) / 1e3
@@ -54,40 +53,27 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "transport are TensorFlow's collectives over gRPC, measured on 2 cores.",
     )
 
-    def add(flag: str, help: str, **options: object) -> None:
-        parser.add_argument(flag, help=help, **options)  # type: ignore[arg-type]
-
+    add = parser.add_argument
     place = "FILE.py:FUNCTION"
-    add("--model", "returns a Keras model", required=True, metavar=place)
-    add(
-        "--batch",
+    add("--model", required=True, metavar=place, help="returns a Keras model")
+    batch = (
         "given a batch size, returns (x, y), for a model that is compiled with a loss (default: "
-        "random inputs, and the mean of the squared outputs as the loss)",
-        metavar=place,
     )
-    add("--batch-size", "of a worker (default: 32)", type=count, default=32)
-    several = {"nargs": "+", "metavar": "N"}
-    add("--workers", "how many (default: 2 4 8)", type=count, default=[2, 4, 8], **several)
-    add(
-        "--rate",
-        "of a worker's link, such as 100mbit or 25gbit (default: 100mbit 1gbit 10gbit)",
-        type=bits_per_second,
-        default=[1e8, 1e9, 1e10],
-        **several,
-    )
-    add(
-        "--transport",
-        "what the transport would carry over an infinitely fast link, or none for no limit "
-        f"(default: {8e-9 / BYTE:.1f}gbit)",
-        type=seconds_per_byte,
-        default=BYTE,
-    )
-    for flag, what, default in (
-        ("--launch", "to start a collective", LAUNCH),
-        ("--latency", "of a round of messages", LATENCY),
-    ):
-        said = f"milliseconds {what} (default: {1e3 * default:g})"
-        add(flag, said, type=milliseconds, default=default)
+    batch += "random inputs, and the mean of the squared outputs as the loss)"
+    add("--batch", metavar=place, help=batch)
+    add("--batch-size", type=count, default=32, help="of a worker (default: 32)")
+    workers = "how many (default: 2 4 8)"
+    add("--workers", type=count, nargs="+", metavar="N", default=[2, 4, 8], help=workers)
+    rate = "of a worker's link, such as 100mbit or 25gbit (default: 100mbit 1gbit 10gbit)"
+    rates = [1e8, 1e9, 1e10]
+    add("--rate", type=bits_per_second, nargs="+", metavar="RATE", default=rates, help=rate)
+    transport = "carried over an infinitely fast link, or none for no limit (default: "
+    transport += f"{8e-9 / BYTE:.1f}gbit)"
+    add("--transport", type=seconds_per_byte, default=BYTE, metavar="RATE", help=transport)
+    launch = f"milliseconds to start a collective (default: {1e3 * LAUNCH:g})"
+    add("--launch", type=milliseconds, default=LAUNCH, metavar="MS", help=launch)
+    latency = f"milliseconds of a round of messages (default: {1e3 * LATENCY:g})"
+    add("--latency", type=milliseconds, default=LATENCY, metavar="MS", help=latency)
     options = parser.parse_args(arguments)
     if max(options.workers) == 1:
         parser.error("--workers needs a number from 2: 1 worker sends nothing")

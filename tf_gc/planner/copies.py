@@ -8,9 +8,6 @@ import tensorflow as tf
 from tf_gc.network.group import Channel, Group, Received
 from tf_gc.planner.time_model import Link
 
-# The bytes with which a strategy measures the rate of its links.
-_RATE_BYTES = 1 << 20
-
 
 class Copies:
     """The `tf_gc.network.group.Network` of workers of one replica each.
@@ -28,7 +25,8 @@ class Copies:
         self._link = link
 
     def rate(self) -> float:
-        return 8 * _RATE_BYTES * (self.hosts - 1) / self._link.all_gather(_RATE_BYTES)
+        size = 1 << 20  # as `tf_gc.network.rate` sends
+        return 8 * size * (self.hosts - 1) / self._link.all_gather(size)
 
     def group(self, devices: Sequence[str]) -> Group:
         del devices
