@@ -27,6 +27,7 @@ def bits_per_second(text: str) -> float:
 
 
 def count(text: str) -> int:
+    """The type of flags that count."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
     return int(text)
@@ -54,13 +55,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
 
     add = parser.add_argument
-    place = "FILE.py:FUNCTION"
-    add("--model", required=True, metavar=place, help="returns a Keras model")
+    add("--model", required=True, metavar="FILE.py:FUNCTION", help="returns a Keras model")
     batch = (
         "given a batch size, returns (x, y), for a model that is compiled with a loss (default: "
     )
     batch += "random inputs, and the mean of the squared outputs as the loss)"
-    add("--batch", metavar=place, help=batch)
+    add("--batch", metavar="FILE.py:FUNCTION", help=batch)
     add("--batch-size", type=count, default=32, help="of a worker (default: 32)")
     workers = "how many (default: 2 4 8)"
     add("--workers", type=count, nargs="+", metavar="N", default=[2, 4, 8], help=workers)
