@@ -1,8 +1,7 @@
 // A bucket as a sequence of blocks: which tensor and which shard a block
 // belongs to.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_BUCKET_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_BUCKET_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -88,5 +87,3 @@ class Bucket {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_BUCKET_H_

@@ -5,8 +5,7 @@
 // a function for each op. What a device gets is valid, except that nobody has
 // looked into the messages yet.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_CODEC_KERNELS_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_CODEC_KERNELS_H_
+#pragma once
 
 #include <vector>
 
@@ -20,13 +19,6 @@
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
-
-using ::tensorflow::OpInputList;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 template <typename Device, typename T>
 class EncodeOp : public OpKernel {
@@ -116,5 +108,3 @@ class DecodeOp : public OpKernel {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_CODEC_KERNELS_H_

@@ -9,20 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "custom_ops/kernels/message.h"
+#include "custom_ops/kernels/tensors.h"
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/codec_attribute.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_gc {
 namespace {
-
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 constexpr int64_t kWordBytes = sizeof(WireWord);
 
@@ -84,19 +78,17 @@ void ForRows(OpKernelContext* context, int64_t rows, int64_t row_bytes,
     const RunTasks run = [](int64_t tasks, const auto& task) {
       for (int64_t i = 0; i < tasks; ++i) task(i);
     };
-    tensorflow::Shard(pool.num_threads, pool.workers, rows, row_cost,
-                      [&](int64_t first, int64_t last) {
-                        for (int64_t i = first; i < last; ++i) work(i, run);
-                      });
+    InThreads(context, rows, row_cost, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) work(i, run);
+    });
     return;
   }
   const RunTasks run = [&](int64_t tasks, const auto& task) {
     if (tasks == 0) return;
-    tensorflow::Shard(pool.num_threads, pool.workers, tasks,
-                      std::max<int64_t>(1, row_cost / tasks),
-                      [&](int64_t first, int64_t last) {
-                        for (int64_t i = first; i < last; ++i) task(i);
-                      });
+    InThreads(context, tasks, std::max<int64_t>(1, row_cost / tasks),
+              [&](int64_t first, int64_t last) {
+                for (int64_t i = first; i < last; ++i) task(i);
+              });
   };
   for (int64_t i = 0; i < rows; ++i) work(i, run);
 }

@@ -1,8 +1,7 @@
 // The work of the ops on the CPU: shard over TensorFlow's threads, call the
 // library.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_CPU_DEVICE_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_CPU_DEVICE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +11,6 @@
 #include "custom_ops/kernels/message.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
-#include "custom_ops/kernels/threads.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -212,5 +210,3 @@ class CpuDevice {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_CPU_DEVICE_H_

@@ -2,8 +2,7 @@
 // Only the CPU's kernels do this: to read a message in the memory of another
 // device, a kernel would have to wait for the device in each step.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -35,5 +34,3 @@ class DensityWatch {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_DENSITY_H_

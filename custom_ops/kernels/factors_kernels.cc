@@ -8,20 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
-#include "custom_ops/kernels/threads.h"
 #include "custom_ops/lib/low_rank/factors.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
 namespace {
-
-using ::tensorflow::OpInputList;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::OpOutputList;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 // A range of columns that a thread takes is a multiple of this.
 constexpr int64_t kFewestColumns = 16;

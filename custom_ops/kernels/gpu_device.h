@@ -1,7 +1,6 @@
 // The work of the ops on GPUs: the library's kernels, in the device's stream.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_GPU_DEVICE_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_GPU_DEVICE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -110,5 +109,3 @@ class GpuDevice {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_GPU_DEVICE_H_

@@ -1,8 +1,7 @@
 // The frame of a message: which codec a kernel has, where messages are,
 // writing the header and the padding, checking those that arrive.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_MESSAGE_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_MESSAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -57,5 +56,3 @@ absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
                               MessageFormat* counts);
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_MESSAGE_H_

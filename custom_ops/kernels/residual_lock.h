@@ -1,7 +1,6 @@
 // Exclusive access to the residual variables of one encode.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_RESIDUAL_LOCK_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_RESIDUAL_LOCK_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -42,5 +41,3 @@ class ResidualLock {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_RESIDUAL_LOCK_H_

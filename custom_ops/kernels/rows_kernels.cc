@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
-#include "custom_ops/kernels/threads.h"
 #include "custom_ops/lib/rows/rows.h"
 #include "custom_ops/lib/wire/rows_wire.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -17,14 +16,6 @@
 
 namespace tf_gc {
 namespace {
-
-using ::tensorflow::OpInputList;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::OpOutputList;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 constexpr int64_t kRowsWord = sizeof(WireWord);
 

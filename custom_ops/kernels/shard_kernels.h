@@ -1,8 +1,7 @@
 // The ops of the second stage, on any device: the replica that owns a shard
 // sums it and sends the sum to all. `Device` is as in codec_kernels.h.
 
-#ifndef TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_
-#define TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_
+#pragma once
 
 #include <vector>
 
@@ -168,5 +167,3 @@ class DecodeShardsOp : public OpKernel {
   REGISTER_KERNEL_BUILDER(Name("TfGc>Count").Device(type), CountOp<OnDevice>)
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_KERNELS_SHARD_KERNELS_H_

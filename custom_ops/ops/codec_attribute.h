@@ -1,7 +1,6 @@
 // The attribute `codec`, which all ops have, and `sum_codec`.
 
-#ifndef TF_GC_CUSTOM_OPS_OPS_CODEC_ATTRIBUTE_H_
-#define TF_GC_CUSTOM_OPS_OPS_CODEC_ATTRIBUTE_H_
+#pragma once
 
 #include <string>
 
@@ -74,5 +73,3 @@ inline absl::Status CheckCompactible(Codec codec) {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_OPS_CODEC_ATTRIBUTE_H_

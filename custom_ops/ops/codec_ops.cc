@@ -1,10 +1,139 @@
-// Interface of the ops: inputs, attributes, shape functions, documentation.
+// Interface of the ops of gradients and messages: attributes and shapes.
+// tf_gc/ops/codec.py and tf_gc/ops/shards.py say what they mean.
 
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/codec_attribute.h"
-#include "custom_ops/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
 
 namespace tf_gc {
+namespace {
+
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeAndType;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// Checks that a residual is float32 and has the shape of its gradient. `merged`
+// gets that shape, as far as the gradient's and the residual's together tell
+// it: TensorFlow may not know the shape of a gradient out of a loop, and
+// collectives need messages of a known length.
+absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
+                           ShapeHandle* merged) {
+  *merged = gradient;
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(index), 0, &scalar));
+  const std::vector<ShapeAndType>* handle =
+      c->input_handle_shapes_and_types(index);
+  if (handle == nullptr || handle->empty()) return absl::OkStatus();
+  const tensorflow::DataType dtype = handle->front().dtype;
+  if (dtype != tensorflow::DT_FLOAT && dtype != tensorflow::DT_INVALID) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a residual must be float32, got ", tensorflow::DataTypeString(dtype)));
+  }
+  return c->Merge(handle->front().shape, gradient, merged);
+}
+
+// Checks the residuals, and gives the number of words in a message with a shard
+// of the gradients. The gradients are the inputs from number `first` on.
+absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
+                        DimensionHandle* words) {
+  int count;
+  int64_t shards;
+  TF_RETURN_IF_ERROR(c->GetAttr("K", &count));
+  TF_RETURN_IF_ERROR(c->GetAttr("shards", &shards));
+  bool known = true;
+  int64_t blocks = 0;
+  for (int i = first; i < first + count; ++i) {
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(MergeResidual(c, count + i, c->input(i), &shape));
+    const DimensionHandle elements = c->NumElements(shape);
+    known = known && c->ValueKnown(elements);
+    if (known) blocks += NumBlocks(c->Value(elements));
+    if (blocks > kMaxBlocks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a bucket has at most ", kMaxBlocks, " blocks of ",
+                       kBlockSize, " elements, got ", blocks));
+    }
+  }
+  *words = c->UnknownDim();
+  if (known) {
+    *words = c->MakeDim(LayoutOf(codec, ShardBlocks(blocks, shards)).words());
+  }
+  return absl::OkStatus();
+}
+
+// Merges `words` with the numbers of words in the messages, the first inputs.
+absl::Status MergeMessages(InferenceContext* c, DimensionHandle* words) {
+  int messages;
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
+  for (int i = 0; i < messages; ++i) {
+    ShapeHandle message;
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 2, &message));
+    TF_RETURN_IF_ERROR(c->Merge(*words, c->Dim(message, 1), words));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EncodeShape(InferenceContext* c) {
+  Codec codec;
+  int64_t shards;
+  DimensionHandle words;
+  TF_RETURN_IF_ERROR(ReadCodec(c, &codec));
+  TF_RETURN_IF_ERROR(c->GetAttr("shards", &shards));
+  TF_RETURN_IF_ERROR(ShardWords(c, 0, codec, &words));
+  c->set_output(0, c->Matrix(shards, words));
+  return absl::OkStatus();
+}
+
+absl::Status DecodeShape(InferenceContext* c) {
+  int messages;
+  int count;
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
+  TF_RETURN_IF_ERROR(c->GetAttr("K", &count));
+  DimensionHandle words = c->UnknownDim();
+  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
+  for (int i = 0; i < count; ++i) c->set_output(i, c->input(messages + i));
+  return absl::OkStatus();
+}
+
+absl::Status ReencodeShape(InferenceContext* c) {
+  Codec codec;
+  Codec sum_codec;
+  int messages;
+  DimensionHandle words;
+  TF_RETURN_IF_ERROR(c->GetAttr("M", &messages));
+  TF_RETURN_IF_ERROR(ReadSumCodecs(c, &codec, &sum_codec));
+  TF_RETURN_IF_ERROR(ShardWords(c, messages, codec, &words));
+  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
+  TF_RETURN_IF_ERROR(ShardWords(c, messages, sum_codec, &words));
+  c->set_output(0, c->Matrix(1, words));
+  return absl::OkStatus();
+}
+
+absl::Status CountShape(InferenceContext* c) {
+  Codec codec;
+  int64_t replicas;
+  DimensionHandle words = c->UnknownDim();
+  TF_RETURN_IF_ERROR(ReadCodec(c, /*automatic=*/false, &codec));
+  TF_RETURN_IF_ERROR(c->GetAttr("replicas", &replicas));
+  TF_RETURN_IF_ERROR(MergeMessages(c, &words));
+  if (c->ValueKnown(words)) {
+    const int64_t blocks = BlocksOf(codec, c->Value(words));
+    if (blocks < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no message with a fixed threshold has ", c->Value(words), " words"));
+    }
+    const Codec counts = CountsCodec(BitsOfCount(replicas));
+    words = c->MakeDim(LayoutOf(counts, blocks).words());
+  }
+  c->set_output(0, c->Matrix(1, words));
+  return absl::OkStatus();
+}
+
 REGISTER_OP("TfGc>Encode")
     .Input("gradients: K * T")
     .Input("residuals: K * resource")
@@ -17,26 +146,7 @@ REGISTER_OP("TfGc>Encode")
     .Attr("shards: int >= 1 = 1")
     .Attr("skip: int = -1")
     .SetIsStateful()
-    .SetShapeFn(EncodeShape)
-    .Doc(R"doc(
-Encodes a bucket of gradients and updates their residuals.
-
-gradients: The bucket's tensors, of any shapes.
-residuals: Handles of initialized float32 variables, each of its gradient's shape.
-message: [shards, words], a message for each shard in the layout of
-  custom_ops/lib/wire/wire.h.
-codec: two_bit sends plus, minus or nothing for an element, one_bit plus or minus,
-  three_bit and four_bit plus or minus one of 3 or 7 levels, or nothing.
-automatic: Whether each block of 128 elements has its own scale, which is what
-  plus and minus stand for. If not, `threshold` decides what is sent. three_bit
-  and four_bit are always automatic.
-threshold: 0 where `automatic`. Else, in two_bit: the value that is sent for an
-  element whose magnitude reaches it. In one_bit: +1 is sent for an element that
-  exceeds it, -1 for others.
-shards: The number of shards that the bucket is cut into.
-skip: The shard that is not encoded, -1 for none. Its message has zeros, and its
-  residuals stay as they are. Only where `automatic`.
-)doc");
+    .SetShapeFn(EncodeShape);
 
 REGISTER_OP("TfGc>Decode")
     .Input("messages: M * int64")
@@ -48,18 +158,7 @@ REGISTER_OP("TfGc>Decode")
     .Attr(CodecAttribute())
     .Attr("automatic: bool")
     .Attr("threshold: float = 0")
-    .SetShapeFn(DecodeShape)
-    .Doc(R"doc(
-Decodes messages of the same bucket and adds them in their order.
-
-messages: [rows, words] each; every row is a message, one for each replica.
-like: Tensors with the shapes of the bucket. Their values are not read; their
-  buffers become the outputs' where nothing else needs them.
-sums: The decoded sums, in the shapes of `like`.
-codec: As it was encoded.
-automatic: As it was encoded.
-threshold: As it was encoded.
-)doc");
+    .SetShapeFn(DecodeShape);
 
 REGISTER_OP("TfGc>Reencode")
     .Input("messages: M * int64")
@@ -74,25 +173,7 @@ REGISTER_OP("TfGc>Reencode")
     .Attr("shard: int >= 0")
     .Attr("shards: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(ReencodeShape)
-    .Doc(R"doc(
-Sums a shard over all replicas, encodes the sum and updates the residuals.
-
-This replica adds its gradients and residuals in full precision.
-
-messages: [rows, words] each; every row is a replica's message of the shard, as
-  Encode with `automatic` makes it. The row number `shard`, which is this
-  replica's, may hold anything.
-gradients: The bucket's tensors. Only the shard is read.
-residuals: As they were encoded, with the shard skipped. What is not sent of the
-  sum becomes the residuals of the shard; the others stay as they are.
-message: [1, words], the encoded sum.
-codec: As it was encoded.
-sum_codec: What the sum is encoded by, with automatic scales: `codec`, or a finer
-  one: three_bit for one_bit and two_bit, four_bit for three_bit.
-shard: The number of this shard, and of the replica that owns it.
-shards: The number of shards, and of replicas.
-)doc");
+    .SetShapeFn(ReencodeShape);
 
 REGISTER_OP("TfGc>Count")
     .Input("messages: M * int64")
@@ -101,17 +182,7 @@ REGISTER_OP("TfGc>Count")
     .Attr(CodecAttribute())
     .Attr("threshold: float")
     .Attr("replicas: int >= 1")
-    .SetShapeFn(CountShape)
-    .Doc(R"doc(
-Sums messages with a fixed threshold, without loss.
-
-messages: [rows, words] each; every row is a replica's message of the same shard,
-  as Encode without `automatic` makes it.
-message: [1, words], a count for each element in 4, 8 or 16 bits.
-codec: As it was encoded.
-threshold: As it was encoded.
-replicas: The number of rows, which decides the bits of a count.
-)doc");
+    .SetShapeFn(CountShape);
 
 REGISTER_OP("TfGc>DecodeShards")
     .Input("messages: M * int64")
@@ -125,19 +196,7 @@ REGISTER_OP("TfGc>DecodeShards")
     .Attr("threshold: float = 0")
     .Attr("shards: int >= 1")
     .Attr("replicas: int >= 1")
-    .SetShapeFn(DecodeShape)
-    .Doc(R"doc(
-Decodes a bucket of which every shard has a message of its own.
+    .SetShapeFn(DecodeShape);
 
-messages: [rows, words] each; the messages of the shards, in order: of Reencode
-  where `automatic`, else of Count.
-like: As for Decode.
-sums: The decoded shards, in the shapes of `like`.
-codec: As it was encoded.
-automatic: As it was encoded.
-threshold: As it was encoded.
-shards: The number of shards.
-replicas: The number of replicas that were summed.
-)doc");
-
+}  // namespace
 }  // namespace tf_gc

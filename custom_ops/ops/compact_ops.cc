@@ -1,10 +1,63 @@
-// Interface of the ops of the compact wire.
+// Interface of the ops of the compact wire: attributes and shapes.
+// tf_gc/ops/compact.py says what they mean.
 
+#include "absl/strings/str_cat.h"
+#include "custom_ops/lib/compact/compact.h"
+#include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/codec_attribute.h"
-#include "custom_ops/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
 
 namespace tf_gc {
+namespace {
+
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// Reads a codec whose messages have a compact form, and checks that they may
+// have so many words.
+absl::Status ReadCompactCodec(InferenceContext* c, DimensionHandle words,
+                              Codec* codec) {
+  TF_RETURN_IF_ERROR(ReadCodec(c, codec));
+  TF_RETURN_IF_ERROR(CheckCompactible(*codec));
+  if (!c->ValueKnown(words) || BlocksOf(*codec, c->Value(words)) >= 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("no message of codec ",
+                                                 NameOf(*codec), " has ",
+                                                 c->Value(words), " words"));
+}
+
+absl::Status PackShape(InferenceContext* c) {
+  Codec codec;
+  ShapeHandle messages;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &messages));
+  const DimensionHandle words = c->Dim(messages, 1);
+  TF_RETURN_IF_ERROR(ReadCompactCodec(c, words, &codec));
+  DimensionHandle capacity = c->UnknownDim();
+  if (c->ValueKnown(words)) {
+    const int64_t blocks = BlocksOf(codec, c->Value(words));
+    capacity = c->MakeDim(PackCapacity(codec, LayoutOf(codec, blocks)) /
+                          static_cast<int64_t>(sizeof(WireWord)));
+  }
+  c->set_output(0, c->Matrix(c->Dim(messages, 0), capacity));
+  c->set_output(1, c->Vector(c->Dim(messages, 0)));
+  return absl::OkStatus();
+}
+
+absl::Status UnpackShape(InferenceContext* c) {
+  Codec codec;
+  ShapeHandle compact;
+  ShapeHandle scalar;
+  DimensionHandle words;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &compact));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
+  TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, &words));
+  TF_RETURN_IF_ERROR(ReadCompactCodec(c, words, &codec));
+  c->set_output(0, c->Matrix(c->Dim(compact, 0), words));
+  return absl::OkStatus();
+}
 
 REGISTER_OP("TfGc>Pack")
     .Input("messages: int64")
@@ -14,22 +67,7 @@ REGISTER_OP("TfGc>Pack")
     .Attr("automatic: bool")
     .Attr("threshold: float = 0")
     .Attr("periods: list(int) = []")
-    .SetShapeFn(PackShape)
-    .Doc(R"doc(
-Packs messages into fewer words, without loss.
-
-messages: [rows, words], each row a message of Encode or Reencode.
-compact: [rows, n], with n not below `words`. The message of a row is in its
-  first words; the others are 0.
-lengths: [rows], the number of words that the message of each row takes, at most
-  `words`.
-codec: As it was encoded. Not one_bit, whose codes do not get smaller.
-automatic: As it was encoded.
-threshold: As it was encoded.
-periods: At most 4 numbers of blocks, each from 1 to 4096, after which the rows
-  of a matrix begin with the same element of a block again. Where codes of a
-  column are alike, the messages get shorter. What Unpack makes is the same.
-)doc");
+    .SetShapeFn(PackShape);
 
 REGISTER_OP("TfGc>Unpack")
     .Input("compact: int64")
@@ -38,17 +76,7 @@ REGISTER_OP("TfGc>Unpack")
     .Attr(CodecAttribute())
     .Attr("automatic: bool")
     .Attr("threshold: float = 0")
-    .SetShapeFn(UnpackShape)
-    .Doc(R"doc(
-Unpacks what Pack made.
+    .SetShapeFn(UnpackShape);
 
-compact: [rows, n], each row the first words of a row of Pack: at least as many
-  as its length.
-words: A scalar, the number of words in each message.
-messages: [rows, words], the messages that were packed.
-codec: As it was packed.
-automatic: As it was packed.
-threshold: As it was packed.
-)doc");
-
+}  // namespace
 }  // namespace tf_gc

@@ -1,4 +1,8 @@
-// Interface of the ops that limit the time of a collective.
+// Interface of the ops that limit the time of a collective. `tokens` are the
+// ordering tokens of that collective: a tf.function then begins its deadline
+// when the one before has ended, but does not order the ends of all deadlines,
+// so that collectives of two replicas never wait for each other. A step that is
+// cancelled, or ends, takes its deadlines with it.
 
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -18,31 +22,13 @@ REGISTER_OP("TfGc>BeginDeadline")
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Vector(2));
       return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Lets all collectives of this process fail unless EndDeadline runs in time.
-
-A step that is cancelled, or ends, takes its deadlines with it.
-
-tokens: The ordering tokens of the collective that follows. A tf.function then
-  begins the deadline when the one before has ended.
-deadline: For EndDeadline.
-seconds: How long the collective may take.
-)doc");
+    });
 
 REGISTER_OP("TfGc>EndDeadline")
     .Input("deadline: int64")
     .Input("tokens: N * resource")
     .Attr("N: int >= 0")
     .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc(R"doc(
-Ends a deadline: the collective is done.
-
-deadline: That of BeginDeadline.
-tokens: The same as of BeginDeadline. Without them a tf.function would order the
-  ends of all deadlines, and collectives of two replicas would wait for each
-  other.
-)doc");
+    .SetShapeFn(NoOutputs);
 
 }  // namespace tf_gc

@@ -1,4 +1,5 @@
-// Interface of the ops for low rank.
+// Interface of the ops for low rank: attributes and shapes.
+// tf_gc/ops/factors.py says what they mean.
 
 #include <cstdint>
 #include <string>
@@ -72,20 +73,7 @@ REGISTER_OP("TfGc>ProjectFactors")
     .Attr("rows: list(int) >= 1")
     .Attr("rank: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(ProjectFactorsShape)
-    .Doc(R"doc(
-Multiplies matrices, gradient plus residual, with their factors Q.
-custom_ops/lib/low_rank/factors.h says what factors are.
-
-gradients: Of any shapes; the last axes are the columns of a matrix.
-residuals: The handles of initialized float32 variables of the same shapes, which
-  do not change.
-factors: For each matrix [rank * columns], the columns of Q, which are
-  orthonormal, or zeros at the start.
-message: [rank * all rows], the columns of P of each matrix.
-rows: The rows of each matrix.
-rank: The columns of a factor.
-)doc");
+    .SetShapeFn(ProjectFactorsShape);
 
 REGISTER_OP("TfGc>EncodeFactors")
     .Input("gradients: K * T")
@@ -98,19 +86,7 @@ REGISTER_OP("TfGc>EncodeFactors")
     .Attr("rows: list(int) >= 1")
     .Attr("rank: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(EncodeFactorsShape)
-    .Doc(R"doc(
-Makes the columns of P orthonormal, multiplies the transposed matrices with P, and
-keeps in the residuals what the product of both factors leaves.
-
-gradients: As in ProjectFactors.
-residuals: Likewise; they change.
-total: The sum of the messages of ProjectFactors.
-message: [rank * all columns], the columns of Q of each matrix.
-basis: The columns of P of each matrix, orthonormal.
-rows: As in ProjectFactors.
-rank: Likewise.
-)doc");
+    .SetShapeFn(EncodeFactorsShape);
 
 REGISTER_OP("TfGc>DecodeFactors")
     .Input("total: float")
@@ -123,20 +99,7 @@ REGISTER_OP("TfGc>DecodeFactors")
     .Attr("T: {float, half, bfloat16}")
     .Attr("rows: list(int) >= 1")
     .Attr("rank: int >= 1")
-    .SetShapeFn(DecodeFactorsShape)
-    .Doc(R"doc(
-Multiplies both factors, and makes the factors Q of the next step.
-
-total: The sum of the messages of EncodeFactors.
-basis: The `basis` of EncodeFactors.
-factors: Those that went into ProjectFactors.
-like: Tensors of the shapes and the dtype of the sums.
-sums: For each matrix the sum of what the replicas have sent of it.
-next: The columns of Q, orthonormal. Where `total` is not finite, they are those
-  of `factors`.
-rows: As in ProjectFactors.
-rank: Likewise.
-)doc");
+    .SetShapeFn(DecodeFactorsShape);
 
 }  // namespace
 }  // namespace tf_gc

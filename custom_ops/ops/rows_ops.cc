@@ -1,4 +1,5 @@
-// Interface of the ops for rows.
+// Interface of the ops for rows: attributes and shapes. tf_gc/ops/rows.py says
+// what they mean.
 
 #include <string>
 #include <vector>
@@ -52,24 +53,7 @@ REGISTER_OP("TfGc>EncodeRows")
     .Attr(RowsCodecAttribute())
     .Attr("layers: int >= 1 = 1")
     .SetIsStateful()
-    .SetShapeFn(EncodeRowsShape)
-    .Doc(R"doc(
-Encodes the gradients of tables of which only some rows are not zero.
-
-values: For each table [n, ...], the rows of its gradient.
-indices: For each table [n], the row of the table that each row belongs to. Rows
-  that occur more than once are added in their order.
-residuals: None, or for each table the handle of an initialized float32 variable
-  of its shape. Only the rows that are sent change.
-message: [1, words], in the layout of custom_ops/lib/wire/rows_wire.h; how many
-  words depends on the indices.
-shapes: The shapes of the tables.
-names: What the tables are called in an error.
-codec: `exact` sends rows in float32. The others have a scale for each row, or
-  for each of the equal parts of a row of more than 128 elements.
-layers: 1, or without residuals also 2: the second layer encodes what the first
-  one leaves.
-)doc");
+    .SetShapeFn(EncodeRowsShape);
 
 REGISTER_OP("TfGc>DecodeRows")
     .Input("messages: M * int64")
@@ -81,19 +65,7 @@ REGISTER_OP("TfGc>DecodeRows")
     .Attr("shapes: list(shape) >= 1")
     .Attr(RowsCodecAttribute())
     .Attr("layers: int >= 1 = 1")
-    .SetShapeFn(DecodeRowsShape)
-    .Doc(R"doc(
-Decodes the messages of all replicas, and adds rows of one index in the order of
-the messages.
-
-messages: [rows, words] each; every row is a message of EncodeRows, perhaps with
-  zeros after it.
-values: For each table [n, ...], the rows of the sum.
-indices: For each table [n], ascending, each once.
-shapes: As they were encoded.
-codec: As it was encoded.
-layers: As it was encoded.
-)doc");
+    .SetShapeFn(DecodeRowsShape);
 
 }  // namespace
 }  // namespace tf_gc

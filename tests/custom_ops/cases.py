@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -12,11 +13,10 @@ import pytest
 
 from tests.custom_ops import native
 from tests.custom_ops.native import CODE_BITS, AnyCodec, Codec, Levels, Library, OneBit, Target
-from tests.oracles import levels as oracle_levels
-from tests.oracles import one_bit as oracle_one_bit
-from tests.oracles import two_bit as oracle
+from tests.oracles import codecs as oracle
 
 Array = npt.NDArray[Any]
+Targets = Callable[[], Iterator[Library]]  # what the fixture `on_each_target` is
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16]
@@ -24,6 +24,7 @@ THRESHOLD = 0.5
 GUARD = 64  # elements before and after an output
 
 CODECS = [*Codec, *OneBit, *Levels]
+FIXED = [Codec.FIXED, OneBit.FIXED]
 each_codec = pytest.mark.parametrize(
     "codec",
     CODECS,
@@ -50,6 +51,11 @@ class Message:
         assert_same_bits(self.codes, other.codes)
         assert_same_bits(self.scales, other.scales)
         assert_same_bits(self.residual, other.residual)
+
+
+def parts_of(messages: list[Message]) -> tuple[list[Array], list[Array]]:
+    """The codes and the scales of messages."""
+    return [message.codes for message in messages], [message.scales for message in messages]
 
 
 def assert_same_bits(actual: Array, desired: Array) -> None:
@@ -110,24 +116,8 @@ def encode(
 def oracle_encode(
     codec: AnyCodec, gradient: Array, residual: Array, threshold: float = THRESHOLD
 ) -> Message:
-    if codec == Codec.FIXED:
-        codes, new = oracle.encode_fixed(gradient, residual, threshold)
-        return Message(codes, np.zeros(0, np.uint16), new)
-    if codec == OneBit.FIXED:
-        return Message(*oracle_one_bit.encode_fixed(gradient, residual, threshold))
-    return oracle_encode_auto(codec, gradient, residual)
-
-
-def oracle_encode_auto(
-    codec: AnyCodec, gradient: Array, residual: Array, *addends: Array
-) -> Message:
-    """Encodes gradient + residual + addends with a codec with automatic scales."""
-    if isinstance(codec, Levels):
-        encoded = oracle_levels.encode(gradient, residual, *addends, bits=CODE_BITS[codec])
-        return Message(*encoded)
-    if codec == OneBit.AUTO:
-        return Message(*oracle_one_bit.encode_auto(gradient, residual, *addends))
-    return Message(*oracle.encode_auto(gradient, residual, *addends))
+    fixed = threshold if codec in FIXED else None
+    return Message(*oracle.encode(CODE_BITS[codec], gradient, residual, threshold=fixed))
 
 
 def decode_sum(
@@ -140,9 +130,7 @@ def decode_sum(
     shift: int = 0,
 ) -> Array:
     result = Guarded(size, dtype, shift)
-    codes = [message.codes for message in messages]
-    scales = [message.scales for message in messages]
-    library.decode_sum(codec, codes, scales, result.array, threshold)
+    library.decode_sum(codec, *parts_of(messages), result.array, threshold)
     return result.check()
 
 
@@ -153,15 +141,8 @@ def oracle_decode_sum(
     dtype: np.dtype[Any],
     threshold: float = THRESHOLD,
 ) -> Array:
-    codes = [message.codes for message in messages]
-    if codec == Codec.FIXED:
-        return oracle.decode_sum_fixed(codes, size, threshold, dtype)
-    scales = [message.scales for message in messages]
-    if isinstance(codec, OneBit):
-        return oracle_one_bit.decode_sum(codes, scales, size, dtype)
-    if isinstance(codec, Levels):
-        return oracle_levels.decode_sum(codes, scales, size, dtype, CODE_BITS[codec])
-    return oracle.decode_sum_auto(codes, scales, size, dtype)
+    fixed = threshold if codec in FIXED else None
+    return oracle.decode_sum(CODE_BITS[codec], *parts_of(messages), size, dtype, fixed)
 
 
 def random_gradient(rng: np.random.Generator, size: int, dtype: np.dtype[Any]) -> Array:
@@ -196,8 +177,7 @@ def reencode(
     assert library.reencode(
         codec,
         of_sum,
-        [message.codes for message in messages],
-        [message.scales for message in messages],
+        *parts_of(messages),
         gradient,
         out.array if in_place else residual,
         out.array,
@@ -218,25 +198,20 @@ def oracle_reencode(
     total = np.zeros(gradient.size, np.float32)
     if messages:
         total = oracle_decode_sum(codec, messages, gradient.size, np.dtype(np.float32))
-    return oracle_encode_auto(sum_codec or codec, gradient, residual, total)
+    return Message(*oracle.encode(CODE_BITS[sum_codec or codec], gradient, residual, total))
 
 
 def count(
     library: Library, codec: AnyCodec, messages: list[Message], bits: int, shift: int = 0
 ) -> Array:
-    codes = [message.codes for message in messages]
-    blocks = codes[0].size // native.code_bytes(codec)
+    blocks = messages[0].codes.size // native.code_bytes(codec)
     counts = Guarded(blocks * native.BLOCK_SIZE * bits // 8, np.uint8, shift)
-    scales = [message.scales for message in messages]
-    assert library.count(codec, codes, scales, bits, counts.array)
+    assert library.count(codec, *parts_of(messages), bits, counts.array)
     return counts.check()
 
 
 def oracle_count(codec: AnyCodec, messages: list[Message], bits: int) -> Array:
-    codes = [message.codes for message in messages]
-    if codec == OneBit.FIXED:
-        return oracle_one_bit.count(codes, [message.scales for message in messages], bits)
-    return oracle.count_fixed(codes, bits)
+    return oracle.count(CODE_BITS[codec], *parts_of(messages), bits)
 
 
 def random_residual(rng: np.random.Generator, size: int) -> Array:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
 from tests.custom_ops import native
-from tests.custom_ops.cases import Array, Guarded, assert_same_bits
+from tests.custom_ops.cases import Array, Guarded, Targets, assert_same_bits
 from tests.custom_ops.native import (
     BLOCK_SIZE,
     CODE_BITS,
@@ -19,12 +19,10 @@ from tests.custom_ops.native import (
     Library,
     RunTasks,
 )
-from tests.oracles import compact as oracle_compact
+from tests.oracles import compact as oracle
 from tests.oracles.rans import KINDS, BrokenError, round_up
 
-Rng = np.random.Generator
-Targets = Callable[[], Iterator[Library]]
-
+SEGMENT = oracle.SEGMENT_BLOCKS
 SEGMENTS_OFFSET = 272  # of the headers of the segments
 # The fields of one.
 WORDS, MIXED, FILLED, PERIOD, PAIRED = "words", "mixed", "filled", "period", "paired"
@@ -35,78 +33,148 @@ MIXED_KIND = 6
 # Of a bit to be 1, so that runs are of each kind.
 CHANCES = [0, 0.01, 0.08, 0.25, 0.5, 0.75, 0.92, 0.99, 1]
 
-each_codec = pytest.mark.parametrize(
-    "codec", COMPACTIBLE, ids=["fixed", "auto", "three_bit", "four_bit"]
-)
+# A test takes the fixture `wire`, of each codec or of these.
 with_scales = pytest.mark.parametrize(
-    "codec", [codec for codec in COMPACTIBLE if native.has_scales(codec)]
+    "wire", [codec for codec in COMPACTIBLE if native.has_scales(codec)], indirect=True
 )
 searched = settings(max_examples=80)
 
 
-def codes_of(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:
-    """Codes of which such a part is not zero, small ones more often than large ones."""
-    form = oracle_compact.Format.of(codec)
-    size = blocks * BLOCK_SIZE
-    most = (1 << (CODE_BITS[codec] - 1)) - 1
-    nonzero = rng.random(size) < density
-    count = np.count_nonzero(nonzero)
-    magnitudes, signs = np.zeros((2, size), np.uint8)
-    magnitudes[nonzero] = np.minimum(rng.geometric(0.4, count), most)
-    signs[nonzero] = rng.integers(0, 2, count)
-    return form.codes(magnitudes, signs)
+class Wire:
+    """Messages of a codec, and what the oracle and the library on each target make of them."""
 
+    def __init__(self, codec: AnyCodec, on_each_target: Targets) -> None:
+        self.codec = codec
+        self.form = oracle.Format.of(codec)
+        self.planes = self.form.planes
+        self.block_bytes = native.code_bytes(codec)
+        self.on_each_target = on_each_target
+        self.rng = np.random.default_rng(1)
 
-def codes_of_planes(rng: Rng, codec: AnyCodec, chances: Array) -> Array:
-    """Codes with such chances of a bit to be 1, [planes, size]. Each plane is as on the wire."""
-    form = oracle_compact.Format.of(codec)
-    bits = rng.random(chances.shape) < chances
-    nonzero, signs = bits[0], bits[0] & bits[1]
-    magnitudes = np.zeros(nonzero.size, np.uint8)
-    for plane, bit in enumerate(form.common, 2):
-        magnitudes |= bits[plane].astype(np.uint8) << bit
-    if form.has_rare_bits:
-        rare = (magnitudes == 0) | bits[-1]
-        magnitudes |= rare.astype(np.uint8) << form.rare
-    else:
-        magnitudes += 1
-    return form.codes(np.where(nonzero, magnitudes, 0).astype(np.uint8), signs.astype(np.uint8))
+    # ---- Messages --------------------------------------------------------------------
 
+    def codes(self, blocks: int, density: float) -> Array:
+        """Codes of which such a part is not zero, small ones more often than large ones."""
+        size = blocks * BLOCK_SIZE
+        nonzero = self.rng.random(size) < density
+        count = np.count_nonzero(nonzero)
+        magnitudes, signs = np.zeros((2, size), np.uint8)
+        most = (1 << (CODE_BITS[self.codec] - 1)) - 1
+        magnitudes[nonzero] = np.minimum(self.rng.geometric(0.4, count), most)
+        signs[nonzero] = self.rng.integers(0, 2, count)
+        return self.form.codes(magnitudes, signs)
 
-def codes_by_column(rng: Rng, codec: AnyCodec, blocks: int, period: int) -> Array:
-    """Codes of a matrix whose rows have so many blocks: in a column they are alike."""
-    planes = oracle_compact.Format.of(codec).planes
-    of_rows = rng.choice(CHANCES, (planes, period, BLOCK_SIZE))
-    chances = of_rows[:, np.arange(blocks) % period].reshape(planes, -1)
-    return codes_of_planes(rng, codec, chances)
+    def codes_of_planes(self, chances: Array) -> Array:
+        """Codes with such chances of a bit to be 1, [planes, ...]. Each plane is as on the wire."""
+        chances = chances.reshape(self.planes, -1)
+        bits = self.rng.random(chances.shape) < chances
+        nonzero, signs = bits[0], bits[0] & bits[1]
+        magnitudes = np.zeros(nonzero.size, np.uint8)
+        for plane, bit in enumerate(self.form.common, 2):
+            magnitudes |= bits[plane].astype(np.uint8) << bit
+        if self.form.has_rare_bits:
+            rare = (magnitudes == 0) | bits[-1]
+            magnitudes |= rare.astype(np.uint8) << self.form.rare
+        else:
+            magnitudes += 1
+        magnitudes = np.where(nonzero, magnitudes, 0).astype(np.uint8)
+        return self.form.codes(magnitudes, signs.astype(np.uint8))
 
+    def codes_by_column(self, blocks: int, period: int) -> Array:
+        """Codes of a matrix whose rows have so many blocks: in a column they are alike."""
+        of_rows = self.rng.choice(CHANCES, (self.planes, period, BLOCK_SIZE))
+        return self.codes_of_planes(of_rows[:, np.arange(blocks) % period])
 
-def codes_by_half(rng: Rng, codec: AnyCodec, blocks: int) -> Array:
-    """Codes that are alike in half of a block, and not from one half to the next."""
-    planes = oracle_compact.Format.of(codec).planes
-    of_halves = rng.choice(CHANCES, (planes, 2 * blocks))
-    return codes_of_planes(rng, codec, of_halves.repeat(BLOCK_SIZE // 2, axis=1))
+    def codes_by_half(self, blocks: int) -> Array:
+        """Codes that are alike in half of a block, and not from one half to the next."""
+        of_halves = self.rng.choice(CHANCES, (self.planes, 2 * blocks))
+        return self.codes_of_planes(of_halves.repeat(BLOCK_SIZE // 2, axis=1))
 
+    def scales(self, codes: Array) -> Array:
+        """Scales within some powers of two, and 0 for blocks whose codes are all 0."""
+        if not self.form.scaled:
+            return np.zeros(0, np.uint16)
+        by_block = codes.reshape(-1, self.block_bytes)
+        scales = np.asarray(0x3A00 + self.rng.binomial(0x400, 0.5, len(by_block)), np.uint16)
+        return np.where(by_block.any(axis=1), scales, np.uint16(0))
 
-def scales_of(rng: Rng, codec: AnyCodec, codes: Array) -> Array:
-    """Scales within some powers of two, and 0 for blocks whose codes are all 0."""
-    if not native.has_scales(codec):
-        return np.zeros(0, np.uint16)
-    by_block = codes.reshape(-1, native.code_bytes(codec))
-    scales = np.asarray(0x3A00 + rng.binomial(0x400, 0.5, len(by_block)), np.uint16)
-    return np.where(by_block.any(axis=1), scales, np.uint16(0))
+    def message(self, codes: Array, scales: Array | None = None) -> Array:
+        """A message, in memory that is aligned as messages are."""
+        blocks = codes.size // self.block_bytes
+        threshold = 0.25 if self.codec == Codec.FIXED else 0.0
+        scales = self.scales(codes) if scales is None else scales
+        return oracle.make_message(int(self.codec), codes.reshape(-1), scales, blocks, threshold)
 
+    def random(self, blocks: int, density: float) -> Array:
+        return self.message(self.codes(blocks, density))
 
-def message_of(codec: AnyCodec, codes: Array, scales: Array) -> Array:
-    """A message, in memory that is aligned as messages are."""
-    blocks = codes.size // native.code_bytes(codec)
-    threshold = 0.25 if codec == Codec.FIXED else 0.0
-    return oracle_compact.make_message(int(codec), codes, scales, blocks, threshold)
+    def by_column(self, blocks: int, period: int) -> Array:
+        return self.message(self.codes_by_column(blocks, period))
 
+    # ---- What is made of them --------------------------------------------------------
 
-def random_message(rng: Rng, codec: AnyCodec, blocks: int, density: float) -> Array:
-    codes = codes_of(rng, codec, blocks, density)
-    return message_of(codec, codes, scales_of(rng, codec, codes))
+    def packed(self, message: Array, periods: Sequence[int] = ()) -> Array:
+        """What the oracle packs, to be changed."""
+        return oracle.pack(int(self.codec), message, periods).copy()
+
+    def unpacked(self, blocks: int, compact: Array) -> Array:
+        return oracle.unpack(int(self.codec), blocks, compact)
+
+    def check(self, message: Array, periods: Sequence[int] = ()) -> Array:
+        """Asks the oracle and all targets; returns the packed message."""
+        expected = self.packed(message, periods)
+        for library in self.on_each_target():
+            assert_same_bits(pack(library, self.codec, message, periods=periods), expected)
+        self.check_unpacked(expected, message)
+        return expected
+
+    def check_unpacked(self, compact: Array, message: Array) -> None:
+        """Asserts that what a packer may have made of a message is unpacked."""
+        blocks = blocks_of(message)
+        if blocks <= 300:  # which does not take long: the oracle has no other loops
+            assert_same_bits(self.unpacked(blocks, compact), message)
+        found = self.on_each(blocks, compact)
+        assert found is not None
+        assert_same_bits(found, message)
+
+    def on_each(self, blocks: int, compact: Array) -> Array | None:
+        """What all targets make of these bytes."""
+        first, *others = [
+            unpack(library, self.codec, blocks, compact) for library in self.on_each_target()
+        ]
+        for other in others:
+            if first is None or other is None:
+                assert first is other
+            else:
+                assert_same_bits(other, first)
+        return first
+
+    def check_as_oracle(self, blocks: int, compact: Array) -> Array | None:
+        """Asserts that all make the same of any bytes, and returns it: None if they are refused."""
+        found = self.on_each(blocks, compact)
+        try:
+            expected = self.unpacked(blocks, compact)
+        except BrokenError:
+            assert found is None
+            return None
+        assert found is not None
+        assert_same_bits(found, expected)
+        return found
+
+    def check_refused(self, blocks: int, compact: Array) -> None:
+        assert self.check_as_oracle(blocks, compact) is None
+
+    def counts_slice(self, compact: Array) -> slice:
+        """Where the first segment, which is coded, has the counts of kinds."""
+        header = segment_headers(compact)[0]
+        start = SEGMENTS_OFFSET + 16 * segments_of(compact) + round_up(2 * int(header[WORDS]), 8)
+        start += round_up(int(header[FILLED]), 8) if self.form.scaled else 0
+        return slice(start, start + KINDS * self.planes)
+
+    def counts(self, compact: Array) -> Array:
+        """[planes, KINDS]: the counts of kinds of the first segment, which is coded."""
+        counts: Array = compact[self.counts_slice(compact)].reshape(-1, KINDS)
+        return counts
 
 
 def blocks_of(message: Array) -> int:
@@ -135,100 +203,27 @@ def unpack(
     library: Library, codec: AnyCodec, blocks: int, compact: Array, run: RunTasks | None = None
 ) -> Array | None:
     """The message, None if there is none."""
-    out = Guarded(oracle_compact.Format.of(codec).message_bytes(blocks), np.uint8)
-    if not library.unpack(codec, blocks, compact.copy(), out.array, run):
-        out.check()
-        return None
-    return out.check()
+    out = Guarded(oracle.Format.of(codec).message_bytes(blocks), np.uint8)
+    whole = library.unpack(codec, blocks, compact.copy(), out.array, run)
+    message = out.check()
+    return message if whole else None
 
 
-def assert_oracle_unpacks(codec: AnyCodec, compact: Array, message: Array) -> None:
-    """Asserts it of messages for which that does not take long: the oracle has no other loops."""
-    blocks = blocks_of(message)
-    if blocks <= 300:
-        assert_same_bits(oracle_compact.unpack(int(codec), blocks, compact), message)
+def segments_of(compact: Array) -> int:
+    return len(oracle.segments_of(blocks_of(compact)))
 
 
-def check_message(
-    on_each_target: Targets, codec: AnyCodec, message: Array, periods: Sequence[int] = ()
-) -> Array:
-    """Asks the oracle and all targets; returns the packed message."""
-    expected = oracle_compact.pack(int(codec), message, periods)
-    assert_oracle_unpacks(codec, expected, message)
-    for library in on_each_target():
-        assert_same_bits(pack(library, codec, message, periods=periods), expected)
-        unpacked = unpack(library, codec, blocks_of(message), expected)
-        assert unpacked is not None
-        assert_same_bits(unpacked, message)
-    return expected
-
-
-def assert_unpacked(
-    on_each_target: Targets, codec: AnyCodec, compact: Array, message: Array
-) -> None:
-    """Asserts that what another packer may have made of a message is unpacked."""
-    assert is_packed(compact)
-    assert_oracle_unpacks(codec, compact, message)
-    for library in on_each_target():
-        unpacked = unpack(library, codec, blocks_of(message), compact)
-        assert unpacked is not None
-        assert_same_bits(unpacked, message)
-
-
-def unpack_on_each(
-    on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array
-) -> Array | None:
-    """What all targets make of these bytes."""
-    first, *others = [unpack(library, codec, blocks, compact) for library in on_each_target()]
-    for other in others:
-        if first is None or other is None:
-            assert first is other
-        else:
-            assert_same_bits(other, first)
-    return first
-
-
-def assert_refused(on_each_target: Targets, codec: AnyCodec, blocks: int, compact: Array) -> None:
-    """Asserts that the oracle and all targets refuse these bytes."""
-    with pytest.raises(BrokenError):
-        oracle_compact.unpack(int(codec), blocks, compact)
-    assert unpack_on_each(on_each_target, codec, blocks, compact) is None
-
-
-def segment_headers(compact: Array, segments: int) -> Array:
+def segment_headers(compact: Array) -> Array:
     """[segments]: the header of each segment, of type SEGMENT_HEADER."""
-    end = SEGMENTS_OFFSET + SEGMENT_HEADER.itemsize * segments
+    end = SEGMENTS_OFFSET + SEGMENT_HEADER.itemsize * segments_of(compact)
     headers: Array = compact[SEGMENTS_OFFSET:end].view(SEGMENT_HEADER)
     return headers
 
 
 def field_of(compact: Array, field: str) -> list[int]:
     """This field of the header of each segment."""
-    segments = len(oracle_compact.segments_of(blocks_of(compact)))
-    values: list[int] = segment_headers(compact, segments)[field].tolist()
+    values: list[int] = segment_headers(compact)[field].tolist()
     return values
-
-
-def periods_of(compact: Array) -> list[int]:
-    """The period of each segment."""
-    return field_of(compact, PERIOD)
-
-
-def counts_of_kinds(codec: AnyCodec, compact: Array) -> slice:
-    """Where the first segment, which is coded, has the counts of kinds."""
-    form = oracle_compact.Format.of(codec)
-    segments = len(oracle_compact.segments_of(blocks_of(compact)))
-    header = segment_headers(compact, segments)[0]
-    words, filled = int(header[WORDS]), int(header[FILLED])
-    start = SEGMENTS_OFFSET + 16 * segments + round_up(2 * words, 8)
-    start += round_up(filled, 8) if form.scaled else 0
-    return slice(start, start + KINDS * form.planes)
-
-
-def kind_counts(codec: AnyCodec, compact: Array) -> Array:
-    """[planes, KINDS]: the counts of kinds of the first segment, which is coded."""
-    counts: Array = compact[counts_of_kinds(codec, compact)].reshape(-1, KINDS)
-    return counts
 
 
 def only(kind: int, count: int = 255) -> list[int]:
@@ -239,10 +234,17 @@ def only(kind: int, count: int = 255) -> list[int]:
 def choose_all_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the oracle choose the kind of mixed bits for all runs, as other packers may."""
     monkeypatch.setattr(
-        *(oracle_compact, "kinds_of"),
+        *(oracle, "kinds_of"),
         lambda sent, ones, paired: np.full(len(sent) // (1 + paired), MIXED_KIND, np.uint8),
     )
 
 
+def choose_period(monkeypatch: pytest.MonkeyPatch, period: int, paired: int | None = None) -> None:
+    """Has the oracle choose this period for all segments, and pairs or not."""
+    monkeypatch.setattr(oracle, "best_period", lambda *_: period)
+    if paired is not None:
+        monkeypatch.setattr(oracle, "is_paired", lambda *_: paired)
+
+
 def is_packed(compact: Array) -> bool:
-    return bool(compact[:2].view(np.uint16)[0] == oracle_compact.COMPACT_MAGIC)
+    return bool(compact[:2].view(np.uint16)[0] == oracle.COMPACT_MAGIC)

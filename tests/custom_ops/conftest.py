@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.custom_ops import native
+from tests.custom_ops.cases import Targets
+from tests.custom_ops.compact_cases import Wire
 from tf_gc.ops import _loader as ops
 
 
@@ -34,7 +36,7 @@ def forced(library: native.Library, target: native.Target) -> native.Library:
 
 
 @pytest.fixture
-def on_each_target(library: native.Library) -> Callable[[], Iterator[native.Library]]:
+def on_each_target(library: native.Library) -> Targets:
     """Gives the library once for each target of this processor, using that one.
 
     For tests whose inputs and results take longer than the library; `test_parity.py` says which
@@ -48,3 +50,11 @@ def on_each_target(library: native.Library) -> Callable[[], Iterator[native.Libr
             yield library
 
     return targets
+
+
+@pytest.fixture(
+    params=native.COMPACTIBLE, ids=lambda codec: f"{type(codec).__name__}.{codec.name}".lower()
+)
+def wire(request: pytest.FixtureRequest, on_each_target: Targets) -> Wire:
+    """The compact wire with each codec."""
+    return Wire(request.param, on_each_target)

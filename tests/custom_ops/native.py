@@ -23,11 +23,7 @@ FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibi
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 BLOCK_SIZE = 128
-DTYPES = {
-    np.dtype(np.float32): 0,
-    np.dtype(np.float16): 1,
-    np.dtype(ml_dtypes.bfloat16): 2,
-}
+DTYPES = {np.dtype(t): i for i, t in enumerate((np.float32, np.float16, ml_dtypes.bfloat16))}
 
 
 class Codec(enum.IntEnum):
@@ -62,7 +58,6 @@ CODE_BITS: dict[AnyCodec, int] = {
     Levels.THREE_BIT: 3,
     Levels.FOUR_BIT: 4,
 }
-
 
 # The codecs whose messages may be packed.
 COMPACTIBLE: list[AnyCodec] = [*Codec, *Levels]
@@ -123,63 +118,37 @@ def _addresses(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
+# Of the functions: the result and the parameters.
+SIGNATURES = {
+    "encode": "iiipppnfpp",
+    "decode_sum": "iiippnnfp",
+    "reencode": "iiiippnpppnpp",
+    "count": "iippnnip",
+    "decode_counts": "iipinfp",
+    "pack_capacity": "nin",
+    "pack": "ninpippr",
+    "unpack": "iinpnpr",
+    "block_bytes": "iin",
+    "codec": "isi",
+    "codec_name": "si",
+    "float_mode": "u",
+    "set_float_mode": "-u",
+}
+KINDS = {
+    **{"i": ctypes.c_int, "n": ctypes.c_int64, "u": ctypes.c_uint64, "f": ctypes.c_float},
+    **{"p": ctypes.c_void_p, "s": ctypes.c_char_p, "r": _RunTasks, "-": None},
+}
+
+
 class Library:
     """The codec library. Arrays are contiguous; outputs are written in place."""
 
     def __init__(self, path: Path) -> None:
         self._c = ctypes.CDLL(str(path))
-        pointer, integer = ctypes.c_void_p, ctypes.c_int
-        size, real = ctypes.c_int64, ctypes.c_float
-        encode: list[Any] = [
-            integer,
-            integer,
-            pointer,
-            pointer,
-            pointer,
-            size,
-            real,
-            pointer,
-            pointer,
-        ]
-        decode: list[Any] = [integer, integer, pointer, pointer, size, size, real, pointer]
-        self._c.tf_gc_encode.argtypes = encode
-        self._c.tf_gc_decode_sum.argtypes = decode
-        self._c.tf_gc_reencode.argtypes = [
-            integer,
-            integer,
-            integer,
-            pointer,
-            pointer,
-            size,
-            pointer,
-            pointer,
-            pointer,
-            size,
-            pointer,
-            pointer,
-        ]
-        self._c.tf_gc_count.argtypes = [
-            integer,
-            pointer,
-            pointer,
-            size,
-            size,
-            integer,
-            pointer,
-        ]
-        self._c.tf_gc_decode_counts.argtypes = [integer, pointer, integer, size, real, pointer]
-        self._c.tf_gc_pack_capacity.argtypes = [integer, size]
-        self._c.tf_gc_pack_capacity.restype = size
-        pack: list[Any] = [integer, size, pointer, integer, pointer, pointer, _RunTasks]
-        self._c.tf_gc_pack.argtypes = pack
-        self._c.tf_gc_pack.restype = size
-        self._c.tf_gc_unpack.argtypes = [integer, size, pointer, size, pointer, _RunTasks]
-        self._c.tf_gc_block_bytes.argtypes = [integer, size]
-        self._c.tf_gc_codec.argtypes = [ctypes.c_char_p, integer]
-        self._c.tf_gc_codec_name.restype = ctypes.c_char_p
-        self._c.tf_gc_float_mode.restype = ctypes.c_uint64
-        self._c.tf_gc_set_float_mode.argtypes = [ctypes.c_uint64]
-        self._c.tf_gc_set_float_mode.restype = None
+        for name, (result, *parameters) in SIGNATURES.items():
+            function = getattr(self._c, f"tf_gc_{name}")
+            function.restype = KINDS[result]
+            function.argtypes = [KINDS[kind] for kind in parameters]
 
     def supported_targets(self) -> list[Target]:
         best = self._c.tf_gc_best_target()
@@ -198,17 +167,8 @@ class Library:
     def set_float_mode(self, mode: int) -> None:
         self._c.tf_gc_set_float_mode(mode)
 
-    def encode(
-        self,
-        codec: AnyCodec,
-        gradient: Array,
-        residual_in: Array,
-        residual_out: Array,
-        codes: Array,
-        scales: Array | None = None,
-        threshold: float = 0.0,
-    ) -> None:
-        arguments = (codec, gradient, residual_in, residual_out, codes, scales, threshold)
+    def encode(self, *arguments: Any) -> None:
+        """Encodes, with arguments as `encode_arguments`."""
         assert self._c.tf_gc_encode(*self.encode_arguments(*arguments))
 
     @staticmethod
@@ -234,16 +194,9 @@ class Library:
             _address(scales),
         )
 
-    def decode_sum(
-        self,
-        codec: AnyCodec,
-        codes: Sequence[Array],
-        scales: Sequence[Array],
-        result: Array,
-        threshold: float = 0.0,
-    ) -> None:
-        arguments = self.decode_arguments(codec, codes, scales, result, threshold)
-        assert self._c.tf_gc_decode_sum(*arguments)
+    def decode_sum(self, *arguments: Any) -> None:
+        """Decodes and adds messages, with arguments as `decode_arguments`."""
+        assert self._c.tf_gc_decode_sum(*self.decode_arguments(*arguments))
 
     @staticmethod
     def decode_arguments(
@@ -278,22 +231,11 @@ class Library:
         sum_scales: Array,
     ) -> bool:
         """False if sums of messages of the codec are not encoded by the other."""
-        return bool(
-            self._c.tf_gc_reencode(
-                int(codec),
-                int(sum_codec),
-                DTYPES[gradient.dtype],
-                _addresses(codes),
-                _addresses(scales),
-                len(codes),
-                _address(gradient),
-                _address(residual_in),
-                _address(residual_out),
-                gradient.size,
-                _address(sum_codes),
-                _address(sum_scales),
-            )
-        )
+        messages = _addresses(codes), _addresses(scales), len(codes)
+        values = map(_address, (gradient, residual_in, residual_out))
+        numbers = int(codec), int(sum_codec), DTYPES[gradient.dtype]
+        outputs = _address(sum_codes), _address(sum_scales)
+        return bool(self._c.tf_gc_reencode(*numbers, *messages, *values, gradient.size, *outputs))
 
     def count(
         self,
@@ -304,30 +246,15 @@ class Library:
         counts: Array,
     ) -> bool:
         """False if no counts have so many bits, or messages of the codec are not counted."""
-        return bool(
-            self._c.tf_gc_count(
-                int(codec),
-                _addresses(codes),
-                _addresses(scales),
-                len(codes),
-                codes[0].size // code_bytes(codec),
-                bits,
-                _address(counts),
-            )
-        )
+        messages = _addresses(codes), _addresses(scales), len(codes)
+        blocks = codes[0].size // code_bytes(codec)
+        return bool(self._c.tf_gc_count(int(codec), *messages, blocks, bits, _address(counts)))
 
     def decode_counts(self, counts: Array, bits: int, result: Array, unit: float) -> bool:
         """False if no counts have so many bits."""
-        return bool(
-            self._c.tf_gc_decode_counts(
-                DTYPES[result.dtype],
-                _address(counts),
-                bits,
-                result.size,
-                unit,
-                _address(result),
-            )
-        )
+        of_counts = DTYPES[result.dtype], _address(counts), bits
+        done = self._c.tf_gc_decode_counts(*of_counts, result.size, unit, _address(result))
+        return bool(done)
 
     def pack_capacity(self, codec: int, blocks: int) -> int:
         """The bytes that `pack` may write, 0 if messages of the codec are not packed."""
@@ -378,12 +305,11 @@ class Library:
         none, nulls = None, (ctypes.c_void_p * 1)()
         encode = (codec, 0, none, none, none, 0, 0.5, none, none)
         decode = (codec, 0, nulls, nulls, 1, 0, 0.5, none)
+        reencode = (codec, codec, 0, none, none, 0, none, none, none, 0, none, none)
         return {
             "encode": self._c.tf_gc_encode(*encode),
             "decode_sum": self._c.tf_gc_decode_sum(*decode),
-            "reencode": self._c.tf_gc_reencode(
-                codec, codec, 0, none, none, 0, none, none, none, 0, none, none
-            ),
+            "reencode": self._c.tf_gc_reencode(*reencode),
             "count": self._c.tf_gc_count(codec, nulls, nulls, 1, 0, 4, none),
             "block_bytes": self._c.tf_gc_block_bytes(codec, 1),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -12,13 +12,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.custom_ops import native
+from tests.custom_ops.cases import Array, Targets
 from tests.oracles import factors as oracle
 from tf_gc import ops
 from tf_gc.reducers.factors import matrix_of
-
-Array = native.Array
-Targets = Callable[[], Iterator[native.Library]]
 
 # Below, at and above the lanes of a vector, what is no matrix by itself, and one so wide that
 # several rows are encoded together.

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tests.custom_ops import native
 from tests.custom_ops.cases import CODECS, DTYPES, Array, hostile_messages
-from tests.custom_ops.compact_cases import SEGMENTS_OFFSET, random_message
+from tests.custom_ops.compact_cases import SEGMENTS_OFFSET, Wire
 from tests.custom_ops.native import COMPACTIBLE, Codec, Levels, Library, OneBit
 from tests.fork_server import FORK_SERVER
 from tf_gc import ops
@@ -133,7 +133,9 @@ def attack_compact(library: Library, rng: Rng, fences: Fences) -> None:
     blocks, density = int(rng.choice([20, 70, 150])), rng.choice([0.0, 0.02, 0.1, 0.3])
     periods = [[], [1], [3]][rng.integers(3)]
     fences.begin(f"compact: {codec!r}, {blocks} blocks, density {density}, periods {periods}")
-    message = random_message(rng, codec, blocks, density)
+    wire = Wire(codec, lambda: iter([]))
+    wire.rng = rng
+    message = wire.random(blocks, density)
     given = fences.put(message)
     compact = fences.empty(library.pack_capacity(codec, blocks), np.uint8)
     size = library.pack(codec, blocks, given, compact, None, periods)

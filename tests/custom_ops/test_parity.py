@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,11 @@ from tests.custom_ops.cases import (
     BFLOAT16,
     CODECS,
     DTYPES,
+    FIXED,
     THRESHOLD,
     Array,
     Message,
+    Targets,
     assert_same_bits,
     decode_sum,
     each_auto,
@@ -35,9 +37,8 @@ from tests.custom_ops.cases import (
     random_gradient,
     random_residual,
 )
-from tests.custom_ops.native import AnyCodec, Codec, Levels, Library, OneBit, Target
+from tests.custom_ops.native import AnyCodec, Library, OneBit, Target
 
-Targets = Callable[[], Iterator[Library]]
 SIZES = [0, 1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 509, 1021, 7919, 65_537]
 # Of elements off the alignment; one of them is enough for what is long.
 SHIFTS = {True: (0, 1, 3), False: (1,)}
@@ -71,47 +72,18 @@ def test_decoded_sum_equals_the_oracle(
 ) -> None:
     for size in SIZES:
         rng = np.random.default_rng(size)
-        of_all = [
+        encoded = [
             oracle_encode(codec, random_gradient(rng, size, dtype), random_residual(rng, size))
             for _ in range(8)
         ]
-        for replicas in (1, 2, 3, 5, 8):
+        hostile = hostile_messages(rng, codec, 8, size)
+        for of_all, replicas in itertools.product((encoded, hostile), (1, 2, 3, 5, 8)):
             messages = of_all[:replicas]
             expected = oracle_decode_sum(codec, messages, size, dtype)
             for library in on_each_target():
                 for shift in SHIFTS[size < 9000]:
                     actual = decode_sum(library, codec, messages, size, dtype, shift=shift)
                     assert_same_bits(actual, expected)
-
-
-@each_codec
-@each_dtype
-@pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8])
-def test_hostile_messages_decode_as_the_oracle_says(
-    on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any], replicas: int
-) -> None:
-    size = 200 * native.BLOCK_SIZE + 77
-    messages = hostile_messages(np.random.default_rng(replicas), codec, replicas, size)
-    expected = oracle_decode_sum(codec, messages, size, dtype)
-    for library in on_each_target():
-        assert_same_bits(decode_sum(library, codec, messages, size, dtype), expected)
-
-
-@matrix
-@each_codec
-def test_a_million_elements_equal_the_oracle(on_each_target: Targets, codec: AnyCodec) -> None:
-    size = 999_983
-    rng = np.random.default_rng(0)
-    dtype = np.dtype(np.float32)
-    gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
-    expected = oracle_encode(codec, gradient, residual)
-    hostile = hostile_messages(rng, codec, 2, size)
-    expected_sum = oracle_decode_sum(codec, [expected, *hostile], size, dtype)
-    for library in on_each_target():
-        message = encode(library, codec, gradient, residual)
-        message.assert_equals(expected)
-        actual = decode_sum(library, codec, [message, *hostile], size, dtype)
-        assert_same_bits(actual, expected_sum)
 
 
 @matrix
@@ -211,7 +183,7 @@ def test_any_threshold_sends_and_sums_as_the_oracle_says(
     near = st.sampled_from([x for x in around(threshold) if np.isfinite(x)])
     values = data.draw(hnp.arrays(np.float32, 150, elements=near, fill=near))
     residual = np.zeros(values.size, np.float32)
-    for codec, dtype in itertools.product((Codec.FIXED, OneBit.FIXED), DTYPES):
+    for codec, dtype in itertools.product(FIXED, DTYPES):
         with np.errstate(over="ignore"):
             gradient = values.astype(dtype)
         expected = oracle_encode(codec, gradient, residual, threshold)
@@ -262,15 +234,6 @@ def test_sums_of_every_scale_are_rounded_as_the_oracle_says(
 # ---- What the definition promises --------------------------------------------------
 
 
-@each_target
-def test_plus_minus_zero_plus_is_0xe3(forced: Library) -> None:
-    gradient = np.array([THRESHOLD, -THRESHOLD, 0, THRESHOLD], np.float32)
-    message = encode(forced, Codec.FIXED, gradient, np.zeros(4, np.float32))
-    assert message.codes[0] == 0xE3
-    assert not message.codes[1:].any()
-    np.testing.assert_array_equal(message.residual, np.zeros(4))
-
-
 @each_codec
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2.0**120, -3e38])
 @pytest.mark.parametrize("size", [50, 128, 1000])
@@ -302,16 +265,6 @@ def test_sent_plus_residual_is_what_was_given(forced: Library, codec: AnyCodec) 
     message = encode(forced, codec, gradient, residual)
     sent = decode_sum(forced, codec, [message], size, np.dtype(np.float32))
     np.testing.assert_allclose(sent + message.residual, gradient + residual, atol=1e-6)
-
-
-@each_target
-@pytest.mark.parametrize("codec", [Codec.AUTO, *Levels], ids=["two_bit", "three_bit", "four_bit"])
-def test_zeros_send_zeros(forced: Library, codec: AnyCodec) -> None:
-    gradient = np.zeros(300, np.float32)
-    message = encode(forced, codec, gradient, gradient.copy())
-    assert not message.codes.any()
-    assert not message.scales.any()
-    assert not message.residual.any()
 
 
 # Bits of MXCSR. The exceptions are what happened so far, not a mode.

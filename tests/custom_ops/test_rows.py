@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.custom_ops import native
-from tests.golden.rows_make_golden import SHAPES
+from tests.custom_ops.cases import Targets
+from tests.golden.make import SHAPES
 from tests.oracles import rows as oracle
 from tf_gc import ops
-
-Array = native.Array
-Targets = Callable[[], Iterator[native.Library]]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "rows_golden.npz"
 CODECS = [*oracle.BITS]

@@ -5,33 +5,28 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import matrix
 from tests.custom_ops import native
-from tests.custom_ops.native import AnyCodec, Array, Codec, Levels, OneBit
-from tf_gc.ops import count, encode, reencode, two_bit_encode
+from tests.custom_ops.native import Array, Levels
+from tf_gc.ops import count, encode, reencode
 
 MAX_BLOCKS = 2**54
-BLOCK_BYTES: dict[AnyCodec, int] = {
-    Codec.FIXED: 32,
-    Codec.AUTO: 34,
-    OneBit.FIXED: 18,
-    OneBit.AUTO: 18,
-    Levels.THREE_BIT: 50,
-    Levels.FOUR_BIT: 66,
+# By the codec and its threshold.
+BLOCK_BYTES: dict[tuple[str, float | str], int] = {
+    **{("two_bit", 0.5): 32, ("two_bit", "auto"): 34, ("one_bit", 0.0): 18},
+    **{("one_bit", "auto"): 18, ("three_bit", "auto"): 50, ("four_bit", "auto"): 66},
 }
 # Of mmap(2), which Python does not name.
 MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000
-HUGE = [2**31 - 1, 2**31, 2**31 + 5, 2**32 + 129, 2**40, 2**61 - 1]
 ELEMENTS = st.one_of(
     st.integers(0, MAX_BLOCKS * 128),
     st.builds(lambda e, d: max(0, 2**e + d), st.integers(0, 60), st.integers(-130, 130)),
@@ -42,46 +37,38 @@ def words(blocks: int, block_bytes: int) -> int:
     return -(-(16 + blocks * block_bytes) // 16) * 2
 
 
-def message_shape(
-    encode: Callable[..., tf.Tensor], *shapes: tuple[int, ...], **arguments: Any
-) -> tuple[int, ...]:
-    """The shape that an encode op says its messages have, for tensors that need not exist."""
+def message_shape(*shapes: tuple[int, ...], **arguments: Any) -> tuple[int, ...]:
+    """The shape that `encode` says its messages have, for tensors that need not exist."""
     with tf.Graph().as_default():
         gradients = [tf.compat.v1.placeholder(tf.bfloat16, shape) for shape in shapes]
         residuals = [tf.compat.v1.placeholder(tf.resource, []) for _ in shapes]
         return tuple(encode(gradients, residuals, **arguments).shape)
 
 
-@pytest.mark.parametrize("size", HUGE)
-def test_messages_of_huge_tensors_have_the_size_of_their_blocks(size: int) -> None:
-    blocks = -(-size // 128)
-    for threshold, codec in ((0.5, Codec.FIXED), ("auto", Codec.AUTO)):
-        expected = (1, words(blocks, BLOCK_BYTES[codec]))
-        assert message_shape(two_bit_encode, (size,), threshold=threshold) == expected
-    for threshold in (0.0, "auto"):
-        expected = (1, words(blocks, 18))
-        of_one_bit = message_shape(encode, (size,), codec="one_bit", threshold=threshold)
-        assert of_one_bit == expected
-
-
-@given(sizes=st.lists(ELEMENTS, min_size=1, max_size=3), shards=st.integers(1, 2**31))
-def test_shards_of_huge_buckets_have_the_size_of_their_blocks(
-    sizes: list[int], shards: int
+@given(
+    sizes=st.lists(ELEMENTS, min_size=1, max_size=3),
+    shards=st.integers(1, 2**31),
+    of_codec=st.sampled_from(list(BLOCK_BYTES)),
+)
+@example([2**31], 1, ("two_bit", "auto"))
+@example([2**32 + 129], 1, ("two_bit", 0.5))
+def test_messages_of_huge_buckets_have_the_size_of_their_blocks(
+    sizes: list[int], shards: int, of_codec: tuple[str, float | str]
 ) -> None:
     blocks = sum(-(-size // 128) for size in sizes)
+    codec, threshold = of_codec
+    arguments = {"shards": shards, "codec": codec, "threshold": threshold}
     shapes = [(size,) for size in sizes]
     if blocks > MAX_BLOCKS:
         with pytest.raises(ValueError, match=f"at most {MAX_BLOCKS} blocks .*got "):
-            message_shape(two_bit_encode, *shapes, shards=shards)
+            message_shape(*shapes, **arguments)
         return
-    expected = (shards, words(-(-blocks // shards), 34))
-    assert message_shape(two_bit_encode, *shapes, shards=shards) == expected
+    expected = (shards, words(-(-blocks // shards), BLOCK_BYTES[of_codec]))
+    assert message_shape(*shapes, **arguments) == expected
 
 
 def test_dimensions_multiply_in_64_bits() -> None:
-    shape = (2**20, 2**15, 3)
-    expected = (1, words(2**35 * 3 // 128, 34))
-    assert message_shape(two_bit_encode, shape) == expected
+    assert message_shape((2**20, 2**15, 3)) == (1, words(2**35 * 3 // 128, 34))
 
 
 def count_shape(length: int, replicas: int) -> tuple[int, ...]:

@@ -1,8 +1,7 @@
 // Buckets with the values of tests/custom_ops/cases.py, and what the CPU's
 // library makes of them.
 
-#ifndef TF_GC_TESTS_GPU_BUCKETS_H_
-#define TF_GC_TESTS_GPU_BUCKETS_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +16,7 @@
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 using Random = std::mt19937;
 using Bytes = std::vector<uint8_t>;
@@ -239,7 +237,4 @@ void DecodeShardsOnCpu(const Format& format, const std::vector<Bytes>& rows,
       });
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_TESTS_GPU_BUCKETS_H_
+}  // namespace tf_gc::gpu

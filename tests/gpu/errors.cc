@@ -9,8 +9,7 @@
 #include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 namespace {
 
 void Expect(bool condition, const char* what) {
@@ -148,5 +147,4 @@ void TestErrors() {
   TestUnknownCodecs();
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

@@ -1,7 +1,6 @@
 // The same buckets on the device, and comparisons with the CPU's results.
 
-#ifndef TF_GC_TESTS_GPU_GPU_BUCKET_H_
-#define TF_GC_TESTS_GPU_GPU_BUCKET_H_
+#pragma once
 
 #include <cstdint>
 #include <cstdio>
@@ -14,8 +13,7 @@
 #include "tests/gpu/buckets.h"
 #include "tests/gpu/memory.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 // Ends the program with the first difference.
 template <typename T>
@@ -118,7 +116,4 @@ struct DeviceRows {
   std::vector<const uint8_t*> table;
 };
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_TESTS_GPU_GPU_BUCKET_H_
+}  // namespace tf_gc::gpu

@@ -9,8 +9,7 @@
 #include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 void TestGraph() {
   Random random(9);
@@ -59,5 +58,4 @@ void TestGraph() {
   Check(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

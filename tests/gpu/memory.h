@@ -1,7 +1,6 @@
 // Device memory for tests.
 
-#ifndef TF_GC_TESTS_GPU_MEMORY_H_
-#define TF_GC_TESTS_GPU_MEMORY_H_
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -12,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 // Ends the program with a message if `error` is one.
 inline void Check(int error, const char* what) {
@@ -96,7 +94,4 @@ class Array {
   uint8_t* memory_;
 };
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_TESTS_GPU_MEMORY_H_
+}  // namespace tf_gc::gpu

@@ -9,8 +9,7 @@
 #include "tests/gpu/memory.h"
 #include "tests/gpu/tests.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 namespace {
 
 template <typename T>
@@ -51,5 +50,4 @@ void TestNumbers() {
   std::exit(1);
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

@@ -10,8 +10,7 @@
 #include "tests/gpu/gpu_bucket.h"
 #include "tests/gpu/tests.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 namespace {
 
 const std::vector<Codec> kFixed = {Codec::kTwoBitFixed, Codec::kOneBitFixed};
@@ -306,5 +305,4 @@ void TestParity(bool large) {
   TestCount();
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

@@ -1,13 +1,11 @@
 // The tests of the GPU kernels, and their measurement. Each ends the program
 // where it fails.
 
-#ifndef TF_GC_TESTS_GPU_TESTS_H_
-#define TF_GC_TESTS_GPU_TESTS_H_
+#pragma once
 
 #include <cstdio>
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 // `large`: with tensors that keep a GPU busy, and take an emulation too long.
 void TestParity(bool large);
@@ -19,7 +17,4 @@ void TestNumbers();
 void TestGraph();
 void MeasureThroughput(std::FILE* file);
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_TESTS_GPU_TESTS_H_
+}  // namespace tf_gc::gpu

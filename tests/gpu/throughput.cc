@@ -16,8 +16,7 @@
 #include "tests/gpu/memory.h"
 #include "tests/gpu/tests.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 namespace {
 
 constexpr int64_t kElements = 100'000'000;
@@ -130,5 +129,4 @@ void MeasureThroughput(std::FILE* file) {
   std::fprintf(file, "\n  ]\n}\n");
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

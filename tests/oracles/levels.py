@@ -6,10 +6,7 @@ or 64 bytes a block, scales a uint16 array with the bits of one bfloat16 a block
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 
 from tests.oracles.two_bit import (
     BLOCK_SIZE,
@@ -18,8 +15,6 @@ from tests.oracles.two_bit import (
     bfloat16_bits,
     bfloat16_values,
     finite_sum,
-    num_blocks,
-    rounded,
     to_blocks,
 )
 
@@ -80,19 +75,3 @@ def decode(codes: Array, scales: Array, size: int, bits: int) -> Array:
     with np.errstate(invalid="ignore", under="ignore"):
         level = np.where(number > 0, scale * LEVELS[bits].astype(np.float32)[number], np.float32(0))
     return np.where(minus & (number == 0), NAN, np.where(minus, -level, level)).astype(np.float32)
-
-
-def decode_sum(
-    codes: Sequence[Array], scales: Sequence[Array], size: int, dtype: npt.DTypeLike, bits: int
-) -> Array:
-    """The sum of the messages, added in their order in float32."""
-    sums = decode(codes[0], scales[0], size, bits)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for message in range(1, len(codes)):
-            sums = sums + decode(codes[message], scales[message], size, bits)
-    return rounded(sums, dtype)
-
-
-def message_bytes(size: int, bits: int) -> int:
-    """The bytes of the codes and scales of a message."""
-    return num_blocks(size) * (bits * BLOCK_SIZE // 8 + 2)

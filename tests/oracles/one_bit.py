@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from tests.oracles.two_bit import (
     BLOCK_SIZE,
@@ -18,7 +17,6 @@ from tests.oracles.two_bit import (
     bfloat16_values,
     finite_sum,
     pack_counts,
-    rounded,
     to_blocks,
     tree_sum,
 )
@@ -64,17 +62,6 @@ def decode(codes: Array, scales: Array, size: int) -> Array:
     scale = np.repeat(bfloat16_values(scales), BLOCK_SIZE)[:size]
     plus = np.unpackbits(codes)[:size].astype(np.bool_)
     return np.where(plus, scale, -scale)
-
-
-def decode_sum(
-    codes: Sequence[Array], scales: Sequence[Array], size: int, dtype: npt.DTypeLike
-) -> Array:
-    """The sum of the messages, added in their order in float32."""
-    sums = decode(codes[0], scales[0], size)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for message in range(1, len(codes)):
-            sums = sums + decode(codes[message], scales[message], size)
-    return rounded(sums, dtype)
 
 
 def count(codes: Sequence[Array], scales: Sequence[Array], bits: int) -> Array:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tests.oracles import levels, one_bit, two_bit
+from tests.oracles import codecs
 from tests.oracles.two_bit import BLOCK_SIZE, Array, rounded
 
 EXACT = "exact"
@@ -75,7 +75,7 @@ def encode_row(
     for _ in range(layers):
         left = np.zeros_like(residual)
         for part in parts(len(row)):
-            packed, scale, left[part] = encode_block(row[part], residual[part], codec)
+            packed, scale, left[part] = codecs.encode(BITS[codec], row[part], residual[part])
             scales, codes = scales + scale.tobytes(), codes + cut(packed, part, codec)
         row, residual = np.zeros_like(row), left
     return (scales, codes), residual
@@ -147,27 +147,13 @@ def parts(columns: int) -> list[slice]:
     return [slice(first, min(first + size, columns)) for first in range(0, columns, size)]
 
 
-def encode_block(gradient: Array, residual: Array, codec: str) -> tuple[Array, ...]:
-    """The codes, the scale and what is left of at most 128 elements."""
-    if codec == "one_bit":
-        return one_bit.encode_auto(gradient, residual)
-    if codec == "two_bit":
-        return two_bit.encode_auto(gradient, residual)
-    return levels.encode(gradient, residual, bits=BITS[codec])
-
-
 def decode_block(sent: bytes, scale: Array, part: slice, codec: str) -> Array:
     """The float32 values of a part, of which those codes were sent that `cut` returns."""
     size, bits = part.stop - part.start, BITS[codec]
     planes = bits if bits > 2 else 1
     codes = np.zeros((planes, bits * BLOCK_SIZE // 8 // planes), np.uint8)
     codes[:, : len(sent) // planes] = np.frombuffer(sent, np.uint8).reshape(planes, -1)
-    codes = codes.reshape(-1)
-    if codec == "one_bit":
-        return one_bit.decode(codes, scale, size)
-    if codec == "two_bit":
-        return two_bit.decode_auto(codes, scale, size)
-    return levels.decode(codes, scale, size, bits)
+    return codecs.decode(bits, codes.reshape(-1), scale, size)
 
 
 def cut(codes: Array, part: slice, codec: str) -> bytes:

@@ -91,8 +91,8 @@ def finite_sum(gradient: Array, *others: Array) -> tuple[Array, Array]:
         return p, np.abs(p) < MAX_MAGNITUDE
 
 
-def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Array, Array]:
-    """Returns the codes and the new residual."""
+def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Array, Array, Array]:
+    """Returns the codes, no scales, and the new residual."""
     tau = np.float32(threshold)
     p, finite = finite_sum(gradient, residual)
     plus = finite & (p >= tau)
@@ -100,7 +100,7 @@ def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Ar
     codes = np.select([~finite, plus, minus], [NOT_FINITE, PLUS, MINUS], ZERO)
     with np.errstate(over="ignore", invalid="ignore"):
         new = np.select([~finite, plus, minus], [residual, p - tau, p + tau], p)
-    return pack(codes), new.astype(np.float32)
+    return pack(codes), np.zeros(0, np.uint16), new.astype(np.float32)
 
 
 def encode_auto(gradient: Array, residual: Array, *addends: Array) -> tuple[Array, Array, Array]:
@@ -134,18 +134,13 @@ def decode_sum_fixed(
     codes: Sequence[Array], size: int, threshold: float, dtype: npt.DTypeLike
 ) -> Array:
     """The sum of the messages whose codes are given."""
-    counts = np.zeros(size, np.int64)
-    finite = np.ones(size, np.bool_)
-    for packed in codes:
-        code = unpack(packed, size)
-        counts += (code == PLUS).astype(np.int64) - (code == MINUS).astype(np.int64)
-        finite &= code != NOT_FINITE
+    counts, finite = _count(codes, size)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = counts.astype(np.float32) * np.float32(threshold)
     return rounded(np.where(finite, sums, NAN), dtype)
 
 
-def decode_auto(codes: Array, scales: Array, size: int) -> Array:
+def decode(codes: Array, scales: Array, size: int) -> Array:
     """The float32 values of one message."""
     scale = np.repeat(bfloat16_values(scales), BLOCK_SIZE)[:size]
     code = unpack(codes, size)
@@ -155,28 +150,7 @@ def decode_auto(codes: Array, scales: Array, size: int) -> Array:
     return values.astype(np.float32)
 
 
-def decode_sum_auto(
-    codes: Sequence[Array], scales: Sequence[Array], size: int, dtype: npt.DTypeLike
-) -> Array:
-    """The sum of the messages, added in their order in float32."""
-    sums = decode_auto(codes[0], scales[0], size)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for message in range(1, len(codes)):
-            sums = sums + decode_auto(codes[message], scales[message], size)
-    return rounded(sums, dtype)
-
-
-# ---- Shards: the sum of several messages as one message ----------------------------
-
-
-def reencode_auto(
-    codes: Sequence[Array], scales: Sequence[Array], gradient: Array, residual: Array
-) -> tuple[Array, Array, Array]:
-    """Adds messages to a gradient. Returns the codes, the scales and the new residual."""
-    total = np.zeros(gradient.size, np.float32)
-    if codes:
-        total = decode_sum_auto(codes, scales, gradient.size, np.float32)
-    return encode_auto(gradient, residual, total)
+# ---- Counts: the sum of messages with a fixed threshold ----------------------------
 
 
 def count_bits(replicas: int) -> int:
@@ -184,16 +158,16 @@ def count_bits(replicas: int) -> int:
     return next(bits for bits in (4, 8, 16) if 2 * replicas + 2 <= 2**bits)
 
 
-def count_fixed(codes: Sequence[Array], bits: int) -> Array:
+def count(codes: Sequence[Array], bits: int) -> Array:
     """The bytes of the counts of whole blocks."""
-    size = codes[0].size * 4
-    counts = np.zeros(size, np.int64)
-    finite = np.ones(size, np.bool_)
-    for packed in codes:
-        code = unpack(packed, size)
-        counts += np.select([code == PLUS, code == MINUS], [1, -1], 0)
-        finite &= code != NOT_FINITE
-    return pack_counts(counts, finite, bits)
+    return pack_counts(*_count(codes, codes[0].size * 4), bits)
+
+
+def _count(codes: Sequence[Array], size: int) -> tuple[Array, Array]:
+    """The sum of the elements in units of the threshold, and which ones are finite."""
+    code = np.array([unpack(packed, size) for packed in codes])
+    counts = (code == PLUS).sum(axis=0) - (code == MINUS).sum(axis=0)
+    return counts, (code != NOT_FINITE).all(axis=0)
 
 
 def pack_counts(counts: Array, finite: Array, bits: int) -> Array:

@@ -1,7 +1,6 @@
 // Checks of the fuzz target: conditions, and that all targets agree.
 
-#ifndef TF_GC_TESTS_SANITIZE_CHECK_H_
-#define TF_GC_TESTS_SANITIZE_CHECK_H_
+#pragma once
 
 #include <cstdint>
 #include <cstdio>
@@ -31,5 +30,3 @@ void SameForAllTargets(Run run) {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_TESTS_SANITIZE_CHECK_H_

@@ -1,8 +1,7 @@
 // The fuzzer's bytes, from which the fuzz target reads its case, and the arrays
 // that it gives to the library.
 
-#ifndef TF_GC_TESTS_SANITIZE_INPUT_H_
-#define TF_GC_TESTS_SANITIZE_INPUT_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -101,5 +100,3 @@ class Array {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_TESTS_SANITIZE_INPUT_H_

@@ -7,8 +7,7 @@
 // Functions that return an int return 1, or 0 if a number is unknown or not one
 // that the function takes; they do nothing then.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_C_API_C_API_H_
-#define TF_GC_CUSTOM_OPS_LIB_C_API_C_API_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -47,17 +46,12 @@ TF_GC_EXPORT int tf_gc_count(int codec, const uint8_t* const* codes,
 TF_GC_EXPORT int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
                                      int64_t size, float unit, void* sum);
 
-// kWireVersion.
+// kWireVersion, kCompactVersion, kBlockSize, kMostPeriods, kSegmentBlocks as
+// the largest period, and kRun as the least number of blocks that may be packed
+// by columns.
 TF_GC_EXPORT int tf_gc_wire_version(void);
-
-// kCompactVersion.
 TF_GC_EXPORT int tf_gc_compact_version(void);
-
-// kBlockSize.
 TF_GC_EXPORT int tf_gc_block_size(void);
-
-// kMostPeriods, kSegmentBlocks as the largest period, and kRun as the least
-// number of blocks that may be packed by columns.
 TF_GC_EXPORT int tf_gc_most_periods(void);
 TF_GC_EXPORT int tf_gc_largest_period(void);
 TF_GC_EXPORT int tf_gc_tile_blocks(void);
@@ -107,5 +101,3 @@ TF_GC_EXPORT int tf_gc_unpack(int codec, int64_t blocks, const uint8_t* compact,
 #ifdef __cplusplus
 }  // extern "C"
 #endif
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_C_API_C_API_H_

@@ -4,8 +4,7 @@
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_BLOCK_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_BLOCK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -207,5 +206,3 @@ inline void EncodeBlock(const T* gradient, const float* residual_in,
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_BLOCK_H_

@@ -3,8 +3,7 @@
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_COUNTS_BLOCK_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_COUNTS_BLOCK_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -73,5 +72,3 @@ TF_GC_HOST_DEVICE inline float CountValue(int count, float unit) {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_COUNTS_BLOCK_H_

@@ -3,8 +3,7 @@
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_LEVELS_BLOCK_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_LEVELS_BLOCK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -168,5 +167,3 @@ using ThreeBit = LevelsCodec<Codec::kThreeBit, 2>;
 using FourBit = LevelsCodec<Codec::kFourBit, 3>;
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_LEVELS_BLOCK_H_

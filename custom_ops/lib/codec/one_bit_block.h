@@ -2,8 +2,7 @@
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_ONE_BIT_BLOCK_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_ONE_BIT_BLOCK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -157,5 +156,3 @@ struct OneBitAuto {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_ONE_BIT_BLOCK_H_

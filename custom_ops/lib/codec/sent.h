@@ -1,7 +1,6 @@
 // How many elements of a block are sent as something other than zero.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_SENT_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_SENT_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -42,5 +41,3 @@ inline int64_t SentInBlock(Codec codec, const uint8_t* codes) {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_SENT_H_

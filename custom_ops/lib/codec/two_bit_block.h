@@ -3,8 +3,7 @@
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CODEC_TWO_BIT_BLOCK_H_
-#define TF_GC_CUSTOM_OPS_LIB_CODEC_TWO_BIT_BLOCK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -224,5 +223,3 @@ struct TwoBitAuto {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CODEC_TWO_BIT_BLOCK_H_

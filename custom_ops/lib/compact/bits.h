@@ -1,8 +1,7 @@
 // Words of bits, and bits that are picked out of them and put back, for
 // processors without instructions for it.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -67,5 +66,3 @@ struct BitMoves {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_BITS_H_

@@ -4,8 +4,7 @@
 //
 // Results are the same bytes for every Target and number of threads.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_COMPACT_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_COMPACT_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -43,5 +42,3 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
             int64_t size, uint8_t* message, const RunTasks& run);
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_COMPACT_H_

@@ -1,8 +1,6 @@
-// The frequencies of symbols, what coding and decoding look up, and the step of
-// a lane.
+// The frequencies of symbols, and what coding and decoding look up.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -108,39 +106,22 @@ inline void Normalize(const uint32_t* counts, int symbols,
 
 // The frequencies of bytes of bits with a chance below 128, as compact_wire.h
 // says.
-class ByteFrequencies {
- public:
-  explicit ByteFrequencies(uint64_t chance) : of_ones_(), rest_(kFrequencySum) {
-    constexpr uint32_t kBytes[9] = {1, 8, 28, 56, 70, 56, 28, 8, 1};
-    constexpr uint64_t kShared = kFrequencySum - kByteSymbols;
-    for (int ones = 0; ones <= 8; ++ones) {
-      uint64_t weight = 1;
-      for (int i = 0; i < 8; ++i) weight *= i < ones ? chance : 256 - chance;
-      of_ones_[ones] =
-          1 + static_cast<uint32_t>((weight >> 16) * kShared >> 48);
-      rest_ -= kBytes[ones] * of_ones_[ones];
-    }
-  }
-
-  uint32_t Of(int byte) const {
-    int ones = 0;
-    for (int i = 0; i < 8; ++i) ones += byte >> i & 1;
-    return of_ones_[ones] + (byte == 0 ? rest_ : 0);
-  }
-
- private:
-  uint32_t of_ones_[9];
-  uint32_t rest_;  // which byte 0 has as well
-};
-
 struct ByteTable {
   uint16_t frequencies[kByteSymbols];
 
-  explicit ByteTable(uint32_t chance) : frequencies() {
-    const ByteFrequencies of(chance);
+  explicit ByteTable(uint64_t chance) : frequencies() {
+    constexpr uint64_t kShared = kFrequencySum - kByteSymbols;
+    uint32_t rest = kFrequencySum;
     for (int byte = 0; byte < kByteSymbols; ++byte) {
-      frequencies[byte] = static_cast<uint16_t>(of.Of(byte));
+      uint64_t weight = 1;
+      for (int i = 0; i < 8; ++i) {
+        weight *= byte >> i & 1 ? chance : 256 - chance;
+      }
+      frequencies[byte] =
+          static_cast<uint16_t>(1 + ((weight >> 16) * kShared >> 48));
+      rest -= frequencies[byte];
     }
+    frequencies[0] = static_cast<uint16_t>(frequencies[0] + rest);
   }
 };
 
@@ -177,36 +158,17 @@ constexpr uint32_t DecodingEntry(uint32_t symbol, uint32_t frequency,
   return symbol | frequency << 8 | distance << (8 + kFrequencyBits);
 }
 
-// Codes a symbol, given its CodingEntry(). Writes the lane's word, and returns
-// whether it is one of the message's.
-inline bool CodeSymbol(uint32_t entry, uint32_t* state, uint16_t* word) {
-  const uint32_t frequency = entry % kFrequencySum;
-  const uint32_t start = entry >> kFrequencyBits;
-  uint32_t x = *state;
-  // A state stays below 2^32 if it is below this when its byte is coded.
-  const bool full = x >= frequency << (32 - kFrequencyBits);
-  *word = static_cast<uint16_t>(x);
-  if (full) x >>= 16;
-  *state = (x / frequency << kFrequencyBits) + x % frequency + start;
-  return full;
-}
-
-// Decodes a symbol, given the DecodingEntry() of the state's low bits. The lane
-// takes a word then if its state is below kLowestState.
-inline uint8_t DecodeSymbol(uint32_t entry, uint32_t* state) {
-  *state = (entry >> 8) % kFrequencySum * (*state >> kFrequencyBits) +
-           (entry >> (8 + kFrequencyBits));
-  return static_cast<uint8_t>(entry);
-}
-
 struct CodingTable {
   uint32_t entries[kByteSymbols];
 
-  CodingTable(const uint16_t* frequencies, int symbols) : entries() {
+  // `table` has the frequencies.
+  template <typename Table>
+  explicit CodingTable(const Table& table) : entries() {
     uint32_t start = 0;
-    for (int s = 0; s < symbols; ++s) {
-      entries[s] = CodingEntry(frequencies[s], start);
-      start += frequencies[s];
+    uint32_t* entry = entries;
+    for (const uint16_t frequency : table.frequencies) {
+      *entry++ = CodingEntry(frequency, start);
+      start += frequency;
     }
   }
 };
@@ -214,18 +176,18 @@ struct CodingTable {
 struct DecodingTable {
   uint32_t entries[kFrequencySum];
 
-  // `frequencies` are such as AreFrequencies() accepts.
-  DecodingTable(const uint16_t* frequencies, int symbols) {
+  // `table` has frequencies such as AreFrequencies() accepts.
+  template <typename Table>
+  explicit DecodingTable(const Table& table) {
     uint32_t* entry = entries;
-    for (int s = 0; s < symbols; ++s) {
-      const uint32_t frequency = frequencies[s];
+    uint32_t symbol = 0;
+    for (const uint32_t frequency : table.frequencies) {
       for (uint32_t i = 0; i < frequency; ++i) {
-        *entry++ = DecodingEntry(static_cast<uint32_t>(s), frequency, i);
+        *entry++ = DecodingEntry(symbol, frequency, i);
       }
+      ++symbol;
     }
   }
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_FREQUENCIES_H_

@@ -1,8 +1,7 @@
 // The functions that do the work of compact.h, a table for each instruction
 // set. Internal to the library.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_FUNCTIONS_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_FUNCTIONS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -107,6 +106,10 @@ struct CompactFunctions {
   bool (*decode)(int count, CodedRows* const* segments);
 };
 
+// The functions of ActiveTarget(). Those that pick out bits are the scalar ones
+// where the processor takes many cycles for it.
+const CompactFunctions& ActiveCompactFunctions();
+
 const CompactFunctions& ScalarCompactFunctions();
 
 // Defined where TF_GC_X86_64.
@@ -114,5 +117,3 @@ const CompactFunctions& Avx2CompactFunctions();
 const CompactFunctions& Avx512CompactFunctions();
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_FUNCTIONS_H_

@@ -9,7 +9,6 @@
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
-#include "custom_ops/lib/compact/processor.h"
 #include "custom_ops/lib/compact/segments.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 
@@ -65,20 +64,6 @@ ScaleTable CountScales(Codec codec, const MessageLayout& layout,
   Normalize(counts, kScaleSymbols, table.frequencies);
   return table;
 }
-
-CodingTable CodingTableOf(const ByteTable& table) {
-  return CodingTable(table.frequencies, kByteSymbols);
-}
-
-// What to code with, other than the kinds.
-struct Coder {
-  CodingTable few = CodingTableOf(ByteTable(kFewChance));
-  CodingTable some = CodingTableOf(ByteTable(kSomeChance));
-  CodingTable scales;
-
-  explicit Coder(const ScaleTable& table)
-      : scales(table.frequencies, kScaleSymbols) {}
-};
 
 // Codes the parts of a segment into words, the last part first.
 class WordWriter {
@@ -177,10 +162,12 @@ void WriteCounts(const uint32_t* counts, uint8_t* to) {
 }
 
 // Writes a segment, which takes at most PlainBytes() bytes.
-SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
+SegmentHeader PackSegment(const CodingTable& of_scales, const Blocks& blocks,
                           const Periods& periods, const uint8_t* codes,
                           const uint8_t* scales, Workspace* space,
                           uint8_t* to) {
+  static const CodingTable few{ByteTable(kFewChance)};
+  static const CodingTable some{ByteTable(kSomeChance)};
   SegmentParts& parts = space->parts;
   RunOrder& order = space->order;
   uint8_t* const high = space->high;
@@ -218,17 +205,16 @@ SegmentHeader PackSegment(const Coder& coder, const Blocks& blocks,
   WordWriter words(space->words);
   for (int i = planes - 1; i >= 0; --i) {
     PlaneParts& plane = parts.planes[i];
-    words.Code(coder.some, plane.classes[kSome], BytesOf(plane.bits[kSome]));
-    words.Code(coder.few, plane.classes[kFew], BytesOf(plane.bits[kFew]));
+    words.Code(some, plane.classes[kSome], BytesOf(plane.bits[kSome]));
+    words.Code(few, plane.classes[kFew], BytesOf(plane.bits[kFew]));
     uint8_t* const mine = counts + i * kKinds;
     WriteCounts(plane.counts, mine);
     if (OnlyKind(mine) == kKinds) {
-      words.Code(CodingTable(KindTable(mine).frequencies, kKinds), plane.kinds,
-                 kinds);
+      words.Code(CodingTable(KindTable(mine)), plane.kinds, kinds);
     }
     mixed += BytesOfBits(plane.bits[kMixed]);
   }
-  if (scaled) words.Code(coder.scales, high, blocks.count);
+  if (scaled) words.Code(of_scales, high, blocks.count);
   header.words = static_cast<uint32_t>(words.Finish());
   header.mixed = static_cast<uint32_t>(mixed / 8);
 
@@ -277,7 +263,7 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
     return CopyMessage(layout, message, compact);
   }
   const ScaleTable table = CountScales(codec, layout, message);
-  const Coder coder(table);
+  const CodingTable of_scales(table);
   // Each segment goes behind the one before if that is there, or where it would
   // be if none got smaller: never further back, so that it is in no other's
   // way.
@@ -288,7 +274,7 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
     PlacedSegment& mine = placed[static_cast<size_t>(i)];
     const int64_t before = i == 0 ? 0 : (&mine)[-1].end.load();
     mine.start = before == 0 ? start + i * stride : before;
-    mine.header = PackSegment(coder, segment.blocks, periods,
+    mine.header = PackSegment(of_scales, segment.blocks, periods,
                               message + segment.codes_offset,
                               message + segment.scales_offset,
                               ThreadWorkspace(), compact + mine.start);

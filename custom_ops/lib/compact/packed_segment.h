@@ -1,8 +1,7 @@
 // A segment that is being unpacked, in steps: those that decode rows are taken
 // for several segments together. Internal to the library.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_PACKED_SEGMENT_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_PACKED_SEGMENT_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +11,6 @@
 
 #include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
-#include "custom_ops/lib/compact/processor.h"
 #include "custom_ops/lib/compact/segments.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 
@@ -94,7 +92,7 @@ class PackedSegment {
       std::fill_n(space_->kinds, layout_.runs, only_kind_);
       return Rows(nullptr, 0, space_->kinds);
     }
-    space_->kind_table.emplace(KindTable(counts).frequencies, kKinds);
+    space_->kind_table.emplace(KindTable(counts));
     return Rows(&*space_->kind_table, layout_.kind_rows, space_->kinds);
   }
 
@@ -221,5 +219,3 @@ class PackedSegment {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_PACKED_SEGMENT_H_

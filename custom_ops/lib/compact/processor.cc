@@ -1,5 +1,6 @@
-#include "custom_ops/lib/compact/processor.h"
+// Chooses the functions of functions.h for this processor.
 
+#include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/cpu/codec.h"
 
 #if TF_GC_X86_64

@@ -102,14 +102,25 @@ constexpr int kWidth = 1;
 inline States LoadStates(const uint32_t* from) { return *from; }
 inline void StoreStates(States x, uint32_t* to) { *to = x; }
 
+// Writes the lane's word, and returns whether it is one of the message's.
 inline int CodeStates(CodingEntries entries, const uint8_t* symbols, States* x,
                       uint16_t* words) {
-  return CodeSymbol(entries[*symbols], x, words);
+  const uint32_t frequency = entries[*symbols] % kFrequencySum;
+  const uint32_t start = entries[*symbols] >> kFrequencyBits;
+  // A state stays below 2^32 if it is below this when its byte is coded.
+  const bool full = *x >= frequency << (32 - kFrequencyBits);
+  *words = static_cast<uint16_t>(*x);
+  if (full) *x >>= 16;
+  *x = (*x / frequency << kFrequencyBits) + *x % frequency + start;
+  return full;
 }
 
 inline uint32_t DecodeStates(const uint32_t* entries, States* x,
                              uint8_t* symbols) {
-  *symbols = DecodeSymbol(entries[*x % kFrequencySum], x);
+  const uint32_t entry = entries[*x % kFrequencySum];
+  *x = (entry >> 8) % kFrequencySum * (*x >> kFrequencyBits) +
+       (entry >> (8 + kFrequencyBits));
+  *symbols = static_cast<uint8_t>(entry);
   return *x < kLowestState;
 }
 

@@ -1,7 +1,6 @@
 // What packing and unpacking a message have in common. Internal to the library.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_SEGMENTS_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_SEGMENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <numeric>
@@ -92,5 +91,3 @@ inline void SetOrder(const BlockLists& list, const uint16_t* scales,
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_SEGMENTS_H_

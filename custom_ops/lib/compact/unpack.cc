@@ -12,26 +12,11 @@
 #include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/compact/packed_segment.h"
-#include "custom_ops/lib/compact/processor.h"
 #include "custom_ops/lib/compact/segments.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 
 namespace tf_gc {
 namespace {
-
-DecodingTable DecodingTableOf(const ByteTable& table) {
-  return DecodingTable(table.frequencies, kByteSymbols);
-}
-
-// What to decode with, other than the kinds.
-struct Decoder {
-  DecodingTable few = DecodingTableOf(ByteTable(kFewChance));
-  DecodingTable some = DecodingTableOf(ByteTable(kSomeChance));
-  DecodingTable scales;
-
-  explicit Decoder(const ScaleTable& table)
-      : scales(table.frequencies, kScaleSymbols) {}
-};
 
 // Too much for the stack of a thread. If this were inlined, compilers would
 // look up the address at every use.
@@ -41,8 +26,10 @@ __attribute__((noinline)) UnpackWorkspace* ThreadWorkspaces() {
 }
 
 // Unpacks at most kTogether segments of a codec. False if one is broken.
-bool UnpackSegments(const Decoder& decoder, int planes, int count,
+bool UnpackSegments(const DecodingTable& of_scales, int planes, int count,
                     PackedSegment* const* segments) {
+  static const DecodingTable few{ByteTable(kFewChance)};
+  static const DecodingTable some{ByteTable(kSomeChance)};
   const auto decode = [&](auto rows_of) {
     CodedRows* rows[kTogether];
     for (int i = 0; i < count; ++i) rows[i] = rows_of(segments[i]);
@@ -52,15 +39,15 @@ bool UnpackSegments(const Decoder& decoder, int planes, int count,
     return std::all_of(segments, segments + count, what);
   };
   using Segment = PackedSegment;
-  if (!decode([&](Segment* one) { return one->HighBytes(decoder.scales); }) ||
+  if (!decode([&](Segment* one) { return one->HighBytes(of_scales); }) ||
       !all([](Segment* one) { return one->Order(); })) {
     return false;
   }
   for (int plane = 0; plane < planes; ++plane) {
     if (!decode([&](Segment* one) { return one->Kinds(plane); }) ||
         !all([&](Segment* one) { return one->Count(plane); }) ||
-        !decode([&](Segment* one) { return one->Few(decoder.few); }) ||
-        !decode([&](Segment* one) { return one->Some(decoder.some); })) {
+        !decode([&](Segment* one) { return one->Few(few); }) ||
+        !decode([&](Segment* one) { return one->Some(some); })) {
       return false;
     }
     for (int i = 0; i < count; ++i) segments[i]->Read(plane);
@@ -105,7 +92,7 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
     end += SegmentBytes(codec, blocks, headers[n]);
     if (CompactBytes(end) > most) return false;
   }
-  const auto decoder = std::make_unique<Decoder>(table);
+  const auto of_scales = std::make_unique<DecodingTable>(table);
   std::atomic<bool> whole = true;
   const int64_t pairs = (segments + kTogether - 1) / kTogether;
   run(pairs, [&](int64_t pair) {
@@ -125,7 +112,7 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
         segment.Copy();
       }
     }
-    if (!UnpackSegments(*decoder, NumPlanes(codec), count, coded)) {
+    if (!UnpackSegments(*of_scales, NumPlanes(codec), count, coded)) {
       whole.store(false, std::memory_order_relaxed);
     }
   });

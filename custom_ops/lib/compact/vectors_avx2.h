@@ -2,11 +2,9 @@
 // Include inside a target region, after <immintrin.h>; everything here is local
 // to the file that includes it.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX2_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX2_H_
+#pragma once
 
-namespace tf_gc {
-namespace avx2 {
+namespace tf_gc::avx2 {
 namespace {
 
 using States = __m256i;
@@ -143,7 +141,4 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
 }
 
 }  // namespace
-}  // namespace avx2
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX2_H_
+}  // namespace tf_gc::avx2

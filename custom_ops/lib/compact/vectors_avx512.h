@@ -2,11 +2,9 @@
 // registers. Include inside a target region, after <immintrin.h>; everything
 // here is local to the file that includes it.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX512_H_
-#define TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX512_H_
+#pragma once
 
-namespace tf_gc {
-namespace avx512 {
+namespace tf_gc::avx512 {
 namespace {
 
 struct States {
@@ -162,7 +160,4 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
 }
 
 }  // namespace
-}  // namespace avx512
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_COMPACT_VECTORS_AVX512_H_
+}  // namespace tf_gc::avx512

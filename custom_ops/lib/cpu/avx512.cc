@@ -29,28 +29,21 @@ TF_GC_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c,popcnt")
 
 #include "custom_ops/lib/cpu/simd_avx512.h"
 
-namespace tf_gc {
-namespace avx512 {
+namespace tf_gc::avx512 {
 #include "custom_ops/lib/cpu/functions_simd.inc"
-}  // namespace avx512
-}  // namespace tf_gc
+}  // namespace tf_gc::avx512
 
 TF_GC_END_TARGET
 
 namespace tf_gc {
 
-template <>
-const FunctionTable<float>& Avx512Functions() {
-  return avx512::kSimdFunctions<float>;
+template <typename T>
+const FunctionTable<T>& Avx512Functions() {
+  return avx512::kSimdFunctions<T>;
 }
-template <>
-const FunctionTable<Half>& Avx512Functions() {
-  return avx512::kSimdFunctions<Half>;
-}
-template <>
-const FunctionTable<BFloat16>& Avx512Functions() {
-  return avx512::kSimdFunctions<BFloat16>;
-}
+template const FunctionTable<float>& Avx512Functions();
+template const FunctionTable<Half>& Avx512Functions();
+template const FunctionTable<BFloat16>& Avx512Functions();
 
 }  // namespace tf_gc
 

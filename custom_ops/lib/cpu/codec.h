@@ -17,8 +17,7 @@
 // Results are the same bits for every Target, number of threads and split into
 // ranges.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_CODEC_H_
-#define TF_GC_CUSTOM_OPS_LIB_CPU_CODEC_H_
+#pragma once
 
 #include <cstdint>
 
@@ -85,5 +84,3 @@ void DecodeCounts(const uint8_t* counts, int bits, int64_t size, float unit,
                   T* sum);
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_CODEC_H_

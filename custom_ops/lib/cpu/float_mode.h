@@ -1,7 +1,6 @@
 // The floating-point mode of the thread while the codecs run.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_FLOAT_MODE_H_
-#define TF_GC_CUSTOM_OPS_LIB_CPU_FLOAT_MODE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -55,5 +54,3 @@ class ScopedExactFloatMode {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_FLOAT_MODE_H_

@@ -4,8 +4,7 @@
 // A call through a pointer also keeps the compiler from moving arithmetic
 // across the change of the rounding mode before or after the call.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_FUNCTIONS_H_
-#define TF_GC_CUSTOM_OPS_LIB_CPU_FUNCTIONS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -77,5 +76,3 @@ template <typename T>
 const FunctionTable<T>& Avx512Functions();
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_FUNCTIONS_H_

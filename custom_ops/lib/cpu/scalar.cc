@@ -96,17 +96,12 @@ constexpr FunctionTable<T> kScalarFunctions = {
 
 }  // namespace
 
-template <>
-const FunctionTable<float>& ScalarFunctions() {
-  return kScalarFunctions<float>;
+template <typename T>
+const FunctionTable<T>& ScalarFunctions() {
+  return kScalarFunctions<T>;
 }
-template <>
-const FunctionTable<Half>& ScalarFunctions() {
-  return kScalarFunctions<Half>;
-}
-template <>
-const FunctionTable<BFloat16>& ScalarFunctions() {
-  return kScalarFunctions<BFloat16>;
-}
+template const FunctionTable<float>& ScalarFunctions();
+template const FunctionTable<Half>& ScalarFunctions();
+template const FunctionTable<BFloat16>& ScalarFunctions();
 
 }  // namespace tf_gc

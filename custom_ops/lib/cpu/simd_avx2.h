@@ -2,11 +2,9 @@
 // target region, after <immintrin.h>; everything here is local to the file that
 // includes it.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_AVX2_H_
-#define TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_AVX2_H_
+#pragma once
 
-namespace tf_gc {
-namespace avx2 {
+namespace tf_gc::avx2 {
 namespace {
 
 struct Vec {
@@ -361,7 +359,4 @@ inline Vec CountValues(Ints counts, int not_finite, Vec factor) {
 }
 
 }  // namespace
-}  // namespace avx2
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_AVX2_H_
+}  // namespace tf_gc::avx2

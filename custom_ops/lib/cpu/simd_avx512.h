@@ -2,11 +2,9 @@
 // a target region, after <immintrin.h>; everything here is local to the file
 // that includes it.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_AVX512_H_
-#define TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_AVX512_H_
+#pragma once
 
-namespace tf_gc {
-namespace avx512 {
+namespace tf_gc::avx512 {
 namespace {
 
 using Vec = __m512;
@@ -272,7 +270,4 @@ inline Vec CountValues(Ints counts, int not_finite, Vec factor) {
 }
 
 }  // namespace
-}  // namespace avx512
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_AVX512_H_
+}  // namespace tf_gc::avx512

@@ -6,8 +6,7 @@
 // linker keeps one copy of such a function for the whole program, and that copy
 // must run on every processor.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_
-#define TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_
+#pragma once
 
 #define TF_GC_PRAGMA(text) _Pragma(#text)
 
@@ -21,5 +20,3 @@
   TF_GC_PRAGMA(GCC push_options) TF_GC_PRAGMA(GCC target features)
 #define TF_GC_END_TARGET TF_GC_PRAGMA(GCC pop_options)
 #endif
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CPU_SIMD_TARGET_H_

@@ -11,8 +11,7 @@
 // rows do. The other arrays need no more than the alignment of their elements,
 // and are faster at 16 bytes.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_CODEC_H_
-#define TF_GC_CUSTOM_OPS_LIB_CUDA_CODEC_H_
+#pragma once
 
 #include <cstdint>
 
@@ -21,8 +20,7 @@
 
 struct CUstream_st;
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 // A tensor of a bucket to be encoded.
 struct Gradient {
@@ -91,7 +89,4 @@ int DecodeShards(Codec codec, DType dtype, const uint8_t* const* rows,
                  int64_t shards, const Sum* tensors, int64_t count, float unit,
                  CUstream_st* stream);
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CUDA_CODEC_H_
+}  // namespace tf_gc::gpu

@@ -13,8 +13,7 @@
 #include "custom_ops/lib/cuda/tables.h"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 namespace {
 
 // 8 lanes share a block, and each has 16 elements that follow each other: no
@@ -216,5 +215,4 @@ int Count(Codec codec, float threshold, const uint8_t* const* rows,
   }
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

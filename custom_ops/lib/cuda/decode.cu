@@ -11,8 +11,7 @@
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 namespace {
 
 constexpr int kTeams = kThreads / Team::kLanes;  // of a thread block
@@ -145,5 +144,4 @@ const char* ErrorString(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

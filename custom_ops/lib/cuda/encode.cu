@@ -16,8 +16,7 @@
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 namespace {
 
 constexpr int kTeams = kThreads / Team::kLanes;  // of a thread block
@@ -254,5 +253,4 @@ int Reencode(Codec codec, Codec sum_codec, DType dtype,
   });
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
+}  // namespace tf_gc::gpu

@@ -1,7 +1,6 @@
 // Launching: tables of a bucket's tensors and of rows, types, and grids.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_LAUNCH_H_
-#define TF_GC_CUSTOM_OPS_LIB_CUDA_LAUNCH_H_
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -12,8 +11,7 @@
 #include "custom_ops/lib/cuda/tables.h"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 constexpr int kThreads = 256;  // of a thread block
 
@@ -105,7 +103,4 @@ int Launch(void (*kernel)(Params), const Params& params, int64_t blocks,
                           dim3(kThreads), arguments, 0, stream);
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CUDA_LAUNCH_H_
+}  // namespace tf_gc::gpu

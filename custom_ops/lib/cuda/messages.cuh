@@ -1,7 +1,6 @@
 // Messages on a GPU: their frames, and how a lane decodes its part of a block.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_MESSAGES_CUH_
-#define TF_GC_CUSTOM_OPS_LIB_CUDA_MESSAGES_CUH_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -17,8 +16,7 @@
 #include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 // Whether any row has another header than the expected one. All lanes of a warp
 // call it together.
@@ -351,7 +349,4 @@ __device__ inline void AddRows(const RowTable& rows, int block, int lane,
       });
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CUDA_MESSAGES_CUH_
+}  // namespace tf_gc::gpu

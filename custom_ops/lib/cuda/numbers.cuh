@@ -1,16 +1,14 @@
 // Loads and stores of a lane's elements, four at a time, with the conversions
 // of floats.h.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_NUMBERS_CUH_
-#define TF_GC_CUSTOM_OPS_LIB_CUDA_NUMBERS_CUH_
+#pragma once
 
 #include <cstdint>
 
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/numbers/floats.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 // ToFloat() of floats.h, except for the payload of a NaN, which reaches no
 // result.
@@ -145,7 +143,4 @@ __device__ inline void RoundElements(const Team& team, bool aligned,
       [=](int i, int j) { RoundTo(values[i], to + j); });
 }
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CUDA_NUMBERS_CUH_
+}  // namespace tf_gc::gpu

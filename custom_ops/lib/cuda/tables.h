@@ -1,8 +1,7 @@
 // The tables that a launch passes to its kernel, by value: the tensors of a
 // bucket, and the rows of messages.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_TABLES_H_
-#define TF_GC_CUSTOM_OPS_LIB_CUDA_TABLES_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -12,8 +11,7 @@
 #include "custom_ops/lib/cuda/codec.h"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 // The bytes of a kernel's parameters, and the tensors of a launch; a bucket of
 // more takes several.
@@ -107,7 +105,4 @@ struct RowTable {
   }
 };
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CUDA_TABLES_H_
+}  // namespace tf_gc::gpu

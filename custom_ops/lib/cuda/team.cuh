@@ -3,16 +3,14 @@
 //
 //   lane l of 16:  elements 4 l to 4 l + 3 and 64 + 4 l to 64 + 4 l + 3
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_CUDA_TEAM_CUH_
-#define TF_GC_CUSTOM_OPS_LIB_CUDA_TEAM_CUH_
+#pragma once
 
 #include <cstdint>
 
 #include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/wire/wire.h"
 
-namespace tf_gc {
-namespace gpu {
+namespace tf_gc::gpu {
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -161,7 +159,4 @@ struct CodeBytesOfLane {
   }
 };
 
-}  // namespace gpu
-}  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_CUDA_TEAM_CUH_
+}  // namespace tf_gc::gpu

@@ -1,8 +1,7 @@
 // Calls functions at a later time, unless that is revoked before. All functions
 // here may be called from any thread.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_
-#define TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_
+#pragma once
 
 #include <pthread.h>
 
@@ -44,5 +43,3 @@ class Deadlines {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_DEADLINES_DEADLINES_H_

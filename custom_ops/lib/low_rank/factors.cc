@@ -10,7 +10,6 @@
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
 #include "custom_ops/lib/cpu/functions.h"
-#include "custom_ops/lib/low_rank/functions.h"
 
 namespace tf_gc {
 namespace {

@@ -7,8 +7,7 @@
 // tests/oracles/factors.py defines a second time: results are the same bits for
 // every Target, number of threads and split into ranges.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_
-#define TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,6 +51,27 @@ void MultiplyFactors(const FactoredMatrix& matrix, int64_t first, int64_t last,
 // finite.
 void MakeOrthonormal(int64_t n, int rank, float* columns);
 
-}  // namespace tf_gc
+// Internal to the library: these functions for each instruction set.
 
-#endif  // TF_GC_CUSTOM_OPS_LIB_LOW_RANK_FACTORS_H_
+template <typename T>
+struct FactorFunctions {
+  void (*project)(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                  const T* gradient, const float* residual, const float* q,
+                  float* p);
+  void (*encode)(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                 const T* gradient, const float* residual_in,
+                 float* residual_out, const float* p, float* q);
+  void (*multiply)(const FactoredMatrix& matrix, int64_t first, int64_t last,
+                   const float* p, const float* q, T* product);
+};
+
+template <typename T>
+const FactorFunctions<T>& ScalarFactorFunctions();
+
+// Defined where TF_GC_X86_64.
+template <typename T>
+const FactorFunctions<T>& Avx2FactorFunctions();
+template <typename T>
+const FactorFunctions<T>& Avx512FactorFunctions();
+
+}  // namespace tf_gc

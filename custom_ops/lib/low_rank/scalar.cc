@@ -1,4 +1,4 @@
-// The functions of functions.h for every processor.
+// The functions of factors.h for every processor.
 
 #include <cfloat>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "custom_ops/lib/codec/block.h"
-#include "custom_ops/lib/low_rank/functions.h"
+#include "custom_ops/lib/low_rank/factors.h"
 #include "custom_ops/lib/numbers/floats.h"
 
 namespace tf_gc {
@@ -80,17 +80,12 @@ inline float SumLanes(Vec v) {
 
 }  // namespace scalar
 
-template <>
-const FactorFunctions<float>& ScalarFactorFunctions() {
-  return scalar::kFunctions<float>;
+template <typename T>
+const FactorFunctions<T>& ScalarFactorFunctions() {
+  return scalar::kFunctions<T>;
 }
-template <>
-const FactorFunctions<Half>& ScalarFactorFunctions() {
-  return scalar::kFunctions<Half>;
-}
-template <>
-const FactorFunctions<BFloat16>& ScalarFactorFunctions() {
-  return scalar::kFunctions<BFloat16>;
-}
+template const FactorFunctions<float>& ScalarFactorFunctions();
+template const FactorFunctions<Half>& ScalarFactorFunctions();
+template const FactorFunctions<BFloat16>& ScalarFactorFunctions();
 
 }  // namespace tf_gc

@@ -3,8 +3,7 @@
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_NUMBERS_FLOATS_H_
-#define TF_GC_CUSTOM_OPS_LIB_NUMBERS_FLOATS_H_
+#pragma once
 
 #include <cfloat>
 #include <cmath>
@@ -118,5 +117,3 @@ TF_GC_HOST_DEVICE inline void RoundTo(float x, Half* result) {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_NUMBERS_FLOATS_H_

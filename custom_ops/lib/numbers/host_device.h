@@ -1,8 +1,7 @@
 // What functions need that nvcc compiles for a GPU and the host's compiler for
 // the CPU.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_NUMBERS_HOST_DEVICE_H_
-#define TF_GC_CUSTOM_OPS_LIB_NUMBERS_HOST_DEVICE_H_
+#pragma once
 
 // Before functions for CUDA's host and device code.
 #if defined(__CUDACC__)
@@ -24,5 +23,3 @@ namespace tf_gc {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_NUMBERS_HOST_DEVICE_H_

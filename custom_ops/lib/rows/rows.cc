@@ -10,7 +10,6 @@
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
 #include "custom_ops/lib/numbers/floats.h"
-#include "custom_ops/lib/rows/sums.h"
 #include "custom_ops/lib/wire/rows_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 

@@ -1,9 +1,10 @@
-#include "custom_ops/lib/rows/sums.h"
+// Sums of rows in float32.
 
 #include <cstdint>
 #include <cstring>
 
 #include "custom_ops/lib/numbers/floats.h"
+#include "custom_ops/lib/rows/rows.h"
 #include "custom_ops/lib/wire/wire.h"
 
 namespace tf_gc {

@@ -113,8 +113,7 @@
 // first of these, and x becomes x << 16 | word. After the last row all states
 // are kLowestState and no word is left. The coder does all this in reverse.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_WIRE_COMPACT_WIRE_H_
-#define TF_GC_CUSTOM_OPS_LIB_WIRE_COMPACT_WIRE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -224,12 +223,9 @@ constexpr int64_t BytesOf(int64_t bits) { return RoundUp(bits, 8) / 8; }
 // The bytes of `bits` bits and of the zeros that follow them.
 constexpr int64_t BytesOfBits(int64_t bits) { return RoundUp(bits, 64) / 8; }
 
-// Whether a block is not empty, by the high byte of its scale.
-constexpr bool IsFilled(int high) { return high != 0; }
-
-// What stands for that byte if there are no scales.
+// What stands for the high byte of a scale if there are no scales: no block is
+// empty.
 constexpr uint8_t kHighByteOfNone = 1;
-static_assert(IsFilled(kHighByteOfNone), "without scales no block is empty");
 
 // Whether a segment of `blocks` blocks may have such a header.
 constexpr bool FitsBlocks(Codec codec, int64_t blocks,
@@ -301,5 +297,3 @@ constexpr int64_t CompactBytes(int64_t end) {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_WIRE_COMPACT_WIRE_H_

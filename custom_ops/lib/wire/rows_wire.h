@@ -18,8 +18,7 @@
 // plane are sent, or the first PartBytes() bytes where there are no planes. All
 // numbers are little-endian.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_WIRE_ROWS_WIRE_H_
-#define TF_GC_CUSTOM_OPS_LIB_WIRE_ROWS_WIRE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -110,5 +109,3 @@ class RowLayout {
 };
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_WIRE_ROWS_WIRE_H_

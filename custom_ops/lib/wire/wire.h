@@ -23,8 +23,7 @@
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_WIRE_WIRE_H_
-#define TF_GC_CUSTOM_OPS_LIB_WIRE_WIRE_H_
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -317,5 +316,3 @@ constexpr int64_t BlocksOf(Codec codec, int64_t words) {
 }
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_WIRE_WIRE_H_

@@ -4,8 +4,7 @@
 // shared memory. Slow, and exact: what it does not show is speed, and what the
 // compiler for the GPU makes of the code.
 
-#ifndef TF_GC_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
-#define TF_GC_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
+#pragma once
 
 #include <ucontext.h>
 
@@ -225,5 +224,3 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-
-#endif  // TF_GC_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_

@@ -1,4 +1,4 @@
-// The functions of functions.h for AVX-512 with BMI2.
+// The functions of functions.h for AVX2 and AVX-512, each with BMI2.
 
 #include "custom_ops/lib/compact/functions.h"
 
@@ -23,24 +23,41 @@
 #include "custom_ops/lib/cpu/simd_target.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 
-TF_GC_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt")
+TF_GC_BEGIN_TARGET("avx2,bmi2,popcnt")
 
-#include "custom_ops/lib/compact/vectors_avx512.h"
+#include "custom_ops/lib/compact/vectors_avx2.h"
 
-namespace tf_gc {
-namespace avx512 {
+namespace tf_gc::avx2 {
 namespace {
 #include "custom_ops/lib/compact/mask_bmi2.inc"
 #include "custom_ops/lib/compact/planes_avx2.inc"
 // Uses what the files above define.
 #include "custom_ops/lib/compact/functions.inc"
 }  // namespace
-}  // namespace avx512
-}  // namespace tf_gc
+}  // namespace tf_gc::avx2
+
+TF_GC_END_TARGET
+
+TF_GC_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt")
+
+#include "custom_ops/lib/compact/vectors_avx512.h"
+
+namespace tf_gc::avx512 {
+namespace {
+#include "custom_ops/lib/compact/mask_bmi2.inc"
+#include "custom_ops/lib/compact/planes_avx2.inc"
+// Uses what the files above define.
+#include "custom_ops/lib/compact/functions.inc"
+}  // namespace
+}  // namespace tf_gc::avx512
 
 TF_GC_END_TARGET
 
 namespace tf_gc {
+
+const CompactFunctions& Avx2CompactFunctions() {
+  return avx2::kCompactFunctions;
+}
 
 const CompactFunctions& Avx512CompactFunctions() {
   return avx512::kCompactFunctions;

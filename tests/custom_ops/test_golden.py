@@ -1,0 +1,106 @@
+"""The oracle and the library give the recorded bytes: ours, and MXNet's sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.custom_ops.cases import (
+    Message,
+    Targets,
+    assert_same_bits,
+    count,
+    decode_sum,
+    each_codec,
+    each_dtype,
+    encode,
+    oracle_count,
+    oracle_decode_sum,
+    oracle_encode,
+    oracle_reencode,
+    reencode,
+)
+from tests.custom_ops.native import AnyCodec, Codec, Levels, OneBit
+from tests.golden.make import COUNT_BITS
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FILES = {Codec: "two_bit", OneBit: "one_bit", Levels: "levels"}
+NONE = np.zeros(0)
+
+
+def recorded(file: Any, name: str) -> Message:
+    return Message(*(file[f"{name}/{part}"] for part in ("codes", "scales", "residual")))
+
+
+@each_dtype
+@each_codec
+def test_messages_and_sums(on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any]) -> None:
+    name = f"{dtype}/{codec.name.lower()}"
+    with np.load(GOLDEN / f"{FILES[type(codec)]}_golden.npz") as file:
+        gradient, residual = file[f"{dtype}/gradient"].view(dtype), file[f"{dtype}/residual"]
+        message, total = recorded(file, name), file[f"{name}/sum_of_3"].view(dtype)
+    oracle_encode(codec, gradient, residual).assert_equals(message)
+    assert_same_bits(oracle_decode_sum(codec, [message] * 3, gradient.size, dtype), total)
+    for library in on_each_target():
+        encode(library, codec, gradient, residual).assert_equals(message)
+        found = decode_sum(library, codec, [message] * 3, gradient.size, dtype)
+        assert_same_bits(found, total)
+
+
+@each_dtype
+@pytest.mark.parametrize(
+    "codec",
+    [Codec.AUTO, OneBit.AUTO, *Levels],
+    ids=["two_bit", "one_bit", "three_bit", "four_bit"],
+)
+def test_sums_that_are_encoded_again(
+    on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any]
+) -> None:
+    name = "two_bit_shards" if codec == Codec.AUTO else FILES[type(codec)]
+    with np.load(GOLDEN / f"{name}_golden.npz") as file:
+        gradient, residual = file[f"{dtype}/gradient"].view(dtype), file[f"{dtype}/residual"]
+        own = f"{dtype}/{codec.name.lower()}"
+        expected = recorded(file, f"{own if codec in [*Levels] else dtype}/reencoded")
+        if codec == Codec.AUTO:
+            rows = zip(file[f"{dtype}/codes"], file[f"{dtype}/scales"], strict=True)
+            others = [Message(codes, scales, NONE) for codes, scales in rows]
+        else:
+            others = [recorded(file, own)] * 2
+    oracle_reencode(codec, others, gradient, residual).assert_equals(expected)
+    for library in on_each_target():
+        reencode(library, codec, others, gradient, residual).assert_equals(expected)
+
+
+@pytest.mark.parametrize("bits", COUNT_BITS)
+def test_counts(on_each_target: Targets, bits: int) -> None:
+    with np.load(GOLDEN / "two_bit_shards_golden.npz") as file:
+        messages = [Message(codes, NONE, NONE) for codes in file[f"counts{bits}/codes"]]
+        recordings = [(Codec.FIXED, messages, file[f"counts{bits}/counts"])]
+    with np.load(GOLDEN / "one_bit_golden.npz") as file:
+        messages = [recorded(file, "float32/fixed")] * 3
+        recordings.append((OneBit.FIXED, messages, file[f"float32/counts{bits}"]))
+    for codec, messages, expected in recordings:
+        assert_same_bits(oracle_count(codec, messages, bits), expected)
+        for library in on_each_target():
+            assert_same_bits(count(library, codec, messages, bits), expected)
+
+
+@pytest.mark.parametrize("case", ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"])
+def test_sums_equal_those_of_mxnet(on_each_target: Targets, case: str) -> None:
+    with np.load(GOLDEN / "mxnet_1_9_1_two_bit.npz") as file:
+        gradients, sums = file[f"{case}__grads"], file[f"{case}__sums"]
+        threshold = float(file[f"{case}__threshold"])
+    size, dtype = sums[0].size, np.dtype(np.float32)
+    for library in on_each_target():
+        residuals = [np.zeros(size, np.float32) for _ in gradients[0]]
+        for step, expected in zip(gradients, sums, strict=True):
+            messages = [
+                encode(library, Codec.FIXED, gradient.ravel(), residual, threshold)
+                for gradient, residual in zip(step, residuals, strict=True)
+            ]
+            residuals = [message.residual for message in messages]
+            total = decode_sum(library, Codec.FIXED, messages, size, dtype, threshold)
+            np.testing.assert_array_equal(total, expected.ravel())
