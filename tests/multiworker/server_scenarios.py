@@ -1,4 +1,4 @@
-"""A coordinator that has workers push to parameter servers."""
+"""A coordinator that has workers push to parameter servers, and train models of Keras."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def _ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
     strategy = tf_gc.CompressedParameterServerStrategy(
         servers.in_this_process(workers), compression_params=params
     )
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     shapes = [(50, 80), (60, 40), (7,)]
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(shape), name=f"v{i}") for i, shape in enumerate(shapes)]
@@ -37,35 +36,23 @@ def _ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
     rows = random.normal(size=(steps, workers, 9, 40)).astype(np.float32)
     indices = random.integers(0, 60, size=(steps, workers, 9))
     biases = random.normal(size=(steps, workers, 7)).astype(np.float32)
-    barrier = servers.Barrier(strategy, workers)
 
-    @tf.function(autograph=False)
-    def push(step: tf.Tensor) -> tf.Tensor:
-        barrier.meet()
-        worker = servers.worker_index()
+    def push(step: tf.Tensor, worker: tf.Tensor) -> tf.Tensor:
+        matrix = tf.reshape(tf.gather(matrices, step)[worker], shapes[0])
+        row_values, row_indices = tf.gather(rows, step)[worker], tf.gather(indices, step)[worker]
+        gradients = [
+            matrix,
+            tf.IndexedSlices(row_values, row_indices, tf.constant(shapes[1], tf.int64)),
+            tf.gather(biases, step)[worker],
+            matrix * 0.5,  # a second one of the same variable
+        ]
+        pushed = tf_gc.push_gradients(zip(gradients, [*variables, variables[0]], strict=True))
+        for value, total in zip(pushed, [*arrived, arrived[0]], strict=True):
+            with tf.device(total.device):
+                total.assign_add(tf.cast(tf.convert_to_tensor(value), tf.float64))
+        return step
 
-        def replica() -> None:
-            gradients = [
-                tf.gather(matrices, step)[worker],
-                tf.IndexedSlices(
-                    tf.gather(rows, step)[worker],
-                    tf.gather(indices, step)[worker],
-                    tf.constant(shapes[1], tf.int64),
-                ),
-                tf.gather(biases, step)[worker],
-            ]
-            gradients[0] = tf.reshape(gradients[0], shapes[0])
-            gradients.append(gradients[0] * 0.5)  # a second one of the same variable
-            pairs = zip(gradients, [*variables, variables[0]], strict=True)
-            pushed = tf_gc.push_gradients(pairs)
-            for value, total in zip(pushed, [*arrived, arrived[0]], strict=True):
-                with tf.device(total.device):
-                    total.assign_add(tf.cast(tf.convert_to_tensor(value), tf.float64))
-
-        strategy.run(replica)
-        return (tf.cast(worker, tf.int64),)
-
-    servers.run_on_all(coordinator, push, [tf.constant(i) for i in range(steps)], workers)
+    servers.run_on_all(strategy, workers, push, steps)
     table = np.zeros(shapes[1])
     np.add.at(table, indices.reshape(-1), rows.reshape(-1, 40).astype(np.float64))
     given = [1.5 * matrices.sum((0, 1), np.float64), table, biases.sum((0, 1), np.float64)]
@@ -82,43 +69,29 @@ def _ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
 
 
 def mxnet(cases: list[tuple[Array, float]]) -> list[Array]:
-    """Pushes the gradients of [steps, workers, ...] each by its worker; returns what came of each.
-
-    The results have the same shapes.
-    """
-    workers = cases[0][0].shape[1]
-    resolver = servers.in_this_process(workers)
+    """Pushes the gradients of each case by a threshold; returns what came of them."""
     results = []
     for gradients, threshold in cases:
         strategy = tf_gc.CompressedParameterServerStrategy(
-            resolver, compression_params={"type": "2bit", "threshold": threshold}
+            servers.in_this_process(gradients.shape[1]),
+            compression_params={"type": "2bit", "threshold": threshold},
         )
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         with strategy.scope():
             variable = tf.Variable(tf.zeros(gradients.shape[2:]))
-        push = _pusher(strategy, gradients, variable, workers)
-        steps = [tf.constant(i) for i in range(len(gradients))]
-        came = servers.run_on_all(coordinator, push, steps, workers)
-        results.append(np.array([[value for _, value in step] for step in came]))
+        results.append(_push_all(strategy, variable, gradients))
     return results
 
 
-def _pusher(strategy: Any, gradients: Array, variable: Any, workers: int) -> Any:
-    barrier = servers.Barrier(strategy, workers)
+def _push_all(strategy: Any, variable: Any, gradients: Array) -> Array:
+    """Pushes the gradients of [steps, workers, ...] each by its worker; returns what came."""
 
-    @tf.function(autograph=False)
-    def push(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        barrier.meet()
-        worker = servers.worker_index()
+    def push(step: tf.Tensor, worker: tf.Tensor) -> tf.Tensor:
+        gradient = tf.reshape(tf.gather(gradients, step)[worker], variable.shape)
+        (pushed,) = tf_gc.push_gradients([(gradient, variable)])
+        return pushed
 
-        def replica() -> tf.Tensor:
-            gradient = tf.reshape(tf.gather(gradients, step)[worker], variable.shape)
-            (pushed,) = tf_gc.push_gradients([(gradient, variable)])
-            return pushed
-
-        return tf.cast(worker, tf.int64), strategy.run(replica)
-
-    return push
+    steps, workers = gradients.shape[:2]
+    return np.array(servers.run_on_all(strategy, workers, push, steps))
 
 
 def warm_up(steps: int) -> list[float]:
@@ -189,12 +162,13 @@ def _log_lines() -> list[str]:
 
 def save(folder: str, workers: int) -> Array:
     """Pushes, saves what was not sent in a checkpoint, and pushes more; returns what was saved."""
-    strategy, variable = _half_pushed(workers, [1.0, 3.0])
+    strategy, variable = _with_a_variable(workers)
+    _push_some(strategy, variable, workers, 1.0, 3.0)
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
     left: Array = strategy.compression_state.total(variable)
     checkpoint.save(f"{folder}/checkpoint", options=options)
-    _push_all(strategy, variable, [2.0], workers)
+    _push_some(strategy, variable, workers, 2.0)
     checkpoint.sync()
     return left
 
@@ -202,37 +176,115 @@ def save(folder: str, workers: int) -> Array:
 def restore(folder: str, workers: int) -> tuple[list[Array], Array, list[str]]:
     """Restores that; returns the workers' parts, what came of pushing zeros, and the log."""
     lines = _log_lines()
-    strategy, variable = _half_pushed(workers, [])
+    strategy, variable = _with_a_variable(workers)
     state = strategy.compression_state
     checkpoint = tf.train.Checkpoint(compression=state)
     checkpoint.restore(tf.train.latest_checkpoint(folder))
-    pushed = _push_all(strategy, variable, [0.0], workers)
+    pushed = _push_some(strategy, variable, workers, 0.0)
     state_parts = [part.numpy() for part in state.variables[0].values]
     return state_parts, pushed, [line for line in lines if "residuals" in line]
 
 
-def _half_pushed(workers: int, factors: list[float]) -> tuple[Any, Any]:
+def _with_a_variable(workers: int) -> tuple[Any, Any]:
     resolver = servers.in_this_process(workers)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP)
+    tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
-        variable = tf.Variable(tf.zeros([40, 60]), name="matrix")
-    _push_all(strategy, variable, factors, workers)
-    return strategy, variable
+        return strategy, tf.Variable(tf.zeros([40, 60]), name="matrix")
 
 
-def _push_all(strategy: Any, variable: Any, factors: list[float], workers: int) -> Array:
+def _push_some(strategy: Any, variable: Any, workers: int, *factors: float) -> Array:
     """Each worker pushes some gradient, times each factor; returns the sum of what came."""
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    some = np.random.default_rng(4).normal(size=(1, 1, 40, 60)).astype(np.float32)
-    if not factors:
-        return np.zeros(some.shape[2:])
-    gradients = np.concatenate([some * factor for factor in factors])
-    gradients = np.repeat(gradients, workers, axis=1)
-    push = _pusher(strategy, gradients, variable, workers)
-    steps = [tf.constant(i) for i in range(len(gradients))]
-    came = servers.run_on_all(coordinator, push, steps, workers)
-    total: Array = np.sum([value for step in came for _, value in step], axis=0)
+    some = np.random.default_rng(4).normal(size=variable.shape).astype(np.float32)
+    gradients = np.stack([[some * factor] * workers for factor in factors])
+    total: Array = _push_all(strategy, variable, gradients).sum((0, 1))
     return total
+
+
+def train_alike(steps: int) -> list[list[bytes]]:
+    """Trains the same model under the stock strategy and without compression, with one worker."""
+    resolver = servers.in_this_process(1)
+    return [
+        _train(make(resolver), steps, scaled=True)[1]
+        for make in (
+            tf.distribute.ParameterServerStrategy,
+            lambda resolver: tf_gc.CompressedParameterServerStrategy(
+                resolver, compression_params={"type": "none"}
+            ),
+        )
+    ]
+
+
+def _train(
+    strategy: Any, steps: int, scaled: bool = False, **arguments: Any
+) -> tuple[Any, list[bytes]]:
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((6,), dtype="int32"),
+                keras.layers.Embedding(500, 48),
+                keras.layers.Flatten(),
+                keras.layers.Dense(40, activation="relu"),
+                keras.layers.Dense(5),
+            ]
+        )
+        optimizer = keras.optimizers.Adam(0.01, **arguments)
+        if scaled:  # its step runs the replica once more inside of the first run
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=64.0)
+        optimizer.build(model.trainable_variables)
+    loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @tf.function(autograph=False)
+    def step(words: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        def replica(words: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = loss_fn(labels, model(words, training=True))
+                scaled_loss = optimizer.scale_loss(loss)
+            gradients = tape.gradient(scaled_loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        return strategy.run(replica, args=(words, labels))
+
+    words = np.random.default_rng(2).integers(0, 500, (16, 6)).astype(np.int32)
+    labels = words[:, 0] % 5
+    losses = [coordinator.schedule(step, args=(words, labels)) for _ in range(steps)]
+    coordinator.join()
+    values = [loss.fetch() for loss in losses]
+    graph = step.get_concrete_function(words, labels).graph
+    facts = {
+        "losses": values,
+        "iterations": int(optimizer.iterations.numpy()),
+        "ops": [op.type for op in graph.get_operations()],
+        "schedule": str(strategy.schedule) if hasattr(strategy, "schedule") else "",
+        "servers": [kernel.value.device for kernel in model.variables if len(kernel.shape) > 1],
+    }
+    return facts, servers.bits([*model.variables, *optimizer.variables])
+
+
+def keras_models(workers: int, steps: int) -> list[dict[str, Any]]:
+    """Trains a model with an embedding in several ways, and says how it went."""
+    resolver = servers.in_this_process(workers)
+    table = tf_gc.Quantized(sparse=True)
+    return [
+        _train(
+            tf_gc.CompressedParameterServerStrategy(resolver, compression_params=params, pull=pull),
+            steps,
+            **arguments,
+        )[0]
+        for params, pull, arguments in (
+            (table, "full", {}),
+            (table, "bfloat16", {}),
+            (table, "delta", {"global_clipnorm": 1.0}),
+            (
+                tf_gc.ByVariable({"embeddings": table}, tf_gc.Cast("bfloat16")),
+                "delta",
+                {"scaled": True},
+            ),
+        )
+    ]
 
 
 def refusals() -> dict[str, str]:

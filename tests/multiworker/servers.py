@@ -73,44 +73,36 @@ def coordinate(program: Callable[..., Any], folder: str, *arguments: Any) -> Any
     os._exit(0)
 
 
-class Barrier:
-    """Has each worker take one of as many closures as there are workers."""
-
-    def __init__(self, strategy: Any, workers: int) -> None:
-        self._workers = workers
-        with strategy.scope():
-            self._arrived = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-    def meet(self) -> None:
-        """Waits, in the function that a worker runs, until all workers have come here."""
-        with tf.device(self._arrived.device):
-            number = self._arrived.assign_add(1, read_value=True)
-            target = -(-number // self._workers) * self._workers
-        tf.while_loop(
-            lambda: self._arrived.read_value() < target, lambda: [], [], parallel_iterations=1
-        )
-
-
 def run_on_all(
-    coordinator: Any, function: Any, steps: Sequence[Any], workers: int
+    strategy: Any, workers: int, replica: Callable[[tf.Tensor, tf.Tensor], Any], steps: int
 ) -> list[list[Any]]:
-    """Has each worker run each step once; returns for each step the values by worker.
+    """Has each worker run a replica once for each step; returns by step the values by worker.
 
-    The function takes a step, meets the others, and returns the number of its worker first.
+    The replica takes the number of the step and of its worker.
     """
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        arrived = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    @tf.function(autograph=False)
+    def run(step: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        # Waits until all workers have come here, so that each of them runs one of the functions.
+        with tf.device(arrived.device):
+            number = arrived.assign_add(1, read_value=True)
+            target = -(-number // workers) * workers
+        tf.while_loop(lambda: arrived.read_value() < target, lambda: [], [], parallel_iterations=1)
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        value = strategy.run(lambda: replica(step, worker))
+        return tf.cast(worker, tf.int64), value
+
     results = []
-    for step in steps:
-        values = [coordinator.schedule(function, args=(step,)) for _ in range(workers)]
+    for step in range(steps):
+        values = [coordinator.schedule(run, args=(tf.constant(step),)) for _ in range(workers)]
         coordinator.join()
         fetched = sorted((value.fetch() for value in values), key=lambda each: int(each[0]))
         assert [int(each[0]) for each in fetched] == list(range(workers))
-        results.append(fetched)
+        results.append([value for _, value in fetched])
     return results
-
-
-def worker_index() -> tf.Tensor:
-    """The number of the worker that runs the function."""
-    return tf.distribute.coordinator.experimental_get_current_worker_index()
 
 
 def bits(values: Sequence[Any]) -> list[bytes]:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.multiworker import (
     cluster,
-    server_keras_scenarios,
     server_pull_scenarios,
     server_read_scenarios,
     server_scenarios,
@@ -48,7 +47,7 @@ def two(folder: str) -> Results:
     calls = {
         "ledgers": (server_scenarios.ledger, LEDGERS, 2, 6),
         "mxnet": (server_scenarios.mxnet, pushed),
-        "keras": (server_keras_scenarios.keras_models, 2, 60),
+        "keras": (server_scenarios.keras_models, 2, 60),
         "shards": (server_scenarios.shards, 120),
         "saved": (server_scenarios.save, folder, 2),
         "restored": (server_scenarios.restore, folder, 2),
@@ -61,7 +60,7 @@ def two(folder: str) -> Results:
 def one(folder: str, two: Results) -> Results:
     """Results of one worker."""
     calls = {
-        "train alike": (server_keras_scenarios.train_alike, 8),
+        "train alike": (server_scenarios.train_alike, 8),
         "pull bfloat16": (server_pull_scenarios.pulls, "bfloat16", 3),
         "pull delta": (server_pull_scenarios.pulls, "delta", 8),
         **{f"crossings {pull}": (server_pull_scenarios.crossings, pull) for pull in PULLS},

@@ -10,11 +10,13 @@ import ipaddress
 import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tf_gc.cluster.absent import naming_absent
+
+Resolver: TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
 
 _JOBS = ("chief", "worker", "evaluator")
 # TensorFlow copies what a collective sends into strings of 4 KB each, unless it is told otherwise.
@@ -29,7 +31,7 @@ _EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 _TOO_LATE = ("must be configured at program startup", "Collective ops are already configured")
 
 
-def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> None:
+def check_cluster(resolver: Resolver | None) -> None:
     """Raises ValueError, naming the wrong value, if `resolver` describes no usable cluster.
 
     Args:
@@ -61,9 +63,7 @@ def check_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver | Non
         raise ValueError(f"this process is {mine[0]} {mine[1]}, the cluster has {known}")
 
 
-def tasks_of(
-    resolver: tf.distribute.cluster_resolver.ClusterResolver,
-) -> dict[tuple[str, int], str]:
+def tasks_of(resolver: Resolver) -> dict[tuple[str, int], str]:
     """Returns the address of each task, by job and index; of a cluster that may be wrong, too."""
     # The addresses of a job are a list or, if there are gaps, {index: address}.
     return {
@@ -75,7 +75,7 @@ def tasks_of(
     }
 
 
-def is_evaluator(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
+def is_evaluator(resolver: Resolver) -> bool:
     """Returns whether this process is an evaluator: alone, and no worker of the cluster.
 
     The workers do not talk to an evaluator, so it need not be in the cluster.
@@ -85,9 +85,7 @@ def is_evaluator(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bo
 
 @contextlib.contextmanager
 def joining(
-    resolver: tf.distribute.cluster_resolver.ClusterResolver | None,
-    timeout_seconds: float | None,
-    patience: float = 30,
+    resolver: Resolver | None, timeout_seconds: float | None, patience: float = 30
 ) -> Iterator[None]:
     """Checks the cluster, and replaces errors of TensorFlow's start by readable ones.
 
@@ -202,7 +200,7 @@ def _check_addresses(tasks: dict[tuple[str, int], str]) -> None:
         seen[address] = task
 
 
-def _others(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> dict[str, str]:
+def _others(resolver: Resolver) -> dict[str, str]:
     """Returns the addresses of the workers for which this process waits."""
     mine = (resolver.task_type, resolver.task_id)
     return {
@@ -212,7 +210,7 @@ def _others(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> dict[st
     }
 
 
-def _describe(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> str:
+def _describe(resolver: Resolver) -> str:
     """Returns this task and its address."""
     task: tuple[Any, Any] = (resolver.task_type, resolver.task_id)
     return f"{task[0]} {task[1]} at {tasks_of(resolver).get(task)}"

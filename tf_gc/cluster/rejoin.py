@@ -11,15 +11,13 @@ import itertools
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.cluster.cluster import tasks_of
+from tf_gc.cluster.cluster import Resolver, tasks_of
 
 _HOUR = 3600.0
 _meetings = itertools.count()
 
 
-def any_is_aborted(
-    resolver: tf.distribute.cluster_resolver.ClusterResolver, timeout_seconds: float | None
-) -> bool:
+def any_is_aborted(resolver: Resolver, timeout_seconds: float | None) -> bool:
     """Returns whether collectives fail on any worker; all of them have to call it.
 
     Args:
@@ -47,11 +45,7 @@ def any_is_aborted(
     return "aborted" in meet("aborted" if aborted else "works", resolver, timeout_seconds)
 
 
-def meet(
-    text: str,
-    resolver: tf.distribute.cluster_resolver.ClusterResolver,
-    timeout_seconds: float | None,
-) -> set[str]:
+def meet(text: str, resolver: Resolver, timeout_seconds: float | None) -> set[str]:
     """Returns the texts of all workers, which have to call it; see `any_is_aborted`."""
     meeting = next(_meetings)
     keys = {task: f"tf_gc/{meeting}/{task[0]}/{task[1]}" for task in _tasks(resolver)}
@@ -67,5 +61,5 @@ def meet(
         ) from error
 
 
-def _tasks(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> list[tuple[str, int]]:
+def _tasks(resolver: Resolver) -> list[tuple[str, int]]:
     return sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")

@@ -9,7 +9,7 @@ from absl import logging
 from tf_gc.gradients import gradient_of
 from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import WorkersState
-from tf_gc.parameter_server.traffic import Sent
+from tf_gc.parameter_server.traffic import Sent, full_bytes
 from tf_gc.params import CompressionParams
 from tf_gc.reducers.reducer import Push
 from tf_gc.schedule import Schedule, make_schedule
@@ -74,7 +74,7 @@ class Pushes:
         sent = Sent()
         for i in schedule.bypass:
             if not isinstance(gradients[i], tf.IndexedSlices):
-                full = _bytes(gradients[i], variables[i])
+                full = full_bytes(variables[i], gradients[i].dtype)
                 sent += Sent(full, full)
         warms_up = self._warm_up(state, stream, schedule, gradients, variables)
         for bucket in schedule.buckets:
@@ -92,7 +92,7 @@ class Pushes:
             )
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
-            full = sum(_bytes(gradients[i], variables[i]) for i in bucket.indices)
+            full = sum(full_bytes(variables[i], gradients[i].dtype) for i in bucket.indices)
             sent += Sent(words * tf.int64.size, full if words else 0)
         self.sent = sent
         state.log_what_was_restored()
@@ -153,8 +153,3 @@ class Pushes:
             bypass=tuple(i for i in range(len(variables)) if i not in compressed),
             left_alone=tuple(gradient for part in parts for gradient in part.left_alone),
         )
-
-
-def _bytes(gradient: Any, variable: Any) -> int:
-    """Returns the bytes of a whole gradient."""
-    return int(variable.shape.num_elements() or 0) * int(gradient.dtype.size)

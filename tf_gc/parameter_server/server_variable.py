@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_gc import _compat
 from tf_gc.gradients import path_of
 from tf_gc.parameter_server.pull import Cache
-from tf_gc.parameter_server.traffic import Sent
+from tf_gc.parameter_server.traffic import Sent, full_bytes
 
 FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 
@@ -96,6 +96,7 @@ class _Trace:
       pulled: what was pulled and not written since, by the ids of graph and variable.
       rounded: what pulls have rounded, by the id of the tensor.
       loops: graphs of loops, and for each the variables that were pulled before it.
+      written: the ids of the handles of variables that the function has written.
       sent: the bytes so far.
     """
 
@@ -105,7 +106,7 @@ class _Trace:
         self.rounded: dict[int, _Pulled] = {}
         self.loops: list[tuple[Any, ServerVariable]] = []
         self.sent = Sent()
-        self._written: set[int] = set()
+        self.written: set[int] = set()
         self._known: dict[Any, int] = {graph: len(graph.get_operations())}
 
     def forget_written(self) -> None:
@@ -115,14 +116,10 @@ class _Trace:
             new = operations[self._known.get(graph, 0) :]
             self._known[graph] = len(operations)
             if written := _compat.written_handles(graph, new):
-                self._written |= written
+                self.written |= written
                 for key, pulled in list(self.pulled.items()):
                     if id(pulled.variable.handle) in written:
                         del self.pulled[key]
-
-    def is_written(self, variable: ServerVariable) -> bool:
-        """Returns whether the function has written a variable."""
-        return id(variable.handle) in self._written
 
     def check_loops(self) -> None:
         """Raises NotImplementedError if a loop writes what was pulled before it."""
@@ -195,7 +192,7 @@ class Pulls:
             return None
         graph = tf.compat.v1.get_default_graph()
         trace.forget_written()
-        if not trace.is_written(variable):
+        if id(variable.handle) not in trace.written:
             graph = self._place(trace, graph, variable)
         key = id(graph), id(variable)
         with graph.as_default():
@@ -226,7 +223,7 @@ class Pulls:
     def _pulled(self, trace: _Trace, variable: ServerVariable) -> _Pulled:
         """Returns what a replica gets of a variable."""
         graph = tf.compat.v1.get_default_graph()
-        full = _bytes(variable)
+        full = full_bytes(variable)
         # A vectorized function must not have the side effects of a pull. Of a branch that is built
         # nothing can be changed any more, if what it computes is written (`not_rounded`).
         exact = _compat.is_vectorized() or _compat.is_part_of_outer(graph)
@@ -291,24 +288,17 @@ class Pulls:
                     f"{path_of(in_functions[id(tensor)])} as rounded by pull={self._name!r}: "
                     'compute it outside of the tf.function, or pass pull="full"'
                 )
-            if id(tensor) in trace.rounded:
-                self._pull_in_full(trace, trace.rounded.pop(id(tensor)))
+            if pulled := trace.rounded.pop(id(tensor), None):
+                # The whole value takes the place of the rounded one wherever that has been read.
+                with pulled.graph.as_default(), _compat.stop_recording():
+                    exact = tf.identity(pulled.value)
+                _compat.replace_uses(pulled.tensor, exact)
+                pulled.tensor = exact
+                trace.sent += Sent(full_bytes(pulled.variable) - pulled.bytes, 0)
         return written
-
-    def _pull_in_full(self, trace: _Trace, pulled: _Pulled) -> None:
-        """Replaces what was rounded by the whole value, wherever it has been read."""
-        with pulled.graph.as_default(), _compat.stop_recording():
-            exact = tf.identity(pulled.value)
-        _compat.replace_uses(pulled.tensor, exact)
-        pulled.tensor = exact
-        trace.sent += Sent(_bytes(pulled.variable) - pulled.bytes, 0)
 
     def _is_small(self, variable: ServerVariable) -> bool:
         return (variable.shape.num_elements() or 0) < self._smallest
-
-
-def _bytes(variable: ServerVariable) -> int:
-    return int(variable.shape.num_elements()) * int(variable.dtype.size)
 
 
 def _as_tensor(written: Any) -> Any:

@@ -237,25 +237,19 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
         self, reduce_op: Any, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
     ) -> list[Any]:
         pairs = list(value_destination_pairs)
-        mine = [
-            index
-            for index, (value, destination) in enumerate(pairs)
-            if self.state.in_use
-            and reduce_op == tf.distribute.ReduceOp.SUM
-            and _is_gradient(value, destination)
-        ]
-        results: list[Any] = [None] * len(pairs)
+        if not self.state.in_use or reduce_op != tf.distribute.ReduceOp.SUM:
+            return super()._batch_reduce_to(reduce_op, pairs, options)
+        mine = [index for index, pair in enumerate(pairs) if _is_gradient(*pair)]
+        rest = [index for index in range(len(pairs)) if index not in set(mine)]
+        results: dict[int, Any] = {}
         if mine:
             gradients, variables = zip(*(pairs[index] for index in mine), strict=True)
             pushed = self.pushes.push(self.state, current_stream(), gradients, variables)
-            for index, value in zip(mine, pushed, strict=True):
-                results[index] = value
-        rest = [index for index in range(len(pairs)) if index not in set(mine)]
+            results |= zip(mine, pushed, strict=True)
         if rest:
             stock = super()._batch_reduce_to(reduce_op, [pairs[i] for i in rest], options)
-            for index, value in zip(rest, stock, strict=True):
-                results[index] = value
-        return results
+            results |= zip(rest, stock, strict=True)
+        return [results[index] for index in range(len(pairs))]
 
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
         with self.pulls.run():

@@ -1,6 +1,7 @@
 """Traffic: how many bytes a worker and the servers send each other in a step of the worker."""
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,3 +55,8 @@ class ServerTraffic:
             f"{self.pushed.stock_bytes:,}, and pulls {self.pulled.bytes:,} instead of "
             f"{self.pulled.stock_bytes:,}, after its first steps"
         )
+
+
+def full_bytes(variable: Any, dtype: Any = None) -> int:
+    """Returns the bytes of a variable, or of its gradient of a dtype, in full precision."""
+    return int(variable.shape.num_elements() or 0) * int((dtype or variable.dtype).size)
