@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_gc.ops.library import compact_version, wire_version
 from tf_gc.params import CompressionParams
+from tf_gc.reducers.wire import WIRES
 
 Numbers = npt.NDArray[np.int64]
 
@@ -105,7 +106,8 @@ def check_agreement(
       ValueError: on every worker, if any worker differs from the others.
     """
     others = ", ".join(f"{name}={value}" for name, value in arguments.items())
-    wire = f"wire version {wire_version()}, compact {compact_version()}"
+    # The names tell from builds whose compact version had one more encoding.
+    wire = f"wire version {wire_version()}, compact {compact_version()} of {WIRES}"
     workers.meet(
         f"{wire}, {others}, {params!r}",  # what may be cut comes last
         error="the workers of this job compress gradients in different ways; give all of them the "
