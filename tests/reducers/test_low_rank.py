@@ -13,7 +13,7 @@ import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.params import Gradient, LeftAlone
-from tf_gc.reducers.factors import Matrices, matrix_of
+from tf_gc.reducers.factors import FACTORS, Matrices, matrix_of
 
 COLD = tf_gc.LowRank(2, warm_up=False)
 SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
@@ -57,6 +57,11 @@ def test_the_factors_follow_what_is_largest_in_the_gradients() -> None:
     exact = gradients[0].sum(0)
     errors = [np.linalg.norm(run(gradients)[0][0] - exact) for _ in range(8)]
     assert max(errors) < 0.1 * np.linalg.norm(exact)
+    # They are kept: the columns of Q span the rows of the large part.
+    (kept,) = (e.value for e in strategy.compression_state.entries() if e.slot == FACTORS)
+    for component in kept.values:
+        q = component.numpy().reshape(2, 192)
+        assert np.linalg.norm(large - large @ q.T @ q) < 0.01 * np.linalg.norm(large)
 
 
 def test_what_is_not_finite_is_seen_and_does_no_lasting_harm() -> None:
