@@ -188,6 +188,32 @@ def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert len(what_fits(caplog)) == 1
 
 
+def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None:
+    params = tf_gc.TwoBit(bypass_size=0)
+
+    def named(scores: str, classes: int) -> Build:
+        layers = [("a", 32), ("b", 32), (scores, classes)]
+        return lambda: keras.Sequential(
+            [keras.Input([FEATURES]), *(keras.layers.Dense(n, name=name) for name, n in layers)],
+            name="model",
+        )
+
+    first = compressed_strategy(2, params)
+    train(make(first, named("scores", CLASSES)), tmp_path, at=(FAIL_IN, 1))
+    steps = first.compression_state.warm_up_steps
+    (owner,) = (e.key for e in first.compression_state.entries() if e.slot == "warm_up")
+    assert "scores" in owner.variable
+    second = compressed_strategy(2, params)
+    states: list[int] = []
+    train(
+        make(second, named("head", CLASSES + 1)),
+        tmp_path,
+        (FAIL_IN, 0),
+        lambda: states.append(second.compression_state.warm_up_steps),
+    )
+    assert states == [steps - 1]  # the backup is of two steps before, and one came since
+
+
 @cases("saved", "none", "stock")
 def test_a_backup_of_uncompressed_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, saved: str

@@ -77,6 +77,24 @@ def step_with_nothing(
     tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
 
 
+def test_a_checkpoint_may_have_its_state_in_parts() -> None:
+    """Under parameter servers it has."""
+    states = []
+    for _ in range(2):
+        strategy = strategy_of(SMALL, 2)
+        with strategy.scope():
+            variable = tf.Variable(tf.zeros(5), name="v")
+        state = strategy.compression_state
+        for component in state.residuals_of(variable):
+            component.assign(tf.range(5.0))
+        states.append((state, variable))
+    (saved, _), (restored, variable) = states
+    data = saved.serialize()
+    restored.reset()
+    restored.deserialize(np.array([data[i : i + 100] for i in range(0, len(data), 100)], object))
+    np.testing.assert_array_equal(restored.total(variable), 2 * np.arange(5))
+
+
 @cases("replicas, step_first", (3, False), (2, True))
 def test_a_checkpoint_of_before_the_registry(replicas: int, step_first: bool) -> None:
     params = tf_gc.ByVariable({"m": tf_gc.LowRank(1, bypass_size=0)}, SMALL)

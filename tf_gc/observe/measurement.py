@@ -147,12 +147,17 @@ class Measurement:
     def current(self) -> Built | None:
         """Returns how the latest step of the most recently built model was built.
 
-        `None` before the first step, and without a trial.
+        `None` without a trial. While a warm-up may last, it is how compressed steps are built.
         """
         model = self._latest
-        if model is None or not self._tries:
-            return None
-        return model.built.get(self._steps(model)[-1])
+        return self._built(model) if model is not None and self._tries else None
+
+    def _built(self, model: Model) -> Built | None:
+        full, compressed, latest = self._steps(model)
+        of_compressed = model.built.get(True)
+        if of_compressed and not compressed and (not full or of_compressed.schedule.warm_up):
+            return of_compressed
+        return model.built.get(latest)
 
     def steps(self, schedule: Schedule) -> tuple[int, int] | None:
         """Returns how many steps were in full precision, and how many compressed.
@@ -200,8 +205,8 @@ class Measurement:
         return full, compressed, bool(latest)
 
     def _report(self, model: Model) -> Report:
-        full_steps, compressed_steps, latest = self._steps(model)
-        built = model.built.get(latest) or list(model.built.values())[-1]
+        full_steps, compressed_steps, _ = self._steps(model)
+        built = self._built(model) or list(model.built.values())[-1]
         buckets, traffic, sizes = built.schedule.buckets, built.traffic, list(built.sizes)
         step, parts = self._measured(model, buckets)
         if None in sizes and parts:

@@ -122,7 +122,7 @@ class TrialReport:
 
     def __str__(self) -> str:
         if self.chosen is None:
-            return f"the latest step: {self.current}"
+            return f"the latest step: {self.current or 'before the trial'}"
         return f"chosen: {self.chosen}; {self.times}"
 
     @property

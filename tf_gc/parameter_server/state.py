@@ -53,6 +53,3 @@ class WorkersState(CompressionState):
         size = len(data) // _ELEMENTS + 1
         parts = [data[start : start + size] for start in range(0, size * _ELEMENTS, size)]
         return {"py_state": tf.constant(parts)}
-
-    def deserialize(self, string_value: Any) -> None:
-        super().deserialize(b"".join(string_value))

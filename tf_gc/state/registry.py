@@ -116,14 +116,22 @@ class StateRegistry(tf.train.experimental.PythonState):
         with self._lock:
             return self._of(variable).key
 
-    def saved(self) -> list[Entry]:
+    def saved(self, variables: Sequence[Any] | None = None) -> list[Entry]:
         """Returns what a checkpoint holds now, as arrays: sums over all replicas, and what waits.
 
         Under a strategy of several workers the sums are collectives.
+
+        Args:
+          variables: those whose values are wanted; `None` for all.
         """
         gc.collect()  # workers have to sum the same, whatever garbage each of them has collected
-        living = self.entries()
-        return [*(dataclasses.replace(e, value=e.value.numpy()) for e in living), *self.waiting]
+        with self._lock:
+            living, waiting = self.entries(), list(self.waiting)
+            if variables is not None:
+                keys = {self.key(variable) for variable in variables}
+                living = [entry for entry in living if entry.key.of(None) in keys]
+                waiting = [entry for entry in waiting if entry.key.of(None) in keys]
+        return [*(dataclasses.replace(e, value=e.value.numpy()) for e in living), *waiting]
 
     def restore(self, saved: Sequence[Entry]) -> None:
         """Replaces all values by those of a checkpoint or a backup; all others become zero."""
@@ -145,8 +153,10 @@ class StateRegistry(tf.train.experimental.PythonState):
     def serialize(self) -> bytes:
         return pack(self.saved())
 
-    def deserialize(self, string_value: bytes) -> None:
-        self.restore(unpack(string_value)[0])
+    def deserialize(self, string_value: Any) -> None:
+        # Under parameter servers a checkpoint has it in parts.
+        whole = string_value if isinstance(string_value, bytes) else b"".join(string_value)
+        self.restore(unpack(whole)[0])
 
     def _lookup_dependency(self, name: str, cached_dependencies: Any = None) -> Any:
         return self._earlier.part(name)

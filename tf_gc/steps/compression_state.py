@@ -55,11 +55,12 @@ class CompressionState(StateRegistry):
     def of_first(self, slot: Slot, stream: Stream, variables: Sequence[tf.Variable]) -> Any:
         """Returns a state of variables whose gradients are reduced together, a mirrored variable.
 
-        It is that of the first variable, unless a checkpoint of a program that compressed others
+        It belongs to the first variable, unless a checkpoint of a program that compressed others
         has it for another one.
         """
         owners = [variable for variable in variables if self.has(slot, stream, variable)]
-        if not owners and any(entry.slot == slot.name for entry in self.waiting):
+        waits = any(entry.slot == slot.name for entry in self.waiting)
+        if not owners and waits and all(name != slot.name for name, _ in self.restored):
             name = slot.name.replace("_", "-")
             logging.warning("tf_gc: the %s begins anew, the restored one is of others", name)
         return self.value(slot, stream, [*owners, *variables][0])
@@ -90,8 +91,10 @@ class CompressionState(StateRegistry):
         the same variables in the same order. It is `None` if there are none.
         """
         name, key = residuals.SLOT.name, self.key(variable)
-        parts = [e.value.numpy() for e in self.entries(variable) if e.slot == name]
-        parts += [e.value for e in self.waiting if e.slot == name and e.key.of(None) == key]
+        with self._lock:
+            living, waiting = self.entries(variable), list(self.waiting)
+        parts = [e.value.numpy() for e in living if e.slot == name]
+        parts += [e.value for e in waiting if e.slot == name and e.key.of(None) == key]
         return sum(parts[1:], start=parts[0]) if parts else None
 
     def residual_owners(self) -> list[str]:

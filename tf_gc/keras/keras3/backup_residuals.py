@@ -36,8 +36,7 @@ def write_residuals(model: Any, path: str | None) -> None:
         key_of = {state.key(v.value): Key(v.path, i, None) for i, v in enumerate(model.weights)}
         entries = [
             dataclasses.replace(entry, key=key_of[entry.key.of(None)].of(entry.key.stream))
-            for entry in state.saved()
-            if entry.key.of(None) in key_of
+            for entry in state.saved([weight.value for weight in model.weights])
         ]
     if path is not None:
         with tf.io.gfile.GFile(path, "wb") as file:
@@ -103,7 +102,8 @@ def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> l
     mine = _variables(model)
     same = [shape for _, shape in mine] == [shape for _, shape in variables]
     number_of = {variable: number for number, variable in enumerate(mine)}
-    restored, dropped = [], set()
+    restored: list[Entry] = []
+    dropped, orphans = set(), []
     for entry in saved:
         key = entry.key
         number = key.number if same else number_of.get(variables[key.number])
@@ -112,6 +112,13 @@ def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> l
             restored.append(dataclasses.replace(entry, key=of_model))
         elif entry.slot == residuals.SLOT.name:
             dropped.add(key.variable)
+        else:
+            orphans.append(entry)
+    # The optimizer remembers the steps of a warm-up, whatever became of its first variable.
+    for orphan in orphans:
+        heirs = [entry.key for entry in restored if entry.key.stream == orphan.key.stream]
+        if heirs:
+            restored.append(dataclasses.replace(orphan, key=heirs[0]))
     state.restore(restored)
     said = describe_residuals(dropped, "dropped, the model has no such variables")
     return [said] if said else []
