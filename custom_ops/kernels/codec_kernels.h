@@ -2,8 +2,8 @@
 // allocate, and leave the work to the device.
 //
 // `Device` is CpuDevice (cpu_device.h) or GpuDevice (gpu_device.h), which have
-// a function for each op. What a device gets is valid, except that nobody has
-// looked into the messages yet.
+// a function for each op. The kernels validate all that a device gets, except
+// the contents of the messages.
 
 #pragma once
 

@@ -43,8 +43,8 @@ absl::Status ReadPeriods(OpKernelConstruction* context, Periods* periods) {
   return absl::OkStatus();
 }
 
-// The layout of messages with so many words. InvalidArgument if no message of
-// the format has so many.
+// The layout of messages with `words` words. InvalidArgument if no message of
+// the format has that number.
 absl::Status LayoutOfWords(const MessageFormat& format, int64_t words,
                            MessageLayout* layout) {
   const int64_t blocks = BlocksOf(format.codec, words);
@@ -57,7 +57,7 @@ absl::Status LayoutOfWords(const MessageFormat& format, int64_t words,
   return absl::OkStatus();
 }
 
-// The starts of `rows` rows of so many bytes.
+// The starts of the rows, each of `row_bytes` bytes.
 std::vector<const uint8_t*> RowsOf(const Tensor& tensor, int64_t row_bytes) {
   std::vector<const uint8_t*> rows(tensor.dim_size(0));
   for (size_t i = 0; i < rows.size(); ++i) {

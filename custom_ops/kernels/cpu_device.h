@@ -141,7 +141,7 @@ class CpuDevice {
     return absl::OkStatus();
   }
 
-  // `format` is automatic or that of counts.
+  // `format` is automatic, or the format of counts.
   template <typename T>
   static absl::Status DecodeShards(tensorflow::OpKernelContext* context,
                                    const MessageFormat& format,

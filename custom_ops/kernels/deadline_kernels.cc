@@ -76,11 +76,10 @@ class EndDeadlineOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     const Tensor& deadline = context->input(0);
-    OP_REQUIRES(
-        context, deadline.NumElements() == 2,
-        absl::InvalidArgumentError(absl::StrCat(
-            "deadline must be that of BeginDeadline, of shape [2], got ",
-            deadline.shape().DebugString())));
+    OP_REQUIRES(context, deadline.NumElements() == 2,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "deadline must come from BeginDeadline, of shape [2], got ",
+                    deadline.shape().DebugString())));
     Deadlines::Get().End(deadline.flat<int64_t>()(0));
     if (context->cancellation_manager() != nullptr) {
       context->cancellation_manager()->TryDeregisterCallback(

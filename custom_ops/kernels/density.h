@@ -12,8 +12,8 @@
 namespace tf_gc {
 
 // Counts what a kernel sends in the first kSteps steps. All kernels of the
-// process that have the same threshold, those of all buckets and replicas, add
-// up their counts. If they sent less than one element in kRarely, one warning
+// process that have the same threshold, for all buckets and replicas, add up
+// their counts. If they sent less than one element in kRarely, one warning
 // names the density.
 class DensityWatch {
  public:

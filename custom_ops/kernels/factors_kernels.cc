@@ -24,7 +24,7 @@ struct FactoredMatrices {
   int64_t q_size = 0;
 };
 
-// What the attributes say of the matrices.
+// The attributes that describe the matrices.
 struct FactorsAttributes {
   std::vector<int64_t> rows;
   int rank;

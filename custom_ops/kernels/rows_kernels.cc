@@ -22,7 +22,7 @@ constexpr int64_t kRowsWord = sizeof(WireWord);
 // Nanoseconds for an element of a row of a replica, on one core.
 constexpr int64_t kRowElementCost = 1;
 
-// What the attributes say of the tables and of how their rows are sent.
+// The attributes that describe the tables and how their rows are sent.
 struct RowsAttributes {
   RowsFormat format;
   std::vector<TensorShape> shapes;

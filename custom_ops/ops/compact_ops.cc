@@ -16,7 +16,7 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
 // Reads a codec whose messages have a compact form, and checks that they may
-// have so many words.
+// have `words` words.
 absl::Status ReadCompactCodec(InferenceContext* c, DimensionHandle words,
                               Codec* codec) {
   TF_RETURN_IF_ERROR(ReadCodec(c, codec));

@@ -19,7 +19,7 @@ struct FactorSizes {
   int64_t q = 0;
 
   // `first` is the first of the inputs with the shapes of the matrices. Returns
-  // false if a shape is not known, or is that of no such matrix.
+  // false if a shape is not known, or no such matrix has it.
   bool Read(InferenceContext* c, int first) {
     std::vector<int64_t> rows;
     int64_t rank;

@@ -28,5 +28,5 @@ int main(int count, char** arguments) {
   tf_gc::gpu::TestGraph();
   tf_gc::gpu::TestParity(/*large=*/!small);
   if (!small) tf_gc::gpu::TestNumbers();
-  std::puts("the GPU's results are those of the CPU");
+  std::puts("the GPU's results are the same as the CPU's");
 }

@@ -26,7 +26,7 @@ __device__ bool WidensAsDefined(uint16_t bits) {
          (x != x && defined != defined);
 }
 
-// Sets *wrong if a number whose high bits are those of the thread is converted
+// Sets *wrong if a number whose high bits are the thread's number is converted
 // in another way.
 __global__ void ConvertAll(int* wrong) {
   const uint32_t high = blockIdx.x * blockDim.x + threadIdx.x;

@@ -82,7 +82,7 @@ def sums() -> None:
                 same_sums(params(argument, plan=plan, **cold), dtype)
     for name in ("bfloat16", "float16"):
         print("Cast", name, flush=True)
-        # The bits of a NaN are those of the stock collectives here.
+        # Here a NaN has the same bits as from the stock collectives.
         same_sums(tf_gc.Cast(name, bypass_size=0), tf.float32, finite=True)
 
 

@@ -1,11 +1,11 @@
 // Fuzz target of the codec library: the calls that codec.h allows, with any
-// bytes as messages, and the sizes of wire.h and bucket.h for any numbers. What
-// compact.h allows is in fuzz_compact.cc, what rows.h allows in fuzz_rows.cc,
-// and factors.h in fuzz_factors.cc.
+// bytes as messages, and the sizes of wire.h and bucket.h for any numbers.
+// The calls of compact.h are in fuzz_compact.cc, of rows.h in fuzz_rows.cc, and
+// of factors.h in fuzz_factors.cc.
 //
 // Each array has exactly the size that codec.h promises, so that
-// AddressSanitizer sees one byte too many. Results must be those of the scalar
-// target, to the bit, which makes them defined for every input.
+// AddressSanitizer sees one byte too many. Results must equal the scalar
+// target's, to the bit, which makes them defined for every input.
 
 #include <sys/mman.h>
 

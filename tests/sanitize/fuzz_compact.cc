@@ -1,8 +1,8 @@
 // Fuzz target of compact.h: messages that come back as they were, and bytes
 // that are no message.
 //
-// Each array has exactly the size that compact.h promises. What unpacking makes
-// of any bytes is the same with every target.
+// Each array has exactly the size that compact.h promises. All targets unpack
+// any bytes to the same result.
 
 #include <algorithm>
 #include <cstdint>
@@ -216,8 +216,8 @@ void ChangeTable(Input* input, Bytes* compact) {
   if (input->Coin()) table[input->Below(kScaleSymbols)] -= moved;
 }
 
-// Changes the counts of a plane's kinds in the first segment, often to those of
-// one kind or of none, or the last ones of its mixed bits. Often no more is
+// Changes the counts of a plane's kinds in the first segment, often to counts
+// of one kind or of none, or the last ones of its mixed bits. Often no more is
 // wrong with these than that bits follow the last one.
 void ChangeSegment(Codec codec, const MessageLayout& layout, Input* input,
                    Bytes* compact) {

@@ -4,7 +4,7 @@
 // Messages are packed and unpacked by tasks side by side. Deadlines begin and
 // end while others expire.
 //
-// The results must be those of one thread. TensorFlow is not part of this:
+// The results must equal one thread's. TensorFlow is not part of this:
 // ThreadSanitizer has to see every lock, and TensorFlow's are not compiled for
 // it.
 

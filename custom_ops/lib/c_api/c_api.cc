@@ -37,7 +37,7 @@ bool Takes(bool (*takes)(tf_gc::Codec), int codec) {
          takes(static_cast<tf_gc::Codec>(codec));
 }
 
-// Whether there are messages of so many blocks that may be packed.
+// Whether there are messages of `blocks` blocks that may be packed.
 bool Packs(int codec, int64_t blocks) {
   return Takes(tf_gc::IsCompactible, codec) && blocks >= 0 &&
          blocks <= tf_gc::kMaxBlocks;

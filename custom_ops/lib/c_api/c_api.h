@@ -1,9 +1,9 @@
 // The codec library for callers that are not C++: Python, tests and benchmarks.
 //
 // `codec` is the number of a tf_gc::Codec (wire/wire.h), which tf_gc_codec()
-// gives, `dtype` that of a tf_gc::DType (numbers/floats.h), `target` that of a
-// tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in cpu/codec.h and
-// compact/compact.h.
+// gives, `dtype` the number of a tf_gc::DType (numbers/floats.h), and `target`
+// of a tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in
+// cpu/codec.h and compact/compact.h.
 // Functions that return an int return 1, or 0 if a number is unknown or not one
 // that the function takes; they do nothing then.
 
@@ -85,7 +85,7 @@ TF_GC_EXPORT void tf_gc_set_float_mode(uint64_t mode);
 typedef void (*tf_gc_task)(void* context, int64_t index);
 typedef void (*tf_gc_run_tasks)(int64_t tasks, tf_gc_task task, void* context);
 
-// What compact/compact.h does with messages of `blocks` blocks. `run` may be
+// As in compact/compact.h, for messages of `blocks` blocks. `run` may be
 // null: tasks then run one after the other. All three return 0 for a codec
 // whose messages are not packed and for a number of blocks that no message has,
 // and tf_gc_pack() for periods that no segment has, or too many of them.

@@ -1,4 +1,4 @@
-// What the scalar definitions of all codecs share: which elements are finite,
+// Shared by the scalar definitions of all codecs: which elements are finite,
 // how codes are packed, and the order of the additions in a block, chosen so
 // that the SIMD code and the CUDA kernels can give the same bits.
 //
@@ -36,7 +36,7 @@ TF_GC_HOST_DEVICE inline uint64_t WordOf(const uint8_t* bytes) {
   return word;
 }
 
-// The lowest bits of eight bytes, those of the first byte lowest.
+// The lowest bits of eight bytes, the first byte's bit lowest.
 TF_GC_HOST_DEVICE inline uint8_t LowestBits(uint64_t bytes) {
   // Moves the bit of byte i to the place 56 + i, and no two bits to one place.
   const uint64_t bits = (bytes & 0x0101010101010101) * 0x0102040810204080;

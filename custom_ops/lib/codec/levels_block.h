@@ -42,8 +42,8 @@ struct Levels {
   }
   // The scale of a block is this part of its largest magnitude. The highest of
   // three levels is the largest magnitude itself, so that nothing of it waits.
-  // That of seven is as far below it as what lies half way between the two
-  // highest levels is from these.
+  // The highest of seven is as far below it as the two highest levels are from
+  // the middle between them.
   TF_GC_HOST_DEVICE static constexpr float ScaleFactor() {
     return kMagnitudeBits == 2 ? 1.0f : 8.0f / 9.0f;
   }
@@ -59,8 +59,8 @@ TF_GC_HOST_DEVICE inline BFloat16 LevelsScale(float largest) {
   return rounded;
 }
 
-// What Least() is multiplied by. No finite magnitude reaches infinity: nothing
-// is sent with the scale 0.
+// The factor of Least(). No finite magnitude reaches infinity: nothing is sent
+// with the scale 0.
 TF_GC_HOST_DEVICE inline float LevelsLimit(BFloat16 scale) {
   return scale.bits == 0 ? BitCast<float>(0x7f800000u) : ToFloat(scale);
 }

@@ -81,7 +81,7 @@ TF_GC_HOST_DEVICE inline bool IsNaNScale(uint16_t scale) {
 
 // ---- The codecs -------------------------------------------------------------
 //
-// The functions are those of two_bit_block.h.
+// The functions are the same as in two_bit_block.h.
 
 struct OneBitFixed {
   static constexpr Codec kCodec = Codec::kOneBitFixed;

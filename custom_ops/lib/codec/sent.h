@@ -9,8 +9,8 @@
 
 namespace tf_gc {
 
-// `codes` are those of a block; counts are not codes. One bit has no code for
-// zero, so that all kBlockSize elements count, those of a partial block too.
+// `codes` are a block's codes; counts are not codes. One bit has no code for
+// zero, so that all kBlockSize elements count, in a partial block too.
 inline int64_t SentInBlock(Codec codec, const uint8_t* codes) {
   const int bits = CodeBits(codec);
   if (bits == 1) return kBlockSize;

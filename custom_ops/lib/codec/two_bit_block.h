@@ -17,14 +17,14 @@ namespace tf_gc {
 // No scale, and no half of one, is subnormal.
 constexpr float kMinMagnitude = 0x1p-126f;
 // The scale of a block in kTwoBitAuto is this part of its largest magnitude.
-// With the threshold at half of the scale, the codes are those of the uniform
-// quantizer of [-largest, largest] with three levels: no element is further
-// than a third of the largest from what is sent of it.
+// With the threshold at half of the scale, this is the uniform quantizer of
+// [-largest, largest] with three levels: no element is further than a third of
+// the largest from what is sent of it.
 constexpr float kScaleFactor = 2.0f / 3.0f;
 
 // ---- Elements --------------------------------------------------------------
 
-// What is sent of an element, and what is kept.
+// The code that is sent of an element, and the residual that is kept.
 struct Element {
   uint8_t code;
   float residual;

@@ -16,10 +16,10 @@ constexpr int64_t kSampledBlocks = 7;
 
 // Which period a segment has is decided by every kSampledTiles-th of the tiles
 // that each of some periods would give it, not paired and not sorted by scale,
-// from the first on: by what RunCost() of all runs in these tiles adds up to,
-// less that of the halves of the same blocks. The period with the least sum is
-// chosen, or the first one of several, if the sum is below 0, and otherwise
-// period 0.
+// from the first on: by the sum of RunCost() over all runs in these tiles, less
+// its sum over the halves of the same blocks. The period with the least
+// difference is chosen, or the first one of several, if it is below 0, and
+// otherwise period 0.
 constexpr int64_t kSampledTiles = 4;
 constexpr int kMostPeriods = 4;
 
@@ -48,16 +48,16 @@ constexpr int RunCost(int nonzeros, int signs) {
          (signs < others ? signs : others);
 }
 
-// Whether the runs of a segment of so many blocks are paired: if pairs are of
+// Whether the runs of a segment of `blocks` blocks are paired: if pairs are of
 // one column.
 constexpr bool IsPaired(int64_t blocks, int64_t period) {
   return period > 0 && blocks / period >= 2 * kRun;
 }
 
-// The kind of `bits` bits of a run, or of a pair of runs, of which so many are
-// 1. None is inverted that has as many ones as zeros. They are of a class if at
-// most so many 256ths of them are 1: with that many, the next class would take
-// as many bits.
+// The kind of `bits` bits of a run, or of a pair of runs; `ones` of them are 1.
+// They are not inverted if there are as many ones as zeros. They are of class 1
+// or 2 if at most kMostOfFew or kMostOfSome 256ths of them are 1: with exactly
+// this share, the next class would take as many bits.
 constexpr int kMostOfFew = 34;
 constexpr int kMostOfSome = 92;
 constexpr int KindOf(int ones, int bits) {
@@ -70,7 +70,7 @@ constexpr int KindOf(int ones, int bits) {
   return 2 * of_class + (of_class == kMixed ? 0 : inverted);
 }
 
-// What stands for `count` on the wire, where `most` is the largest count of a
+// The byte for `count` on the wire, where `most` is the largest count of a
 // plane's kinds.
 constexpr uint8_t CountByte(uint32_t count, uint32_t most) {
   return most == 0 ? 0 : static_cast<uint8_t>((count * 255 + most - 1) / most);
@@ -84,8 +84,8 @@ inline uint32_t Frequency(int symbols, uint64_t count, uint64_t total) {
   return 1 + (total == 0 ? 0 : static_cast<uint32_t>(count * shared / total));
 }
 
-// Makes frequencies of counts. What Frequency() leaves of kFrequencySum goes to
-// the symbol that occurs most, or to the first one of several.
+// Makes frequencies of counts. The rest of kFrequencySum goes to the symbol
+// that occurs most, or to the first one of several.
 inline void Normalize(const uint32_t* counts, int symbols,
                       uint16_t* frequencies) {
   uint64_t total = 0;
@@ -151,8 +151,8 @@ constexpr uint32_t CodingEntry(uint32_t frequency, uint32_t start) {
   return frequency | start << kFrequencyBits;
 }
 
-// What the low kFrequencyBits bits of a state mean: the symbol in 8 bits, its
-// frequency, and above that the distance from its start.
+// The entry for the low kFrequencyBits bits of a state: the symbol in 8 bits,
+// its frequency, and above that the distance from its start.
 constexpr uint32_t DecodingEntry(uint32_t symbol, uint32_t frequency,
                                  uint32_t distance) {
   return symbol | frequency << 8 | distance << (8 + kFrequencyBits);

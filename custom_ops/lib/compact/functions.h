@@ -19,8 +19,8 @@ constexpr int64_t kStreamBytes = kSegmentRuns * kRun / 8 + 32;
 struct PlaneParts {
   uint8_t kinds[kSegmentRuns];
   uint32_t counts[kKinds];
-  int64_t bits[kClasses];  // without those of class kEqual
-  // Those of class kEqual are never sent: to write them, too, saves a branch.
+  int64_t bits[kClasses];  // without class kEqual's
+  // Bits of class kEqual are never sent: to write them, too, saves a branch.
   uint8_t classes[kClasses][kStreamBytes];
 };
 
@@ -73,8 +73,8 @@ struct CompactFunctions {
   // Writes scales, given such low bytes, of which up to 8 more are read.
   void (*put_low)(const uint8_t* high, int64_t blocks, const uint8_t* low,
                   uint8_t* scales);
-  // What RunCost() of the runs of a tile adds up to, less that of the halves of
-  // its blocks. `codes` are those of the segment, `blocks` the kRun blocks.
+  // The sum of RunCost() over the runs of a tile, less its sum over the halves
+  // of its blocks. `codes` are the segment's codes, `blocks` the kRun blocks.
   int64_t (*cost)(Codec codec, const uint8_t* codes, const uint16_t* blocks);
   // Takes the codes of a segment apart. False if a code says "not finite".
   bool (*split)(Codec codec, const uint8_t* codes, const RunOrder& order,

@@ -21,7 +21,7 @@ constexpr int64_t kKindRows = kSegmentRuns / kCoderLanes;
 constexpr int64_t kBitRows = kSegmentRuns * kRun / (8 * kCoderLanes) + 2;
 constexpr int64_t kMostRows = kScaleRows + kMostPlanes * (kKindRows + kBitRows);
 
-// What packing a segment takes besides its input and output.
+// The memory that packing a segment takes besides its input and output.
 struct Workspace {
   SegmentParts parts;
   BlockLists list;

@@ -16,7 +16,7 @@
 
 namespace tf_gc {
 
-// What unpacking a segment takes besides its input and output.
+// The memory that unpacking a segment takes besides its input and output.
 struct UnpackWorkspace {
   CodedRows rows;
   BlockLists list;
@@ -209,7 +209,7 @@ class PackedSegment {
   const uint8_t* const from_;
   uint8_t* const codes_;
   uint8_t* const scales_;
-  const uint8_t* mixed_;         // those of the next plane
+  const uint8_t* mixed_;         // of the next plane
   int only_kind_ = 0;            // of the next plane
   int64_t bits_[kClasses] = {};  // of the next plane
   // Which magnitudes have a common bit that is 1, of the planes so far: those

@@ -1,4 +1,4 @@
-// What packing and unpacking a message have in common. Internal to the library.
+// Shared by packing and unpacking a message. Internal to the library.
 
 #pragma once
 

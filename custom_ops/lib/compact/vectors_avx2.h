@@ -1,4 +1,4 @@
-// What functions.inc does with AVX2: 8 states of the coder in a register.
+// AVX2 for functions.inc: 8 states of the coder in a register.
 // Include inside a target region, after <immintrin.h>; everything here is local
 // to the file that includes it.
 

@@ -1,4 +1,4 @@
-// What functions.inc does with AVX-512: 32 states of the coder in two
+// AVX-512 for functions.inc: 32 states of the coder in two
 // registers. Include inside a target region, after <immintrin.h>; everything
 // here is local to the file that includes it.
 
@@ -47,7 +47,7 @@ class Numbers {
     }
   }
 
-  // Those of 32 symbols in 16 bits each.
+  // The numbers of 32 symbols in 16 bits each.
   __m512i Of(__m512i symbols) const {
     const __mmask32 odd = _mm512_movepi16_mask(_mm512_slli_epi16(symbols, 9));
     const __mmask32 upper = _mm512_movepi16_mask(_mm512_slli_epi16(symbols, 8));

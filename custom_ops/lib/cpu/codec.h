@@ -60,7 +60,7 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
                float threshold, T* sum);
 
 // Encodes by `sum_codec` as Encode does, with p = (gradient + residual) + sum,
-// where `sum` is that of DecodeSum over `messages` >= 0 messages of `codec`, in
+// where `sum` is DecodeSum's over `messages` >= 0 messages of `codec`, in
 // float32. An element that is not finite in a message is not finite here.
 // SumsIn(codec, sum_codec).
 template <typename T>
@@ -70,7 +70,7 @@ void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
               int64_t size, uint8_t* sum_codes, uint16_t* sum_scales);
 
 // Writes `blocks` blocks of counts of `bits` bits, which is 4, 8 or 16: the
-// number of plus codes less that of minus codes over `replicas` messages,
+// number of plus codes less the number of minus codes over `replicas` messages,
 // CountNotFinite() where any of them says "not finite". 1 <= `replicas` <=
 // kMaxReplicas, and `bits` >= BitsOfCount(replicas). `codec` is fixed.
 void Count(Codec codec, const uint8_t* const* codes,

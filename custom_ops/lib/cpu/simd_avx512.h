@@ -197,8 +197,8 @@ inline LevelTable MakeLevelTable(float scale) {
   return Floats(_mm512_xor_si512(values, _mm512_load_si512(flips)));
 }
 
-// The codes of kVecsPerSum vectors. In a group, those of element i of each
-// quarter are in the bytes of lane i, the first quarter's in the lowest one.
+// The codes of kVecsPerSum vectors. In a group, the bytes of lane i have the
+// codes of element i of each quarter, the first quarter's in the lowest one.
 constexpr int kLevelGroups = 2;
 struct LevelCodes {
   __m512i group[kLevelGroups];

@@ -5,7 +5,7 @@
 // its kernels on `stream` and returns a cudaError_t, 0 for success. It does not
 // wait for the device and allocates nothing, so that it may be called while a
 // CUDA graph is captured; the arrays of structs are host memory that is not
-// used after the call. What they point at is memory of the current device.
+// used after the call. They point at memory of the current device.
 //
 // Messages start at multiples of 16 bytes, as TensorFlow's tensors and their
 // rows do. The other arrays need no more than the alignment of their elements,
@@ -37,7 +37,7 @@ struct Sum {
 };
 
 // `rows` are the starts of messages, on the device; the array is on the host.
-// Rows that follow each other without a gap, as those of one tensor do, count
+// Rows that follow each other without a gap, as rows of one tensor do, count
 // as one group.
 constexpr int kMaxRowGroups = 64;
 
@@ -50,7 +50,7 @@ constexpr int kMaxRowGroups = 64;
 // device can compare their headers: everything that is made from a row with
 // another header than the expected one is "not finite".
 
-// What an error is, in English.
+// The description of an error, in English.
 const char* ErrorString(int error);
 
 // Encodes a bucket into `shards` messages of LayoutOf(codec,

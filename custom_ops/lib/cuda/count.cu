@@ -31,7 +31,7 @@ struct CountParams {
 };
 
 // The codes of a lane's elements, for adding up: field 3 - i % 4 of byte
-// ByteOf(i) is that of element i. A field is of kBits bits, and holds 1 plus
+// ByteOf(i) is for element i. A field is of kBits bits, and holds 1 plus
 // the element's value, divided by kUnit.
 
 struct TwoBitFields {

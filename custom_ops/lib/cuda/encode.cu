@@ -26,8 +26,8 @@ struct EncodeParams {
   MessageLayout layout;
   MessageHeader header;
   float threshold;
-  // The messages of `shards` shards from `first_shard` on. That of the shard
-  // `skip` has zeros.
+  // The messages of `shards` shards from `first_shard` on. The message of the
+  // shard `skip` has zeros.
   uint8_t* messages;
   int first_shard;
   int shards;
@@ -48,7 +48,7 @@ constexpr int kPerMultiprocessor =
     std::is_same_v<Params, ReencodeParams> ? 2 : 4;
 
 // `Definition` is the codec's, and in Reencode the sum codec's; then `Decoder`
-// is that of the codec of the rows.
+// is for the codec of the rows.
 template <typename Definition, typename Decoder, typename T, typename Params>
 __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     EncodeKernel(const __grid_constant__ Params params) {

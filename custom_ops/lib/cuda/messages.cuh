@@ -87,7 +87,7 @@ __device__ inline void ForEachRow(const RowTable& rows, Load load, Add add) {
 //
 // A decoder has
 //   kCodec                    a codec with its codes
-//   kRowsAtOnce               so many rows' Loaded fit into the registers
+//   kRowsAtOnce               how many rows' Loaded fit into the registers
 //   Loaded                    what a lane needs of a block, as it is in memory
 //   Load(lane, codes, scale)  of the block at these places in a message
 //   Values(lane, loaded, unit, v)  the values of the lane's elements

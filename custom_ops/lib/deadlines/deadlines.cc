@@ -9,7 +9,7 @@
 namespace tf_gc {
 namespace {
 
-// What pthread_cond_timedwait() takes for a time of the steady clock.
+// A time of the steady clock, as pthread_cond_timedwait() takes it.
 timespec TimeOf(std::chrono::steady_clock::time_point time) {
   const auto since = time.time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);

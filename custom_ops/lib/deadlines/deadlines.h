@@ -15,10 +15,10 @@ namespace tf_gc {
 
 class Deadlines {
  public:
-  // Those of the process, whose thread never ends.
+  // The process's deadlines. Their thread never ends.
   static Deadlines& Get();
 
-  // Calls `expired` in so many seconds, and returns a number for End.
+  // Calls `expired` in `seconds` seconds, and returns a number for End.
   int64_t Begin(double seconds, std::function<void()> expired);
 
   // Forgets a deadline; does nothing if there is none of that number.
@@ -34,8 +34,8 @@ class Deadlines {
   void Watch();
 
   std::mutex mutex_;
-  // By the steady clock. std::condition_variable is so only where the C library
-  // is newer than that of some systems that TensorFlow runs on.
+  // By the steady clock. std::condition_variable is so only with a newer C
+  // library than some systems have that TensorFlow runs on.
   pthread_cond_t changed_;
   int64_t next_ = 0;
   bool watched_ = false;

@@ -14,8 +14,8 @@
 namespace tf_gc {
 namespace {
 
-// What is left of a column when its parts along other columns are taken out is
-// rounding if it is less than this part of the column.
+// Taking the parts along other columns out of a column leaves only rounding if
+// less than this part of its norm is left.
 constexpr double kIndependent = 1e-6;
 
 template <typename T>
@@ -46,7 +46,7 @@ double Dot(int64_t n, const double* a, const double* b) {
 bool MakeIndependent(int64_t n, int count, const double* columns,
                      double* column) {
   const double size = std::sqrt(Dot(n, column, column));
-  // What one round leaves, the second one takes out.
+  // The second round takes out the parts that the first one leaves.
   for (int round = 0; round < 2; ++round) {
     for (int k = 0; k < count; ++k) {
       const double part = Dot(n, columns + k * n, column);

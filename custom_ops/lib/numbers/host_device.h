@@ -1,5 +1,5 @@
-// What functions need that nvcc compiles for a GPU and the host's compiler for
-// the CPU.
+// For functions that nvcc compiles for a GPU and the host's compiler for the
+// CPU.
 
 #pragma once
 

@@ -16,8 +16,8 @@ struct Occurrence {
   int64_t position;
 };
 
-// Sorts by `index`, and leaves those of one index in their order: by one byte
-// after the other, from the lowest on.
+// Sorts by `index`, and leaves occurrences of one index in their order: by one
+// byte after the other, from the lowest on.
 void SortByIndex(std::vector<Occurrence>* all) {
   int64_t largest = 0;
   for (const Occurrence& each : *all) largest = std::max(largest, each.index);

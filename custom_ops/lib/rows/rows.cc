@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kMostCodeBytes = CodeBytes(Codec::kFourBit);
 
-// Codes of a part to and from those of a whole block. In each plane only the
-// first bytes are sent.
+// Converts codes of a part to and from codes of a whole block. In each plane
+// only the first bytes are sent.
 int64_t PlanesOf(Codec codec) {
   return InPlanes(CodeBits(codec)) ? CodeBits(codec) : 1;
 }

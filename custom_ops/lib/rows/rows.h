@@ -33,7 +33,7 @@ struct SectionLayout {
 };
 SectionLayout LayoutOfSection(const RowLayout& row, const RowsSection& section);
 
-// What the varints of these indices take.
+// The bytes that the varints of these indices take.
 int64_t GapBytes(const std::vector<int64_t>& indices);
 
 // Writes all of a section but its scales and codes.
@@ -61,8 +61,8 @@ struct ReceivedRows {
 };
 
 // Reads the sections of a message of `size` bytes for tables of `layouts` with
-// so many rows. False if it is no message of that format and these tables, or
-// is cut off.
+// `table_rows` rows. False if it is no message of that format and these tables,
+// or is cut off.
 bool ReadRows(const RowsFormat& format, const std::vector<RowLayout>& layouts,
               const std::vector<int64_t>& table_rows, const uint8_t* message,
               int64_t size, std::vector<ReceivedRows>* sections);

@@ -24,8 +24,8 @@ void ForEachGap(const std::vector<int64_t>& indices, Visit visit) {
   }
 }
 
-// Reads the indices of a section. False if they are not exactly in its bytes,
-// or not all rows of a table of so many.
+// Reads the indices of a section. False if they do not take exactly its bytes,
+// or not all are below `table_rows`.
 bool ReadGaps(const uint8_t* from, const RowsSection& section,
               int64_t table_rows, std::vector<int64_t>* indices) {
   const uint8_t* const end = from + section.gap_bytes;

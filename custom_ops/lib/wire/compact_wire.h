@@ -8,7 +8,7 @@
 //   then                     zeros: 8 bytes or more, up to a multiple of
 //                            kMessageAlignment
 //
-// The header is that of the message in wire.h, but for the magic number. If the
+// The header is the message's, as in wire.h, but for the magic number. If the
 // packed message would not be shorter than that message, the message is sent as
 // it is.
 //
@@ -41,16 +41,15 @@
 // and those with the same scale stay in their order. Each kRun blocks in this
 // new order, or each 2 * kRun if SegmentHeader::paired is 1, from the first on,
 // are a tile. Its runs are the codes at position 0 of its first kRun blocks, in
-// their order, then those of the other kRun blocks, if there are any, then
-// those at position 1, and so on. After the tiles come the halves of the blocks
-// that are left, in the new order. So if the period is that of the rows of a
-// matrix, a run has codes of one column, which often have the same sign and are
-// zero together, and rows with similar scales are often as sparse as each
-// other.
+// their order, then of the other kRun blocks, if there are any, then the codes
+// at position 1, and so on. After the tiles come the halves of the blocks that
+// are left, in the new order. So if the period fits the rows of a matrix, a run
+// has codes of one column, which often have the same sign and are zero
+// together, and rows with similar scales are often as sparse as each other.
 //
-// Where codes are in bit planes, a position is that of the element. Two-bit
-// codes are taken from the lowest bits of a byte up, so that the positions are
-// those of elements 3, 2, 1, 0, 7, 6, 5, 4 and so on.
+// Where codes are in bit planes, position i is element i. Two-bit codes are
+// taken from the lowest bits of a byte up, so that the positions are elements
+// 3, 2, 1, 0, 7, 6, 5, 4 and so on.
 //
 // Planes. Of the codes of a run, these bits are sent, each of NumPlanes(codec)
 // planes by itself:
@@ -90,17 +89,17 @@
 // rANS. A symbol is a byte. A table has the frequency of each symbol, at least
 // 1; the sum of a table is kFrequencySum. start(s) is the sum of the
 // frequencies of the symbols below s. The frequencies of a plane's kinds are
-// what Normalize() of frequencies.h makes of their counts. Those of bytes of
-// bits follow from the chance c of a 1, in 256ths: that of a byte with n ones
-// is 1 + (c^n * (256 - c)^(8 - n) / 2^16) * 3840 / 2^48, where each division
+// what Normalize() of frequencies.h makes of their counts. For bytes of bits
+// they follow from the chance c of a 1, in 256ths: a byte with n ones has
+// 1 + (c^n * (256 - c)^(8 - n) / 2^16) * 3840 / 2^48, where each division
 // rounds down, and byte 0 has what is left of kFrequencySum as well. Which
 // orders, kinds, counts and frequencies of scales a packer chooses is not part
-// of the format; frequencies.h says what those of this library choose.
+// of the format; frequencies.h says what this library's packers choose.
 //
 // There are kCoderLanes lanes, each with a state of 32 bits. The bytes are
 // coded in rows of one byte a lane: first the rows of the scales' high bytes,
-// then, for each plane, those of the kinds, those of the bits of class 1 and
-// those of the bits of class 2. Zeros fill the last row of each.
+// then, for each plane, the rows of the kinds, of the bits of class 1 and of
+// the bits of class 2. Zeros fill the last row of each.
 //
 // The decoder reads words from the back. The last kStateWords words are the
 // first states, lane after lane, the low half of each first. To decode a row,
@@ -223,8 +222,7 @@ constexpr int64_t BytesOf(int64_t bits) { return RoundUp(bits, 8) / 8; }
 // The bytes of `bits` bits and of the zeros that follow them.
 constexpr int64_t BytesOfBits(int64_t bits) { return RoundUp(bits, 64) / 8; }
 
-// What stands for the high byte of a scale if there are no scales: no block is
-// empty.
+// The high byte of a scale if there are no scales: no block is empty.
 constexpr uint8_t kHighByteOfNone = 1;
 
 // Whether a segment of `blocks` blocks may have such a header.

@@ -1,11 +1,11 @@
 // The format of a message of rows: what a replica sends of the gradients of
-// tables, such as that of an embedding, of which a step touches some rows only.
+// tables, such as embeddings, of which a step touches some rows only.
 //
 //   RowsHeader
 //   for each table, from a multiple of 8 bytes on:
 //     RowsSection
 //     scales   of each row a bfloat16 for each layer and part
-//     codes    of each row those of each layer and part; without a codec the
+//     codes    of each row, for each layer and part; without a codec the
 //              row itself, in float32
 //     gaps     of each row how many rows of the table lie between it and the
 //              row before it: seven bits a byte, the lowest first, the high bit

@@ -65,7 +65,7 @@ enum class Codec : uint8_t {
 // No codec.
 constexpr Codec kNoCodec = static_cast<Codec>(0);
 
-// What users and the attributes of ops call a codec, and its two variants.
+// A codec's name, for users and in attributes of ops, and its two variants.
 struct CodecName {
   const char* name;
   Codec fixed;  // kNoCodec if it has automatic scales only
@@ -155,7 +155,7 @@ TF_GC_HOST_DEVICE constexpr Codec CountsCodec(int bits) {
   Trap();
 }
 
-// What a count of 1 stands for. `codec` is fixed.
+// The value that a count of 1 stands for. `codec` is fixed.
 TF_GC_HOST_DEVICE constexpr float CountUnit(Codec codec, float threshold) {
   switch (codec) {
     case Codec::kTwoBitFixed:
@@ -202,7 +202,7 @@ TF_GC_HOST_DEVICE constexpr bool SumsIn(Codec codec, Codec sum_codec) {
   return IsAuto(codec) && (sum_codec == codec || sum_codec == FinerSums(codec));
 }
 
-// Whether codes of so many bits are in bit planes.
+// Whether codes of `bits` bits are in bit planes.
 TF_GC_HOST_DEVICE constexpr bool InPlanes(int bits) {
   return bits == 3 || bits == 4;
 }
@@ -222,7 +222,7 @@ TF_GC_HOST_DEVICE constexpr int64_t BlockBytes(Codec codec) {
 
 // The codes of the one-bit codecs are 1 for plus and 0 for minus, and there is
 // none for "not finite": a block with an element that is not finite has the
-// scale kScaleNaN. Those of kThreeBit and kFourBit have the number of the level
+// scale kScaleNaN. Codes of kThreeBit and kFourBit have the level's number
 // in their low bits, from 1 for the smallest one, 0 for zero, and above it 1
 // for minus; minus zero is "not finite". These are the codes of the two-bit
 // codecs.
