@@ -43,14 +43,14 @@ def files(*lists: str) -> set[str]:
     return {file.relative_to(ROOT).as_posix() for file in found}
 
 
-# The op library's sources, and those of the CUDA kernels, of which g++ compiles .cc and nvcc .cu.
+# Sources of the op library, and of the CUDA kernels, of which g++ compiles .cc and nvcc .cu.
 CUDA_SOURCES = sorted(files("CUDA_SOURCES"))
 LIB_SOURCES = sorted(files("LIB_SOURCES") - {*CUDA_SOURCES})
 OPS_SOURCES = sorted(files("OPS_SOURCES") - {*CUDA_SOURCES})
 SOURCES = sorted([*LIB_SOURCES, *OPS_SOURCES])
 HEADERS = sorted(files("LIB_HEADERS", "OPS_HEADERS", "CUDA_HEADERS"))
 
-# What all of our C++ has to agree on with TensorFlow.
+# The ABI that all of our C++ has to share with TensorFlow.
 ABI = ["-D_GLIBCXX_USE_CXX11_ABI=1"]
 PORTABLE = os.environ.get("TF_GC_PORTABLE") == "1"
 PORTABLE_SOURCE = "build_backend/portable.cc"
@@ -58,7 +58,7 @@ BUILT = Path(os.environ["TF_GC_LIBRARIES"]).resolve() if os.environ.get("TF_GC_L
 
 CXXFLAGS = ["-O3", "-std=c++17", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra"]
 
-BUILD_INFO = '''"""What the op libraries beside this file were built with. Written by setup.py."""
+BUILD_INFO = '''"""How setup.py, which wrote this, built the op libraries beside this file."""
 
 # By the version of TensorFlow that a library was built with.
 LIBRARIES = {libraries!r}
@@ -127,7 +127,7 @@ class BuildOps(build_ext):
         compiler = shlex.split(os.environ.get("CXX", "g++"))
         compiler_version = call([*compiler, "--version"]).stdout.splitlines()[0]
         command = [*compiler, *CXXFLAGS, *self.compile_flags(tf_flags)]
-        # What knows no TensorFlow is the same for all.
+        # Objects that know no TensorFlow are the same for all versions of it.
         without = [*compiler, *CXXFLAGS, *self.compile_flags(tf_flags._replace(compile=ABI))]
         lib_sources = [*LIB_SOURCES, *([PORTABLE_SOURCE] if PORTABLE else [])]
         digest = digest_of(*without, compiler_version)

@@ -22,7 +22,7 @@ from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403  (the hooks that stay as they are)
 from tf_gc_cuda import WHEELS
 
-# What is required where there is no TensorFlow; on pip's command line
+# The requirement where there is no TensorFlow; on pip's command line
 # `--config-settings tensorflow=tensorflow-cpu` names another one.
 DEFAULT_TENSORFLOW = "tensorflow>=2.16"
 
@@ -60,7 +60,7 @@ class TensorFlow(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """What a TensorFlow says about compiling and linking against it."""
+    """The flags with which a TensorFlow says to compile and link against it."""
 
     version: str  # tf.__version__
     compile: list[str]

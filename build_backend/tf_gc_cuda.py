@@ -154,7 +154,7 @@ def inspect(nvcc: str) -> Toolkit:
 
 
 class Kernel(NamedTuple):
-    """What a CUDA kernel needs on an architecture."""
+    """The resources that a CUDA kernel needs on an architecture."""
 
     name: str
     architecture: str

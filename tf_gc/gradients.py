@@ -27,7 +27,7 @@ def path_of(variable: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What is known of a gradient before the first step; a pattern may be a function of this.
+    """A gradient as it is known before the first step; a pattern may be a function of this.
 
     Attributes:
       path: the path of its variable: `variable.path` of a Keras variable, such as
@@ -74,7 +74,7 @@ def gradient_of(
     reason = ""
     if id(variable) in earlier:
         reason = (
-            "are of variables that have another gradient in the step: add up those of a variable"
+            "are of variables that have another gradient in the step: add up a variable's gradients"
         )
     elif not variable.shape.is_fully_defined():
         reason = f"are of variables of shape {variable.shape}: give them one that is known"

@@ -1,7 +1,7 @@
 """The schedule: which gradients travel together, and how each bucket is sent.
 
-It is made in one place, before the first step, and says everything about what is sent how; the
-steps carry it out.
+It is made in one place, before the first step, and says how every gradient is sent; the steps carry
+it out.
 """
 
 import dataclasses
@@ -61,12 +61,12 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What is sent how in a step. `print` shows it, a line for each bucket.
+    """How each gradient is sent in a step. `print` shows it, a line for each bucket.
 
     Attributes:
       buckets: what is compressed, in the order in which backpropagation produces it.
       bypass: positions of the gradients that the stock ops sum, in full precision.
-      left_alone: those of them that are gradients of the strategy's variables, and why.
+      left_alone: which of them are gradients of the strategy's variables, and why.
       steps: how many steps of this run were in full precision, and how many compressed, where that
         is known.
       alone: whether there is a single replica, for which the rest is empty.
@@ -105,7 +105,7 @@ class Schedule:
         return {index for bucket in kept for index in bucket.indices}
 
     def why_left_alone(self) -> list[str]:
-        """Says of all that is left alone why: for each reason how many gradients, and whose."""
+        """Says why gradients are left alone: for each reason how many, and whose."""
         paths: dict[str, list[str]] = {}
         for gradient in self.left_alone:
             paths.setdefault(gradient.reason, []).append(gradient.path)
@@ -134,11 +134,11 @@ def make_schedule(
     sender_of: Callable[[Spec], Sender | str],
     bucket_bytes: int = 0,
 ) -> Schedule:
-    """Decides what is sent how.
+    """Decides how each gradient is sent.
 
     A gradient is never split. A gradient of `bucket_bytes` or more has a bucket to itself, so that
-    it need not wait for others. Small gradients travel together, apart from the rest, and so does
-    what has small messages.
+    it need not wait for others. Small gradients travel together, apart from the rest, and so do
+    gradients with small messages.
 
     Args:
       params: what the user asks for.

@@ -1,4 +1,4 @@
-"""What tf_gc needs of TensorFlow's private parts, and how it takes private parts of a library.
+"""The private parts of TensorFlow that tf_gc needs, and how it takes them from a library.
 
 No other module of tf_gc imports `tensorflow.python` or uses private attributes that
 `_compat.attributes` does not list. `tf_gc.keras.keras3.private` is the same for Keras.

@@ -1,7 +1,7 @@
 """The private attributes of TensorFlow's classes that tf_gc relies on, each with its purpose.
 
-They are read, replaced, or overridden. A method that TensorFlow no longer calls would make the one
-that overrides it do nothing, and so is as much of a change as one that vanished.
+tf_gc reads, replaces or overrides them. If TensorFlow no longer calls a method, tf_gc's override
+does nothing: that is as bad as a method that vanished.
 """
 
 from tf_gc._compat.lookup import Attributes, require
@@ -102,7 +102,7 @@ ATTRIBUTES = (
             "_devices": "the devices of a group's local replicas",
             "_group_size": "how many replicas a group has",
             "_launchers": "to replace what launches collectives",
-            "_lock": "to let no collective start amid those of another thread",
+            "_lock": "to let no collective start amid another thread's",
             "_options": "the options of a group's collectives",
         },
     ),

@@ -4,7 +4,7 @@ In a `tf.function`, TensorFlow lets every output of a branch wait for all side e
 branch (automatic control dependencies). If a branch sums many gradients, then none of its sums can
 be used before the last one has arrived. Here the side effects of a branch happen in the same order,
 and before whatever comes after the conditional and touches the same variables, but an output waits
-for nothing that it is not computed from.
+only for what it is computed from.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def _with_dependencies(function: Callable[[], Any]) -> Callable[[], Any]:
         with symbols.AutomaticControlDependencies() as dependencies:
             # A variable, too, is read in its turn among the side effects.
             results = tf.nest.map_structure(_value, function())
-        # What has no influence on a result has to run, too.
+        # Ops that have no influence on a result have to run, too.
         graph = tf.compat.v1.get_default_graph()
         graph.control_outputs.extend(dependencies.ops_which_must_run)
         return results

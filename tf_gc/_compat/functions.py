@@ -1,4 +1,4 @@
-"""What tf_gc does with the private parts of TensorFlow's graphs, functions and contexts."""
+"""Functions that use the private parts of TensorFlow's graphs, functions and contexts."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ def is_loop(graph: Any) -> bool:
 
 
 def is_part_of_outer(graph: Any) -> bool:
-    """Returns whether a graph is that of a loop or a branch, and not of a function."""
+    """Returns whether a graph belongs to a loop or a branch, and not to a function."""
     return bool(getattr(graph, "is_control_flow_graph", False))
 
 

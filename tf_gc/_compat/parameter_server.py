@@ -1,4 +1,4 @@
-"""What tf_gc needs of TensorFlow's parameter servers, and what it does with it."""
+"""The private parts of TensorFlow's parameter servers, and functions that use them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def make_on_workers(strategy: Any, make: Callable[[], Any]) -> Sequence[Any]:
       make: returns a variable.
 
     Returns:
-      What stands for the variables; `value_on_worker` returns them.
+      Stand-ins for the variables, from which `value_on_worker` gets them.
     """
     made: Sequence[Any] = strategy._cluster_coordinator._create_per_worker_variables(make)._values
     return made

@@ -1,7 +1,7 @@
-"""Says which workers are awaited, where this one waits for long to join their cluster.
+"""Names the workers that this one waits for, if it takes long to join their cluster.
 
 TensorFlow waits without letting any other thread of Python run, and hides what it logs. So another
-process says it: this file, which therefore imports nothing of tf_gc. It ends with this process.
+process runs this file, which therefore imports nothing of tf_gc. It ends with this process.
 """
 
 import contextlib

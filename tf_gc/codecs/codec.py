@@ -14,13 +14,13 @@ class Codec(abc.ABC):
     decisions of `tf_gc.params` and `tf_gc.schedule`. A codec is a small frozen value: equal
     arguments make equal codecs, and it holds no tensors.
 
-    A message is int64, [1, words]. What encoding leaves over goes into the residuals, for the next
-    step. In a scatter-gather a bucket is cut into as many shards as there are replicas, and
-    replica i owns shard i.
+    A message is int64, [1, words]. The rest goes into the residuals, for the next step. In a
+    scatter-gather a bucket is cut into as many shards as there are replicas, and replica i owns
+    shard i.
 
     Attributes:
-      keeps_residuals: whether what encoding leaves over is kept. If not, `residuals` are empty
-        wherever they are an argument.
+      keeps_residuals: whether the rest, which a message does not hold, is kept. If not, `residuals`
+        are empty wherever they are an argument.
       native: whether the codec needs kernels of the native library.
     """
 
@@ -116,7 +116,7 @@ class Codec(abc.ABC):
     ) -> tf.Tensor:
         """Returns the encoded sum of this replica's own shard, and updates its residuals.
 
-        It is a message, int64 [1, words], which may be of another kind than those of `encode`.
+        It is a message, int64 [1, words], which may be of another kind than `encode`'s.
 
         Args:
           messages: int64 tensors of shape [rows, words]: the messages of all replicas for this

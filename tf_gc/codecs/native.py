@@ -1,4 +1,4 @@
-"""The codecs of the native library: those of `tf_gc.ops`."""
+"""The codecs of the native library, by the ops of `tf_gc.ops`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ class NativeCodec(Codec):
     ) -> tf.Tensor:
         if own is None or own_sum is None or self.threshold != "auto":
             return ops.count_sent(messages, self.kind, self.threshold)
-        # What `encode_shards` left out is in the sum.
+        # The own shard, which `encode_shards` left out, is in the sum.
         others = tf.concat([messages[:own], messages[own + 1 :]], axis=0)
         of_sum = ops.count_sent(own_sum, self.sum_kind, self.threshold)
         with tf.device("CPU:0"):

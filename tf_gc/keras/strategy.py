@@ -1,4 +1,4 @@
-"""What the hooks into Keras and the callbacks ask of a strategy."""
+"""The interface through which the hooks into Keras and the callbacks use a strategy."""
 
 import abc
 from typing import Any
@@ -17,7 +17,7 @@ class KerasStrategy(abc.ABC):
     such a strategy distributes has a true attribute `unsharded` if every worker sees all its data.
 
     Attributes:
-      clip_after_sum: whether optimizers clip the sums of gradients, and not those of each replica.
+      clip_after_sum: whether optimizers clip the sums of gradients, and not each replica's own.
       asynchronous: whether workers share variables on servers, and step without each other.
     """
 
@@ -41,7 +41,7 @@ class KerasStrategy(abc.ABC):
     def write_path(self, path: PathT) -> PathT:
         """Returns where this worker may write what the chief writes to `path`.
 
-        The methods of Keras models and Keras' callbacks see to it themselves. This is for all
+        Methods of Keras models and Keras' callbacks take care of this themselves. It is for all
         else, such as checkpoints of TensorFlow or `keras.saving.save_model`: every worker has to
         write them, since that may take collectives, and reads them from `path` itself.
 

@@ -1,4 +1,4 @@
-"""Variables of Keras 3, and those of TensorFlow inside of them; tf_keras has TensorFlow's own."""
+"""Variables of Keras 3, and TensorFlow's variables in them; tf_keras has TensorFlow's own."""
 
 from typing import Any
 

@@ -44,7 +44,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         """Initializes the object.
 
         Args:
-          devices: those of this host's members of the group.
+          devices: the devices of this host's members of the group.
           group_size: how many members the group has on all hosts.
           options: a `tf.distribute.experimental.CommunicationOptions`.
           collective_keys: the strategy's source of keys.
@@ -81,7 +81,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         return launchers
 
     def beside(self) -> "CollectiveOps":
-        """Returns ops of the same members whose reductions are not ordered among those of this one.
+        """Returns ops of the same members whose reductions need not be in order with this one's.
 
         On GPUs, whose collectives need one order, that is this object.
         """
@@ -127,7 +127,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         return Group(tuple(ranks), size, self.open)
 
     def open(self, bucket: int, options: Any) -> Channel:
-        """Returns a channel for the messages of a bucket, beside those of other buckets."""
+        """Returns a channel for the messages of a bucket, beside the channels of other buckets."""
         return _CollectiveChannel(self._lanes[bucket % len(self._lanes)], self._group_size, options)
 
 

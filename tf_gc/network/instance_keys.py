@@ -10,7 +10,7 @@ launcher leaves open are settled here:
   feed a value for placeholder tensor".
 * Each iteration of a loop has keys of its own. TensorFlow keeps the shapes of a collective by its
   key, so that iterations which share a key fail where shapes differ ("Shape mismatch in the
-  collective instance"), as those of sparse gradients do.
+  collective instance"), as with sparse gradients.
 * The local replicas draw together. If each drew its key by itself, steps that run in two threads
   could draw in turns, and a replica would meet the others of the other step.
 """
@@ -27,7 +27,7 @@ from tf_gc import _compat
 
 # The keys of iterations lie in [_LOOPS, 2 * _LOOPS), above those that TensorFlow draws.
 _LOOPS = 1 << 30
-# Iterations of a loop are so far apart: more than the collectives of a group in one function.
+# How far apart the keys of a loop's iterations are: more than a group's collectives in a function.
 _STRIDE = 1 << 12
 # Multiplies the key outside of a loop, which in nested loops is the key of an iteration itself.
 # The factor is odd, so that different keys stay different, and keeps the iterations of two nested

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# The bytes that a worker sends to each other one. Links that are shaped by a token bucket, as those
-# of many virtual machines, let the first bytes pass faster, and so the large message decides.
+# The bytes that a worker sends to each other one. Links that are shaped by a token bucket, as in
+# many virtual machines, let the first bytes pass faster, and so the large message decides.
 _SMALL, _LARGE = 1 << 18, 1 << 20
-# The large message is sent so often, and the fastest time counts: a worker may be busy with
-# something else for a moment.
+# How often the large message is sent. The fastest time counts: a worker may be busy with something
+# else for a moment.
 _TIMES = 3
 # Seconds after which nothing more is sent. A slow link shows with few bytes.
 _ENOUGH = 0.5

@@ -66,9 +66,9 @@ class Accounting:
         """Notes what a step sends; called while it is built.
 
         Args:
-          schedule: what is sent how.
+          schedule: how each gradient is sent.
           pairs: each gradient, a value for each replica of this host, with its variable.
-          reductions: those of the schedule's buckets.
+          reductions: the reductions of the schedule's buckets.
           replicas: the number of replicas, on all hosts.
           compressed: whether it is a compressed step, which is logged if it is not what was noted
             before; not one in full precision of a trial.

@@ -10,7 +10,7 @@ _visible.setLevel(python_logging.INFO)
 
 
 def log_visibly(line: str) -> None:
-    """Logs a line at level INFO, which users see who see warnings.
+    """Logs a line at level INFO, which is visible wherever warnings are.
 
     `absl.logging.set_verbosity("error")` silences it, as it does warnings, and so does
     `logging.getLogger("absl.tf_gc").setLevel("WARNING")` alone.

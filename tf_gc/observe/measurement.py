@@ -34,7 +34,7 @@ class Built:
     """A reduction, as it was built.
 
     Attributes:
-      schedule: what is sent how.
+      schedule: how each gradient is sent.
       traffic: what a replica sends in a step, or at most sends.
       sizes: what it sends for each bucket, `None` where only the step knows that.
     """
@@ -51,7 +51,7 @@ class Model:
       number: its number for the recorder, which forgets it when it is collected.
       ends: the stream, and the first variable whose gradient is compressed.
       built: how steps in full precision and compressed ones were built, by whether they compress.
-      told: whether a verdict on it was logged that is not the last one.
+      told: whether a preliminary verdict on it was logged.
     """
 
     def __init__(self, recorder: Recorder, number: int, ends: Sequence[Any]) -> None:
@@ -113,7 +113,7 @@ class Measurement:
         Args:
           wanted: what `note_step` returned, a bool scalar.
           model: the model.
-          reductions: those of the buckets.
+          reductions: the reductions of the buckets.
         """
 
         def keep() -> tf.Tensor:

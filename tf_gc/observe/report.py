@@ -54,7 +54,7 @@ class StepTime:
 class Comparison:
     """The steps right before and right after the end of the warm-up, equally many.
 
-    What else changes the time of steps, such as other programs on the machine, is most alike there.
+    Other influences on the time of steps, such as other programs, are most alike there.
 
     Attributes:
       full_precision: the time of the last steps in full precision, which the stock ops sum.
@@ -106,7 +106,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class TrialReport:
-    """What `tf_gc.Auto` has found.
+    """The findings of `tf_gc.Auto`.
 
     Attributes:
       seconds: the time of a step in full precision, and of a compressed one: the median of at most
@@ -172,9 +172,9 @@ class BucketReport:
 class Report:
     """The measurements of this worker's steps; `print` shows them.
 
-    It is about the most recently built reduction of gradients. Density and residuals are those of
-    one step in a hundred (or as often as `tf_gc.keras.CompressionMonitor` says), on this worker's
-    first replica; in a hierarchy of the host's sum.
+    It is about the most recently built reduction of gradients. Density and residuals are measured
+    in one step in a hundred (or as often as `tf_gc.keras.CompressionMonitor` says), on this
+    worker's first replica; in a hierarchy for the host's sum.
 
     Attributes:
       compression_params: what is compressed, and how.
@@ -193,7 +193,7 @@ class Report:
         were measured; 0 if none was.
       density: the share of all codes that do not stand for zero; `None` before the first
         compressed step.
-      residual_ratio: the norm of the residuals divided by that of the gradients, both of all
+      residual_ratio: the norm of the residuals divided by the gradients' norm, both of all
         compressed variables; `None` likewise, and where all gradients are zero.
       residual_ratios: the same by the name of the variable.
     """
@@ -215,7 +215,7 @@ class Report:
 
     @property
     def ratio(self) -> float | None:
-        """That of `comparison`: above 1, compression pays. `None` if there is none."""
+        """The ratio of `comparison`: above 1, compression pays. `None` if there is none."""
         return None if self.comparison is None else self.comparison.ratio
 
     def __str__(self) -> str:

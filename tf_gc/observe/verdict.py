@@ -11,7 +11,7 @@ from tf_gc.params.composed import COMPRESSED
 # How many compressed steps there are before the verdict.
 STEPS = 30
 
-# A warm-up that has not ended by then may never end. Those of benchmarks/quality.py take 12 to 63.
+# A warm-up that has not ended by then may never end. In benchmarks/quality.py they take 12 to 63.
 LONG_WARM_UP = 300
 
 # If steps are faster by less than this even at best, compression does not pay.

@@ -2,8 +2,8 @@
 
 On GPUs an op only starts its work and does not wait for it, so two things differ from the CPU. A
 message with a wrong header gives NaN instead of an error, although lengths are checked as on the
-CPU. And the ops do not count how much a fixed threshold sends. `pack` and `unpack`, and what is for
-rows and factors, have no kernels for GPUs.
+CPU. And the ops do not count how much a fixed threshold sends. `pack`, `unpack` and the ops for
+rows and factors have no kernels for GPUs.
 """
 
 from tf_gc.ops import _loader

@@ -16,7 +16,7 @@ def periods(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
     Args:
       shapes: the shapes of the tensors in a message. All dimensions of a tensor but the last one
-        count as rows, so that those of a convolution have a column for each filter.
+        count as rows, so that a convolution has a column for each filter.
 
     Returns:
       The periods of the tensors with most elements, for `pack`: none of vectors, of tensors with
@@ -47,7 +47,7 @@ def pack(
       codec: the codec that the messages were encoded with, other than `"one_bit"`: codes of one
         bit do not get smaller.
       threshold: the threshold that the messages were encoded with.
-      periods: at most 4 numbers from 1 to 4096, those of `tf_gc.ops.periods` for the tensors in the
+      periods: at most 4 numbers from 1 to 4096, from `tf_gc.ops.periods` for the tensors in the
         messages. The codes of a column are packed together where that takes fewer bits.
 
     Returns:
@@ -87,7 +87,7 @@ def unpack(
     Raises:
       ValueError: if the threshold is a string other than `"auto"`.
       tf.errors.InvalidArgumentError: if no codec has that name, its messages have no compact form,
-        the threshold is out of range, no message has so many words, a row is no compact message of
+        the threshold is out of range, no message has `words` words, a row is no compact message of
         that length, or its message has another wire version, codec, threshold or number of blocks.
     """
     return _loader.load().tf_gc_unpack(

@@ -26,7 +26,7 @@ def within(
       collective: builds it, in the current graph and on the current device.
 
     Returns:
-      What the collective returns. If it takes longer, it raises `tf.errors.DeadlineExceededError`.
+      The collective's result. If it takes longer, it raises `tf.errors.DeadlineExceededError`.
     """
     ops = _loader.load()
     with tf.control_dependencies([tensor]):

@@ -60,7 +60,7 @@ def encode_factors(
       rank: likewise.
 
     Returns:
-      The columns of Q of all matrices, float32 [rank * all columns], and those of P, made
+      The columns of Q of all matrices, float32 [rank * all columns], and the columns of P, made
       orthonormal, float32 [rank * all rows].
 
     Raises:
@@ -86,12 +86,12 @@ def decode_factors(
     rows: Sequence[int],
     rank: int,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Multiplies both factors, and makes those of the next step.
+    """Multiplies both factors, and makes the factors of the next step.
 
     Args:
       total: the sum of all replicas' first results of `encode_factors`.
       basis: the second result of `encode_factors`, which all replicas have alike.
-      factors: those that went into `project_factors`.
+      factors: the factors that went into `project_factors`.
       like: tensors of the shapes and the dtype of the sums.
       rows: as in `project_factors`.
       rank: likewise.

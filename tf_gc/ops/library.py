@@ -1,4 +1,4 @@
-"""The native library's word on itself: its wire format, and what it was built for."""
+"""Asks the native library for its wire format, and for what it was built."""
 
 import ctypes
 import dataclasses

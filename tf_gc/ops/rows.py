@@ -3,7 +3,7 @@
 The gradient of an embedding is a `tf.IndexedSlices`: some rows of a table, one index perhaps
 several times. A message has each row once, with its index. Each row has a scale of its own, and a
 row of more than 128 elements one for each of the equal parts, of at most 128 elements, into which
-it is cut; codes are those of `tf_gc.ops.encode` with automatic scales.
+it is cut; codes are as from `tf_gc.ops.encode` with automatic scales.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def encode_rows(
 
     Raises:
       ValueError: if there is no gradient.
-      tf.errors.InvalidArgumentError: if no codec has that name, an index is not that of a row, a
+      tf.errors.InvalidArgumentError: if no codec has that name, an index has no row, a
         gradient or residual does not fit its table, or there are residuals where nothing is kept.
         No residual has changed then.
     """
@@ -71,13 +71,13 @@ def decode_rows(
       messages: int64, shape [rows, words] (or a list of such tensors): messages of `encode_rows`,
         one a row, perhaps with zeros after them.
       shapes: the shapes of the tables.
-      dtype: that of the results.
+      dtype: the dtype of the results.
       codec: the codec that the messages were encoded with.
       layers: the layers that the messages were encoded with.
 
     Returns:
-      For each table the rows of the sum, in ascending order, each once. What any replica marked as
-      not finite is NaN.
+      For each table the rows of the sum, in ascending order, each once. An element that any
+      replica marked as not finite is NaN.
 
     Raises:
       ValueError: if there is no message.

@@ -22,8 +22,8 @@ def reencode(
     For each element of the shard, with `p = (gradient + residual) + sum of the other replicas'
     messages` in float32, `p` is sent as `encode` with `"auto"` would send it, and the residual
     becomes what that leaves. So one residual keeps what is left of the owner's own gradient and of
-    the sum (error feedback on both stages, as in DoubleSqueeze, Tang et al. 2019). What is not
-    finite, here or in a message, is marked as not finite and keeps its residual.
+    the sum (error feedback on both stages, as in DoubleSqueeze, Tang et al. 2019). An element that
+    is not finite, here or in a message, is marked as not finite and keeps its residual.
 
     Args:
       messages: int64, shape [rows, words] (or a list of such tensors): the messages with this
@@ -114,8 +114,8 @@ def decode_shards(
 
     Returns:
       The sums, with the dtype and the shapes of `like`. With a fixed threshold they equal, bit for
-      bit, what `decode` returns for the messages of all replicas. What was marked as not finite is
-      NaN.
+      bit, what `decode` returns for the messages of all replicas. Elements marked as not finite
+      are NaN.
 
     Raises:
       ValueError: if a list is empty, or the threshold is a string other than `"auto"`.

@@ -128,7 +128,7 @@ class Pushes:
         return is_on
 
     def _schedule(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Schedule:
-        """Returns what is pushed how: a bucket has gradients of one server."""
+        """Returns how each gradient is pushed; a bucket has gradients of one server."""
         earlier: set[int] = set()
         known = [
             gradient_of(variable, gradient.dtype, isinstance(gradient, tf.IndexedSlices), earlier)

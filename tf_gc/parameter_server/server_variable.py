@@ -22,13 +22,13 @@ FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 class ServerVariable(_compat.CachingVariable):
     """A variable on a server, which replicas read by `pulls`.
 
-    Where a replica reads it, the value is pulled once until it is written, and gradients are those
-    of the value as it was sent.
+    Where a replica reads it, the value is pulled once until it is written, and gradients are taken
+    at the value as it was sent.
 
     Attributes:
       cache: what workers have of it, if they pull differences.
       read_by_rows: whether it is a table of embeddings, of which a lookup gets some rows from the
-        server. Reading all of it gets that in full precision.
+        server. Reading all of it is in full precision.
     """
 
     def __init__(self, variable: Any, pulls: "Pulls") -> None:
@@ -55,7 +55,7 @@ class ServerVariable(_compat.CachingVariable):
 
 
 def _writing(name: str) -> Callable[..., Any]:
-    """Returns a method of variables that writes what no pull has rounded."""
+    """Returns a method that writes to a variable only values that no pull has rounded."""
 
     def write(self: ServerVariable, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = self._tf_gc_pulls.not_rounded(self, (args, kwargs))
@@ -78,7 +78,7 @@ class _Pulled:
       variable: the variable.
       tensor: what was sent of it.
       value: its value on the server.
-      bytes: how many were sent.
+      bytes: how many bytes were sent.
     """
 
     graph: Any
@@ -200,7 +200,7 @@ class Pulls:
                 if key not in trace.pulled:
                     trace.pulled[key] = self._pulled(trace, variable)
                 result = tf.identity(trace.pulled[key].tensor)
-            # The tapes of now have not seen the first read. Derivatives are those of a read.
+            # The current tapes have not seen the first read. They differentiate as for a read.
             _compat.record_read(variable.get(), result)
         return result
 

@@ -33,7 +33,7 @@ class WorkersState(CompressionState):
     def add_restored(
         self, stream: Stream, gradients: tuple[Any, ...], variable: Any
     ) -> tuple[Any, ...]:
-        # What is pushed has its residuals with it, and nothing else can: they are on the workers.
+        # Pushed gradients include their residuals, and no others can: these are on the workers.
         del stream, variable
         return gradients
 

@@ -1,4 +1,4 @@
-"""What a user says about compression: the values of `compression_params`."""
+"""The params: values of `compression_params`."""
 
 from tf_gc.gradients import Gradient, LeftAlone
 from tf_gc.params.arguments import CompressionParams

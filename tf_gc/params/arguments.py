@@ -39,8 +39,8 @@ POSITIVE = range(1, sys.maxsize)
 class CompressionParams(abc.ABC):
     """Decides which gradients are compressed, and how: a value of `compression_params`.
 
-    It is a small frozen dataclass: equal arguments make equal values, and it holds no tensors. What
-    its method `_settle_x` returns for an argument `x` is what it keeps of it.
+    It is a small frozen dataclass: equal arguments make equal values, and it holds no tensors. For
+    an argument `x` it keeps what its method `_settle_x`, if it has one, returns.
     """
 
     def __post_init__(self) -> None:
@@ -68,8 +68,8 @@ class CompressionParams(abc.ABC):
 class Arguments(CompressionParams):
     """Sends gradients of some dtypes, from a size on, by a codec.
 
-    A kind of params has as its fields those of these arguments that users may give; of the others
-    these are the values. `tf_gc.Quantized` describes them.
+    A kind of params has a field for each argument that users may give; the other arguments have the
+    values below. `tf_gc.Quantized` describes them.
     """
 
     bits: Any = 3

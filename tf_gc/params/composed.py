@@ -12,7 +12,7 @@ from tf_gc.params.kinds import CASTS, Cast, LowRank, NoCompression, OneBit, Quan
 from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
 from tf_gc.reducers.reducer import Spec
 
-# What a trial tries, and `choice` may be.
+# The ways that a trial tries, and the values of `choice`.
 FULL_PRECISION, COMPRESSED = WAYS = ("full precision", "compressed")
 
 
@@ -89,8 +89,8 @@ class Auto(CompressionParams):
     After the warm-up the two take turns, four steps at a time and 16 steps each, which are valid
     training steps. Then all workers choose the one with the smaller median time of a step, on the
     worker that is the slowest with it. The log and `strategy.report().trial` say what was measured.
-    Checkpoints and backups keep the choice for as many replicas. Two runs may choose differently;
-    those that choose the same are the same to the bit.
+    Checkpoints and backups keep the choice, for the same number of replicas. Two runs may choose
+    differently; runs with the same choice give the same bits.
 
     Attributes:
       params: how gradients are compressed: whatever `compression_params` may be.

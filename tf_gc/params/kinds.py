@@ -32,7 +32,7 @@ _MOST_BITS = 1
 
 @dataclasses.dataclass(frozen=True)
 class NoCompression(CompressionParams):
-    """Compresses nothing: results are those of the stock strategy, bit for bit."""
+    """Compresses nothing: results equal the stock strategy's, bit for bit."""
 
     def specs(self) -> tuple[Spec, ...]:
         return ()
@@ -67,7 +67,7 @@ class Quantized(Arguments):
         r"/gamma$"; or a function that takes a `tf_gc.params.Gradient` and returns whether its
         variable is meant, alike on all workers.
       sparse: whether `tf.IndexedSlices`, as the gradients of embeddings, are compressed, on CPUs,
-        each row with a scale of its own. `None`: those of tables from 262,144 elements on.
+        each row with a scale of its own. `None`: for tables from 262,144 elements on.
       sparse_residual_bytes: a table whose residual would take more bytes on a replica has none, and
         its rows are sent in two messages; the second encodes what the first one leaves.
 
@@ -127,7 +127,7 @@ class _OfThreshold(Arguments):
 class TwoBit(_OfThreshold):
     """Sends each gradient element as +s, -s or 0 and keeps the rest in a residual.
 
-    The other arguments and errors are those of `Quantized`.
+    The other arguments and errors are as in `Quantized`.
 
     Attributes:
       threshold: `"auto"`: each block of 128 elements has its own s, found from the magnitudes in
@@ -145,7 +145,7 @@ class TwoBit(_OfThreshold):
 class OneBit(_OfThreshold):
     """Sends each gradient element as +s or -s and keeps the rest in a residual.
 
-    The other arguments and errors are those of `TwoBit`. If an element is NaN, infinite or beyond
+    The other arguments and errors are as in `TwoBit`. If an element is NaN, infinite or beyond
     2^120, its whole block is NaN on every replica, and its residuals stay as they are.
 
     Attributes:
@@ -165,7 +165,7 @@ class Cast(Arguments):
 
     Gradients are rounded on each replica, and summed in float32; in a "scatter_gather" the sums are
     rounded as well. There are no residuals and no warm-up. Gradients of 16 bits are summed by the
-    stock ops. The other arguments and errors are those of `Quantized`.
+    stock ops. The other arguments and errors are as in `Quantized`.
 
     Attributes:
       dtype: "bfloat16", with the range of float32 and 8 significant bits, or "float16", with 11:
@@ -196,11 +196,11 @@ class Cast(Arguments):
 class LowRank(Arguments):
     """Sends a matrix as two thin factors, and keeps the rest in a residual.
 
-    A matrix M [rows, columns], of a tensor's first by its last axes, is approximated by P Qᵀ. The
-    factors P [rows, rank] and Q [columns, rank] are all-reduced in float32, one after the other
+    A tensor is a matrix M [rows, columns], its first axes by its last ones, approximated by P Qᵀ.
+    The factors P [rows, rank] and Q [columns, rank] are all-reduced in float32, one after the other
     (PowerSGD, Vogels et al. 2019). Where they take more than one bit for each element, as with
     square matrices of fewer than 64 * rank rows, and for vectors and tables of embeddings,
-    gradients are sent as by `Quantized()`, of which the other arguments and errors are.
+    gradients are sent as by `Quantized()`. The other arguments and errors are as there.
     docs/options.md says what low rank costs.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""A network of workers of which only one exists: its own messages come back as those of all."""
+"""A network of workers of which only one exists: it gets its own messages back as everyone's."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +39,7 @@ class Copies:
 
 
 class CopyChannel(Channel):
-    """Gives a worker its own messages in place of those of all workers.
+    """Gives a worker copies of its own messages in place of the other workers' messages.
 
     Attributes:
       collectives: how many collectives there were.

@@ -1,1 +1,1 @@
-"""Reducers: how what each replica has of a bucket gets to the others and becomes a sum there."""
+"""Reducers: how the replicas' parts of a bucket get to all replicas and are summed there."""

@@ -18,7 +18,7 @@ from tf_gc.reducers.wire import PACKED
 # others the length takes as long as some KB.
 _SMALL = 4096
 
-# Messages may be longer than the longest of the step before by this part of it.
+# Messages may be longer than the longest of the step before by one in _SLACK words.
 _SLACK = 64
 
 

@@ -6,7 +6,7 @@ replicas, and its columns are made orthonormal. With that P, Q = Mᵀ P is summe
 is P Qᵀ, and a replica's new residual is M - P Qᵀ with its own Q. The steps together are a power
 iteration, by which Q follows what is largest in the gradients.
 
-What is kept of a matrix is Q, its columns made orthonormal and one after the other, float32
+The state kept for a matrix is Q, its columns made orthonormal and one after the other, float32
 [rank * columns]. All replicas have the same.
 """
 
@@ -37,8 +37,8 @@ def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
     """Returns rows and columns of the matrix that a tensor is sent as.
 
     The first axes are its rows and the last ones its columns, so that the two numbers are as small
-    as possible. So the kernel of a convolution has a column for each output, and that of attention
-    keeps its heads together.
+    as possible. So the kernel of a convolution has a column for each output, and the kernel of
+    attention keeps its heads together.
     """
     splits = [(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape))]
     return min(splits, key=sum, default=(math.prod(shape), 1))
@@ -96,7 +96,7 @@ class Matrices:
         return tf.concat(parts, 0)
 
     def encode(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the columns of Q and those of P, as `tf_gc.ops.encode_factors`.
+        """Returns the columns of Q and of P, as `tf_gc.ops.encode_factors`.
 
         Args:
           total: the sum of all replicas' results of `project`.
@@ -151,7 +151,7 @@ class Matrices:
         ]
 
     def _split(self, vector: tf.Tensor, axis: int) -> list[tf.Tensor]:
-        """Returns the factors of all matrices, of which a vector has the columns."""
+        """Returns the factors of all matrices, given a vector of their columns."""
         sizes = [self._rank * shape[axis] for shape in self._shapes]
         return [tf.reshape(part, [self._rank, -1]) for part in tf.split(vector, sizes)]
 
@@ -159,8 +159,8 @@ class Matrices:
 def product(p: tf.Tensor, q: tf.Tensor) -> tf.Tensor:
     """Returns P Qᵀ, float32 [rows, columns of the matrix].
 
-    On GPUs matmul rounds its arguments to TensorFloat-32 unless a program forbids it. What is sent
-    would not be what is taken from the residuals then.
+    On GPUs matmul rounds its arguments to TensorFloat-32 unless a program forbids it. Then what is
+    sent and what is taken from the residuals would differ.
 
     Args:
       p: the columns of P, float32 [rank, rows].

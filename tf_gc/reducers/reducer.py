@@ -1,4 +1,4 @@
-"""A spec, how a gradient is sent, and what it makes: a reducer, or a push to parameter servers."""
+"""Specs, which say how gradients are sent, and what they make: reducers, or pushes to servers."""
 
 import abc
 import dataclasses
@@ -40,7 +40,7 @@ class Spec(abc.ABC):
 
     @abc.abstractmethod
     def push(self) -> "Push":
-        """Makes what sends gradients to parameter servers, instead of summing them.
+        """Makes a `Push`, which sends gradients to parameter servers instead of summing them.
 
         Raises:
           ValueError: if the user asks for something that is of no use there.
@@ -184,7 +184,7 @@ class Push(Sender, abc.ABC):
     ) -> tuple[tf.Tensor, int]:
         """Returns a worker's message, int64 [1, n], and its words as in `send`.
 
-        It updates the residuals. Arguments are those of `send`.
+        It updates the residuals. Arguments are as in `send`.
         """
 
     @abc.abstractmethod
@@ -203,4 +203,4 @@ class Push(Sender, abc.ABC):
 
     @abc.abstractmethod
     def in_full_precision(self, dtype: tf.DType) -> "Push":
-        """Returns what pushes such gradients, of a dtype, in a warm-up."""
+        """Returns the `Push` for such gradients, of a dtype, in a warm-up."""

@@ -1,4 +1,4 @@
-"""The reducer of rows: sums gradients that are `tf.IndexedSlices`, such as those of embeddings.
+"""The reducer of rows: sums gradients that are `tf.IndexedSlices`, as embeddings have them.
 
 Every replica merges the rows that occur several times in its gradient, encodes them, each with a
 scale of its own, gets the messages of all replicas, and adds them up. The sum has each row once, in
@@ -30,8 +30,8 @@ from tf_gc.reducers.reducer import Push, Reducer, Reduction, Sender, Spec
 
 ROWS = "rows"
 
-# The next message may be so much longer than the longest of this step; and the guess falls by so
-# much a step at most. With less, more steps need a second collective (docs/design.md).
+# The next message may be longer than this step's longest by one in _LONGER words. The guess falls
+# by one in _FALLS_BY a step at most: else more steps need a second collective (docs/design.md).
 _LONGER = 16
 _FALLS_BY = 64
 

@@ -1,1 +1,1 @@
-"""What replicas keep between steps: by stream of gradients, variable and slot."""
+"""The state that replicas keep between steps: by stream of gradients, variable and slot."""

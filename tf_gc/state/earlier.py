@@ -1,4 +1,4 @@
-"""Checkpoints of earlier versions, of which TensorFlow held each value by itself."""
+"""Checkpoints of earlier versions, in which TensorFlow kept each value separately."""
 
 import dataclasses
 import json

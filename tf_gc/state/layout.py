@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """Whose value it is.
+    """The owner of a value: a variable and a stream.
 
     Attributes:
       variable: the name of the variable; in a backup, its path.

@@ -40,7 +40,7 @@ class Zeros:
 
 
 class _OfVariable:
-    """What a registry keeps for a variable; it is in the variable, and so ends with it."""
+    """A registry's values for a variable; they are in the variable, and so end with it."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -49,11 +49,11 @@ class _OfVariable:
 
 
 class StateRegistry(tf.train.experimental.PythonState):
-    """What streams keep for variables, by slot. Any thread may call it.
+    """The values that streams keep for variables, by slot. Any thread may call it.
 
     A value is made, with zeros, when a stream first asks for it. It ends with its stream or its
-    variable. A checkpoint holds all values. Those that it has for streams or variables that do not
-    exist yet wait for them, and further checkpoints hold what waits.
+    variable. A checkpoint holds all values. Values for streams or variables that do not exist yet
+    wait for them, and further checkpoints hold what waits.
 
     Attributes:
       waiting: restored values that nobody has asked for, arrays.
@@ -134,7 +134,7 @@ class StateRegistry(tf.train.experimental.PythonState):
         return [*(dataclasses.replace(e, value=e.value.numpy()) for e in living), *waiting]
 
     def restore(self, saved: Sequence[Entry]) -> None:
-        """Replaces all values by those of a checkpoint or a backup; all others become zero."""
+        """Takes all values from a checkpoint or a backup; values that are not in it become zero."""
         with self._lock:
             self.reset()
             self.waiting = list(saved)

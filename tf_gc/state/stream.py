@@ -1,7 +1,7 @@
-"""Streams: what gradients of one meaning come from, an optimizer or a call in a user's loop.
+"""Streams: sources of gradients, each an optimizer or a call in a user's loop.
 
-What was not sent of one loss must not be sent with the gradient of another, which may be applied
-at another rate. So all that is kept between steps belongs to a stream.
+The residual of one loss must not be sent with the gradient of another, which may be applied at
+another rate. So all that is kept between steps belongs to a stream.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Stream:
-    """What gradients come from. Another one may have the same name in checkpoints and the log."""
+    """A source of gradients. Two may have the same name in checkpoints and the log."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -42,8 +42,8 @@ def named_stream(name: str) -> Stream:
 def stream_of_call(replica_context: Any, variables: Sequence[Any]) -> Stream:
     """Returns the stream of a call without a name, in a loop of the user's.
 
-    It has the number of the call among those of a `strategy.run` that reduce one of its variables:
-    two losses of a shared trunk are two streams, and those of two models may change places. The
+    It has the number of the call among a `strategy.run`'s calls that reduce one of its variables:
+    two losses of a shared trunk are two streams, and calls for two models may change places. The
     replica's context is one object for each `strategy.run`.
     """
     calls: dict[int, int] = vars(replica_context).setdefault("_tf_gc_calls", {})
@@ -63,5 +63,5 @@ def reducing(stream: Stream) -> Iterator[None]:
 
 
 def current_stream() -> Stream:
-    """Returns the stream whose gradients are being reduced; that without a name by default."""
+    """Returns the stream whose gradients are being reduced; the one without a name by default."""
     return _current.get(None) or named_stream("")

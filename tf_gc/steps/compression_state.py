@@ -44,7 +44,7 @@ class CompressionState(StateRegistry):
     ) -> Sequence[tf.Variable]:
         """Returns the float32 residuals of a distributed variable, of its shape, by local replica.
 
-        Without a stream they are those of the first one that has any; if none has, of loops
+        Without a stream they belong to the first one that has any; if none has, to loops
         without a name.
         """
         kept = [e.value for e in self.entries(variable) if e.slot == residuals.SLOT.name]

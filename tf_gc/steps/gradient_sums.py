@@ -35,7 +35,7 @@ class Batch:
     options: Any
 
     def variables(self, first: Sequence[int]) -> list[Any]:
-        """Returns all variables, first those of the gradients with these numbers."""
+        """Returns all variables, first the ones whose gradients have these numbers."""
         order = [*first, *(i for i in range(len(self.pairs)) if i not in first)]
         variables = [self.pairs[i][1] for i in order]
         return [v for v in variables if isinstance(v, _compat.DistributedVariable)]

@@ -16,7 +16,7 @@ from tf_gc.state.registry import Slot
 
 # How many steps the average looks back, and how many steps without growth end the warm-up.
 PATIENCE = 10
-# The average grows if it is larger than the maximum so far by this factor.
+# The average grows if it is larger than this factor times the maximum so far.
 _GROWTH = 1.01
 
 # The elements of the state: its size, and the position of each.

@@ -27,9 +27,9 @@ def all_reduce_gradients(
         `tf.IndexedSlices` or `None`. One that is the same tensor in all of several local
         replicas, such as the result of `strategy.reduce`, is taken as summed already. If a
         variable occurs more than once, only its first gradient is compressed.
-      stream: a name for what these gradients come from, such as `"critic"`. What was not sent of
-        them is sent with later gradients of the same name. `None`: in each `strategy.run` the first
-        call for a variable, the second one, and so on, each go on where they were in the last run.
+      stream: a name for what these gradients come from, such as `"critic"`. Their
+        residuals are sent with later gradients of the same name. `None`: in each `strategy.run` the
+        first call for a variable, the second one, and so on, go on where they were in the last one.
 
     Returns:
       The sums in the order of the pairs, in this replica, with `None` where the gradient is

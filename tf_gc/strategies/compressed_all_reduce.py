@@ -146,7 +146,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
     @property
     def traffic(self) -> Traffic | None:
-        """What a replica sends per step; `None` until a step with compression was traced."""
+        """The bytes that a replica sends per step; `None` until a compressed step was traced."""
         if self._is_alone:
             return Traffic("stock", 1, 0, 0, 0, 0, 0)
         current = self._measurement.current()
@@ -160,7 +160,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         return self._measurement.report(self.traffic)
 
     def measure_every(self, steps: int) -> None:
-        """Measures density and residuals in one of so many steps from now on; at first of 100."""
+        """Measures density and residuals once in `steps` steps from now on; at first in 100."""
         self._measurement.recorder.measure_every(steps)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":

@@ -1,4 +1,4 @@
-"""What the compressed strategies have in common."""
+"""The common part of the compressed strategies."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,12 +61,12 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
 
     @property
     def compression_params(self) -> CompressionParams:
-        """What is compressed, and how: the value that the argument stands for."""
+        """The params, which say what is compressed and how, as a value, even if given as a dict."""
         return self._all_reduce.compression_params
 
     @property
     def schedule(self) -> Schedule | None:
-        """What is sent how, to be printed; `None` until a step with compression was traced."""
+        """How each gradient is sent, for `print`; `None` until a compressed step was traced."""
         return self._all_reduce.schedule
 
     @property
@@ -76,7 +76,7 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
 
     @property
     def traffic(self) -> Traffic | None:
-        """What a replica sends per step; `None` until a step with compression was traced."""
+        """The bytes that a replica sends per step; `None` until a compressed step was traced."""
         return self._all_reduce.traffic
 
     def report(self) -> Report:
@@ -93,7 +93,7 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
         return self._all_reduce.report()
 
     def measure_every(self, steps: int) -> None:
-        """Measures density and residuals in one of so many steps from now on; at first of 100.
+        """Measures density and residuals once in `steps` steps from now on; at first in 100.
 
         Raises:
           ValueError: if `steps` is not a positive integer.

@@ -136,7 +136,7 @@ class LayerState:
     def _all(self, extended: Any) -> list[_Weight]:
         """Returns the weights; in a single process, those that have not ended."""
         with self._lock:
-            # What no function assigns is averaged only after an eager run that assigns it.
+            # A weight that no function assigns is averaged only after an eager run that assigns it.
             self._weights = [
                 weight
                 for weight in self._weights
@@ -146,7 +146,7 @@ class LayerState:
             return list(self._weights)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LayerState":
-        return LayerState()  # the weights stay those of the strategy that made them
+        return LayerState()  # the weights stay with the strategy that made them
 
 
 class RunsReplicas:

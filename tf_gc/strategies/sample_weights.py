@@ -2,7 +2,7 @@
 
 A running statistic is computed from its old value as a whole. A queue of samples, such as the keys
 of MoCo (He et al. 2020), keeps some of its elements and replaces others by values of the batch. A
-graph shows which of both an assignment does.
+graph shows which of the two an assignment does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def holds_samples(graph: tf.Graph, operations: Sequence[tf.Operation], variable:
     """Returns whether operations replace some elements of a variable and keep others.
 
     Args:
-      graph: that of the operations.
+      graph: the graph of the operations.
       operations: in the order in which they were made.
       variable: a component of a distributed variable that the operations write.
     """

@@ -1,4 +1,4 @@
-"""What `tf_gc.keras.BackupAndRestore` does with a model of tf_keras."""
+"""The part of `tf_gc.keras.BackupAndRestore` for a model of tf_keras."""
 
 import importlib
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# What tf_keras calls, besides `set_model`.
+# The methods that tf_keras calls, besides `set_model`.
 METHODS = (
     "on_train_begin",
     "on_epoch_begin",

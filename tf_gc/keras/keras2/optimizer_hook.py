@@ -1,7 +1,7 @@
 """The hook by which Keras 2's optimizers hand their gradients to a strategy of tf_gc.
 
 Keras 2 compresses by itself: its optimizers hand gradients to a strategy together with their
-variables. The hook keeps apart what was not sent of different optimizers.
+variables. The hook keeps the residuals of different optimizers apart.
 """
 
 import functools
@@ -51,6 +51,6 @@ def _sum_of_legacy(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars
     if strategy is not None and strategy.asynchronous:
         raise NotImplementedError(
             f"{type(optimizer).__name__} is one of tf_keras' legacy optimizers, which would get "
-            "what was pushed back from the servers: take that of tf_keras.optimizers"
+            "what was pushed back from the servers: take the one in tf_keras.optimizers"
         )
     return _sum(keras_sum, optimizer, grads_and_vars)

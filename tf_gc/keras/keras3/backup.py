@@ -115,7 +115,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             return
         if self.double_checkpoint or self.save_freq is False:
             raise ValueError(
-                "with tf_keras, BackupAndRestore saves each epoch or so many batches and keeps the "
+                "with tf_keras, BackupAndRestore saves each epoch or every n batches and keeps the "
                 f"last backup; got save_freq={self.save_freq!r}, "
                 f"double_checkpoint={self.double_checkpoint!r}"
             )

@@ -1,4 +1,4 @@
-"""Writes what is kept of a model's variables to a file and reads it: above all their residuals."""
+"""Writes the state kept for a model's variables, above all residuals, to a file, and reads it."""
 
 import dataclasses
 import io
@@ -44,7 +44,7 @@ def write_residuals(model: Any, path: str | None) -> None:
 
 
 def read_residuals(path: str) -> tuple[Variables, list[Entry]]:
-    """Reads what `write_residuals` wrote: of the model's variables, and what was kept of them.
+    """Reads what `write_residuals` wrote: the model's variables, and the entries kept for them.
 
     Raises:
       OSError: if the file cannot be read.
@@ -84,11 +84,11 @@ def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> l
 
     Args:
       model: a Keras model.
-      variables: those of the model that was saved.
-      saved: what was kept of them; empty for a backup that cannot have residuals.
+      variables: the variables of the model that was saved.
+      saved: the entries kept for them; empty for a backup that cannot have residuals.
 
     Returns:
-      What did not fit, in words.
+      Clauses that say what did not fit.
     """
     state = _state(model)
     if state is not None:

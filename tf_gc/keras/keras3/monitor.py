@@ -78,7 +78,7 @@ class CompressionMonitor(keras.callbacks.Callback):
         self._strategy = strategy
         strategy.measure_every(self.every)
         report = strategy.report()
-        # What a step of the recorder is for the optimizer, which a restart does not set to zero.
+        # The optimizer's steps less the recorder's, which a restart sets to zero.
         self._offset = done - report.warm_up_steps - report.compressed_steps
         self._written = report.measured_step
         self._since_look = self._batches = 0

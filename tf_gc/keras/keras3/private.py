@@ -1,4 +1,4 @@
-"""What tf_gc needs of Keras 3's private parts, each with its purpose.
+"""The private parts of Keras 3 that tf_gc needs, each with its purpose.
 
 No other module imports `keras.src` or uses private attributes that are not listed here. If one
 moved, making a strategy fails: otherwise training would go on without compression, or with replicas
@@ -20,7 +20,7 @@ OPTIMIZER = Attributes(
         "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
         "_backend_apply_gradients": _WHOLE_STEPS,
         "_backend_update_step": _WHOLE_STEPS,
-        "_clip_gradients": "to clip the sum of the gradients rather than those of each replica",
+        "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
         "_apply_weight_decay": _WHOLE_STEPS,
         "_iterations": _WHOLE_STEPS,
         "_accumulated_gradients": _WHOLE_STEPS,

@@ -9,7 +9,7 @@ temporary files that are removed at once, and their callbacks write to a tempora
 workers read a file that the chief writes, they wait for the chief.
 
 An evaluator is no worker, but may run the same program. Its models and its files of `fit` are
-treated in the same way, and since no chief writes the like of them, a warning says so. Files that
+treated in the same way, and since no chief writes them instead, a warning says so. Files that
 callbacks write in its `evaluate` and `predict` are kept: such results are the purpose of it.
 """
 
