@@ -106,7 +106,7 @@ def check(modes: Iterable[str], model: str, python: str) -> str | None:
         why = done.stderr.strip().rpartition("\n")[2]
     raise ValueError(
         f"the modes {peers} need PyTorch with gloo (pip install torch numpy), in this environment "
-        f"or in that of --torch-python; {python} says: {why}"
+        f"or in the one of --torch-python; {python} says: {why}"
     )
 
 

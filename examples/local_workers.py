@@ -41,7 +41,7 @@ def configs_of(jobs: Mapping[str, int], addresses: Sequence[str]) -> list[str]:
 
     Args:
       jobs: how many tasks each job has.
-      addresses: those of all tasks, in the same order.
+      addresses: the addresses of all tasks, in the same order.
     """
     rest = iter(addresses)
     cluster = {job: list(itertools.islice(rest, count)) for job, count in jobs.items()}

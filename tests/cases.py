@@ -1,4 +1,4 @@
-"""What `make test` runs of many cases, and what only `make test-all` runs."""
+"""Chooses, of many cases, the one that `make test` runs; `make test-all` runs all."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class ForkServer:
         Args:
           function: what it calls, "module:function".
           arguments: with which ones.
-          environment: all of its environment variables; by default those of this process.
+          environment: all of its environment variables; by default this process's.
           status: the exit code that it should end with.
 
         Raises:

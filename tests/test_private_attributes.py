@@ -96,7 +96,7 @@ def test_attributes_of_others_are_listed() -> None:
 
 @pytest.mark.parametrize("owner", our_classes(), ids=lambda owner: owner.__qualname__)
 def test_inherited_attributes_are_listed(owner: type) -> None:
-    """What a class uses, assigns or overrides of its bases is listed for one of these bases."""
+    """One of a class's bases lists each attribute that it uses, assigns or overrides of them."""
     used: set[str] = set()
     for base in filter(is_ours, owner.__mro__):
         tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base)))
@@ -155,7 +155,7 @@ def renamed(code: types.CodeType, name: str) -> types.CodeType:
 
 
 def made_by(attributes: Attributes) -> Callable[[], Any]:
-    """What fails if one of these attributes is missing."""
+    """The call that fails if one of these attributes is missing."""
     if attributes in (of_keras.BACKUP, of_keras.RESTORED_MODEL):
         return lambda: tf_gc.keras.BackupAndRestore("backup")
     if attributes is of_keras.EPOCH_ITERATOR:

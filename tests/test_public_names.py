@@ -1,4 +1,4 @@
-"""What `import tf_gc` gives."""
+"""The names that `import tf_gc` gives."""
 
 import importlib
 import re

@@ -1,8 +1,8 @@
-"""Builds and tests tf_gc with other versions of TensorFlow and Keras than those of `.venv`.
+"""Builds and tests tf_gc with versions of TensorFlow and Keras that `.venv` does not have.
 
 For each pair, `build/versions` gets an environment and a copy of the sources, in which the native
-ops are built and the tests of `make test` run, or those of `make test-all`, but for those of the
-codec's library; both are removed when they pass. Prints a row of a table for each pair.
+ops are built and the tests of `make test` or `make test-all` run, except the tests of the codec's
+library; both are removed when they pass. Prints a row of a table for each pair.
 
     python tests/versions.py
     python tests/versions.py --only 2.16/3.10 2.20
@@ -65,7 +65,7 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
     shutil.rmtree(folder, ignore_errors=True)
     sources = folder / "sources"
     copy_sources(sources)
-    if OBJECTS.exists():  # those of the codec's library know no TensorFlow, and fit
+    if OBJECTS.exists():  # the codec library's objects know no TensorFlow, and fit
         shutil.copytree(OBJECTS, sources / "build" / "ops")
     # test_wheel.py copies what git lists.
     subprocess.run(["git", "init", "--quiet"], cwd=sources, check=True)

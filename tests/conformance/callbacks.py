@@ -106,7 +106,7 @@ def training_stops_at_a_bad_number(strategy: Strategy) -> None:
 
 @promise(broken_by_stock="workers")
 def callbacks_write_files_once(strategy: Strategy, folder: Path) -> None:
-    """What one process writes; on several workers the chief does it for all."""
+    """The files are the ones that one process writes; of several workers, the chief writes."""
     model = compiled(strategy)
     history = fit(
         model,

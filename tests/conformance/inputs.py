@@ -82,7 +82,7 @@ WAYS = (by_for, by_next, by_get_next, by_optional)
 
 @promise(each=itertools.product((16, 13, 9), WAYS), on_workers=itertools.product((9,), WAYS))
 def each_element_is_seen_once(strategy: Strategy, count: int, way: Any) -> None:
-    """Also those of a last batch that some replicas have less of, or nothing. Twice."""
+    """Also in a last batch of which some replicas get less or nothing; in two epochs."""
     distributed = strategy.experimental_distribute_dataset(numbers(count))
     for _ in range(2):
         batches = way(strategy, distributed)
@@ -181,7 +181,7 @@ def without_sharding_each_worker_sees_all(strategy: Strategy) -> None:
     assert sorted(seen) == list(range(16))
 
 
-# What the elements may be.
+# The elements are the numbers below COUNT.
 COUNT = 13  # so that the last batch is a partial one
 TOTAL = sum(range(COUNT))
 

@@ -1,4 +1,4 @@
-"""What a strategy of tf.distribute promises, as functions that check it.
+"""The promises of a strategy of tf.distribute, as functions that check them.
 
 A promise is a function of a strategy, whatever its devices and workers. `test_one_host.py` and
 `test_workers.py` run all of them under the stock strategies and under ours.

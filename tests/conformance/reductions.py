@@ -131,7 +131,7 @@ def reduce_to_the_devices_of_a_variable(strategy: Strategy, op: Any, mode: str) 
     def reduce(value: Any) -> Any:
         one = strategy.extended.reduce_to(op, value, variable)
         two = strategy.extended.batch_reduce_to(op, [(value, variable), (value, variable)])
-        # What a tf.function returns of a mirrored value is that of one replica.
+        # Of a mirrored value, a tf.function returns one replica's.
         return [strategy.experimental_local_results(result) for result in (one, *two)]
 
     with strategy.scope():

@@ -1,4 +1,4 @@
-"""What is saved under a strategy is plain TensorFlow, and any strategy restores it."""
+"""A strategy saves files of plain TensorFlow, and any strategy restores them."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.multiworker, matrix]
 
 
 # Beginnings of the names of promises that ours are not asked for here. Files and programs of Keras
-# are those of tests/multiworker (test_fit.py, test_files.py, test_programs.py); what Keras does in
-# each process by itself is asked of one host.
+# are tested in tests/multiworker (test_fit.py, test_files.py, test_programs.py); one host is asked
+# for what Keras does in each process by itself.
 IN_OTHER_TESTS = (
     "training.steps",
     "callbacks.callbacks_write_files",
@@ -58,7 +58,7 @@ def keep_promises(name: str, folder: str, but: Sequence[str]) -> dict[str, str]:
     return results
 
 
-# To start processes takes longer than to keep a promise, so that those of a cluster keep all.
+# To start processes takes longer than to keep a promise, so one cluster keeps all promises.
 @pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize(
     ("name", "devices", "but"),

@@ -23,7 +23,7 @@ Strategy = tf.distribute.Strategy
 Aggregation = tf.VariableAggregation
 ON_READ = tf.VariableSynchronization.ON_READ
 
-# What the replicas' numbers (1, 2, ...) are together.
+# How the replicas' numbers (1, 2, ...) are aggregated.
 AGGREGATED: dict[Any, Callable[[np.ndarray], Any]] = {
     Aggregation.SUM: np.sum,
     Aggregation.MEAN: np.mean,

@@ -81,7 +81,7 @@ class Wire:
         return self.form.codes(magnitudes, signs.astype(np.uint8))
 
     def codes_by_column(self, blocks: int, period: int) -> Array:
-        """Codes of a matrix whose rows have so many blocks: in a column they are alike."""
+        """Codes of a matrix with rows of `period` blocks: in a column they are alike."""
         of_rows = self.rng.choice(CHANCES, (self.planes, period, BLOCK_SIZE))
         return self.codes_of_planes(of_rows[:, np.arange(blocks) % period])
 
@@ -114,7 +114,7 @@ class Wire:
     # ---- What is made of them --------------------------------------------------------
 
     def packed(self, message: Array, periods: Sequence[int] = ()) -> Array:
-        """What the oracle packs, to be changed."""
+        """The message as the oracle packs it, to be changed."""
         return oracle.pack(int(self.codec), message, periods).copy()
 
     def unpacked(self, blocks: int, compact: Array) -> Array:
@@ -138,7 +138,7 @@ class Wire:
         assert_same_bits(found, message)
 
     def on_each(self, blocks: int, compact: Array) -> Array | None:
-        """What all targets make of these bytes."""
+        """The message that all targets unpack from these bytes; `None` if all refuse them."""
         first, *others = [
             unpack(library, self.codec, blocks, compact) for library in self.on_each_target()
         ]

@@ -101,7 +101,7 @@ RunTasks = Callable[[int, Callable[[int], None]], None]
 
 
 def _callback(run: RunTasks | None) -> Any:
-    """What the library calls to run tasks, null for None."""
+    """The callback with which the library runs tasks, null for None."""
 
     def call(tasks: int, task: Callable[[Any, int], None], context: Any) -> None:
         assert run is not None
@@ -181,7 +181,7 @@ class Library:
         scales: Array | None = None,
         threshold: float = 0.0,
     ) -> tuple[Any, ...]:
-        """What the C function takes."""
+        """The arguments of the C function."""
         return (
             int(codec),
             DTYPES[gradient.dtype],
@@ -206,7 +206,7 @@ class Library:
         result: Array,
         threshold: float = 0.0,
     ) -> tuple[Any, ...]:
-        """What the C function takes."""
+        """The arguments of the C function."""
         return (
             int(codec),
             DTYPES[result.dtype],
@@ -245,13 +245,13 @@ class Library:
         bits: int,
         counts: Array,
     ) -> bool:
-        """False if no counts have so many bits, or messages of the codec are not counted."""
+        """False if no counts have `bits` bits, or messages of the codec are not counted."""
         messages = _addresses(codes), _addresses(scales), len(codes)
         blocks = codes[0].size // code_bytes(codec)
         return bool(self._c.tf_gc_count(int(codec), *messages, blocks, bits, _address(counts)))
 
     def decode_counts(self, counts: Array, bits: int, result: Array, unit: float) -> bool:
-        """False if no counts have so many bits."""
+        """False if no counts have `bits` bits."""
         of_counts = DTYPES[result.dtype], _address(counts), bits
         done = self._c.tf_gc_decode_counts(*of_counts, result.size, unit, _address(result))
         return bool(done)
@@ -301,7 +301,7 @@ class Library:
         return int(self._c.tf_gc_codec(name.encode(), automatic))
 
     def results_for(self, codec: int) -> dict[str, float]:
-        """What each function that takes a codec returns for one, without any element."""
+        """The result of each function that takes a codec, for this one and no elements."""
         none, nulls = None, (ctypes.c_void_p * 1)()
         encode = (codec, 0, none, none, none, 0, 0.5, none, none)
         decode = (codec, 0, nulls, nulls, 1, 0, 0.5, none)

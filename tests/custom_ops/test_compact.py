@@ -243,7 +243,7 @@ def entropy(values: Array) -> float:
     return float(-(counts * np.log2(counts / values.size)).sum())
 
 
-# What a message may have above the entropy of its codes and scales, and above the entropy of its
+# How far a message may be above the entropy of its codes and scales, and above the entropy of its
 # planes and the high bytes of its scales, as a part of it. Measured on these gradients, where
 # columns are no more alike than halves of blocks: 2.4%, 2.4% and 4.2%, and 1.8%, 2.1% and 1.0%.
 EXCESS = {Codec.AUTO: 0.025, Levels.THREE_BIT: 0.025, Levels.FOUR_BIT: 0.043}

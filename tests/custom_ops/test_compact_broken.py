@@ -173,7 +173,7 @@ def test_another_only_kind_or_rows_of_kinds_for_it_are_refused(wire: Wire) -> No
     assert of_signs.tolist() == only(1)
     for kind in range(KINDS):
         of_signs[:] = only(kind)
-        if kind in (0, 1):  # What is inverted fits as well.
+        if kind in (0, 1):  # The inverted kind fits as well.
             found = wire.check_as_oracle(100, compact)
             assert found is not None
             assert (kind == 1) == np.array_equal(found, message)
@@ -194,7 +194,7 @@ def test_changed_messages_are_refused_or_are_what_the_oracle_says(
     wire.rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     kind = data.draw(st.sampled_from(["sparse", "dense", "columns"]))
     if kind == "columns":
-        message = wire.by_column(140, 1)  # so many are paired
+        message = wire.by_column(140, 1)  # enough blocks to be paired
     else:
         message = wire.random(40, {"sparse": 0.02, "dense": 0.2}[kind])
     compact = wire.packed(message, data.draw(st.sampled_from([[], [1]])))

@@ -163,7 +163,7 @@ def test_runs_are_of_each_kind(wire: Wire, period: int) -> None:
 
 def test_a_pair_has_one_kind(wire: Wire) -> None:
     bits = np.ones((wire.planes, 128, BLOCK_SIZE))
-    # In every other column all codes are zero. In the others so many signs are 1 of the first 64.
+    # In every other column all codes are zero. In the others `ones` of the first 64 signs are 1.
     bits[0, :, ::2] = 0
     for ones, counts in (
         (0, [255, 0, 0, 0, 0, 0, 0, 0]),

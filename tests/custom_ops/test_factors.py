@@ -23,7 +23,7 @@ SHAPES = [(40, 33), (16, 64), (3, 5), (3, 3, 20, 31), (1, 7), (50, 1), (9,), (13
 
 
 class Bucket:
-    """What the oracle keeps of one replica."""
+    """The state of one replica in the oracle."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], rank: int) -> None:
         self.matrices = [matrix_of(shape) for shape in shapes]

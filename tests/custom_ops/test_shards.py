@@ -43,7 +43,7 @@ SIZES = [0, 1, 127, 128, 129, 16 * 128, 16 * 128 + 1, 7919]
 REPLICAS = [1, 2, 3, 7, 8, 9, 127, 128, 130, 255]
 
 each_fixed = pytest.mark.parametrize("codec", FIXED, ids=["two_bit", "one_bit"])
-# Each codec with that of its sums: the same, or a finer one.
+# Each codec with the codec of its sums: the same, or a finer one.
 AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels]
 SUMS: list[tuple[AnyCodec, AnyCodec]] = [
     *((codec, codec) for codec in AUTOMATIC),

@@ -125,7 +125,7 @@ def compact_messages(size: int, threshold: float) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for codec in COMPACTIBLE:
         for name, periods in PERIODS.items():
-            # Of a matrix whose rows have so many blocks: small gradients and some large ones.
+            # A matrix with rows of `periods[-1]` blocks: small gradients and some large ones.
             rng, row = np.random.default_rng(CODECS.index(codec)), 128 * periods[-1]
             of_row = rng.laplace(size=row) * rng.laplace(size=row) ** 2
             gradient = 0.1 * np.resize(of_row, size) * (1 + 0.03 * rng.normal(size=size))

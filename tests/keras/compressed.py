@@ -45,7 +45,7 @@ def assert_trains_compressed(
 ) -> None:
     """Gradients were compressed, replicas agree, and training went about as under stock.
 
-    The weights are not those of `like`: otherwise nothing was compressed.
+    The weights differ from the ones of `like`: otherwise nothing was compressed.
     """
     assert strategy.traffic is not None
     assert strategy.traffic.compressed_tensors > 0

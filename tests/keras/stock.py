@@ -32,7 +32,7 @@ def devices(replicas: int) -> list[str]:
 
 
 def stock_strategy(replicas: int = 2) -> tf.distribute.MirroredStrategy:
-    """Returns a MirroredStrategy whose collectives do not meet those of an earlier one."""
+    """Returns a MirroredStrategy whose collectives do not meet an earlier one's."""
 
     class NumberedMirroredStrategy(tf.distribute.MirroredStrategy):
         _collective_key_base = next(_collective_key_bases)

@@ -21,7 +21,7 @@ CLIPPING: dict[str, dict[str, float]] = {
 }
 each_clipping = cases("clipping", "global norm", "norm", "value")
 
-# What a Keras program may do around it, and the stock strategy cannot.
+# Options that a Keras program may combine with it, and that the stock strategy cannot.
 AROUND: dict[str, Any] = {
     **{"gradient_accumulation_steps": 2, "weight_decay": 0.1},
     **{"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 3},
@@ -33,7 +33,7 @@ def strategy_of(replicas: int, params: Any = NONE) -> tf_gc.CompressedMirroredSt
 
 
 def distance_to_alone(mine: Run, **arguments: Any) -> float:
-    """How far the weights are from those of one process, which trains on whole batches."""
+    """How far the weights are from one process's, which trains on whole batches."""
     alone = fit(tf.distribute.get_strategy(), **arguments)
     np.testing.assert_allclose(mine.losses, alone.losses, rtol=1e-4)
     pairs = zip(mine.model.get_weights(), alone.model.get_weights(), strict=True)

@@ -120,7 +120,7 @@ def test_replicas_keep_their_statistics_if_that_is_asked_for() -> None:
 
 
 def test_a_replica_without_a_batch_does_not_spoil_the_statistics() -> None:
-    """Keras gets NaN from an empty batch; the statistics are those of the other replica."""
+    """Keras gets NaN from an empty batch; the statistics are the other replica's."""
     strategy = compressed.compressed_strategy()
     x, y = stock.data(stock.BATCH + 1)  # the last batch has one sample, for two replicas
     model = stock.compiled(strategy, normalized)

@@ -24,7 +24,7 @@ def test_other_training_is_that_of_a_process_without_tf_gc(tmp_path: Path) -> No
         assert len(results) == 10
         for name, value in results.items():
             assert_same_bits(value, expected[name])
-    # No residual but those of the strategy's own model.
+    # Only the strategy's own model has residuals.
     assert len(strategy.compression_state) == len(own.trainable_variables)
 
 

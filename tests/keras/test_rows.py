@@ -135,7 +135,7 @@ def test_tables_that_are_not_compressed_stay_dense_where_keras_makes_them_dense(
     mine = train(compressed_strategy(params=params), **arguments)
     clips = "global_clipnorm" in option
     expected = train(stock_strategy() if clips else tf.distribute.get_strategy(), **arguments)
-    # What is summed in another order may have another sign near zero, and Adam moves by signs.
+    # A sum in another order may have another sign near zero, and Adam moves by signs.
     for weights, others in zip(mine.model.get_weights(), expected.model.get_weights(), strict=True):
         assert np.mean(np.abs(weights - others) > 1e-4) < 0.01
 

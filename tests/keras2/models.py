@@ -1,4 +1,4 @@
-"""What the tests of tf_keras train."""
+"""The models that the tests of tf_keras train."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def assert_compressed(strategy: tf_gc.CompressedMirroredStrategy, model: Any) ->
     assert strategy.traffic is not None
     assert strategy.traffic.bypassed_tensors == 0
     assert strategy.traffic.compressed_tensors == len(model.trainable_variables)
-    # What is left belongs to the optimizer, and not to whoever trains these variables.
+    # The residuals belong to the optimizer, and not to whoever trains these variables.
     owners = strategy.compression_state.residual_owners()
     assert len(owners) == len(model.trainable_variables)
     assert all(" of " in owner for owner in owners), owners

@@ -39,7 +39,7 @@ def tf_configs(workers: int, chief: bool = False) -> list[str]:
 
 
 def tf_configs_with_evaluator(workers: int, in_cluster: bool, port: int | None = None) -> list[str]:
-    """TF_CONFIG of each worker of a local cluster, and at last that of its evaluator.
+    """TF_CONFIG of each worker of a local cluster, and at last of its evaluator.
 
     Args:
       workers: how many.
@@ -75,7 +75,7 @@ def run(
       arguments: the function's arguments.
       workers: how many.
       devices: logical CPU devices of each worker.
-      configs: TF_CONFIG of each worker; by default those of a local cluster.
+      configs: TF_CONFIG of each worker; by default for a local cluster.
       limit: seconds after which a worker that still runs is a failure.
       may_fail: whether workers may end with an error.
       new: how many workers, the first ones, are a new Python instead of a fork of one that has

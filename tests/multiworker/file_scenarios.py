@@ -157,7 +157,7 @@ def train_with_backup(
         ended = True
     except InterruptedError:
         ended = False
-    # What is there must not depend on how far the chief is.
+    # Whether the folder exists must not depend on how far the chief is.
     left = os.path.exists(folder)
     return {
         "epoch": start.epoch,

@@ -38,7 +38,7 @@ def assert_equal(some: list[np.ndarray], others: list[np.ndarray]) -> None:
 def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[Report]:
-    """What two workers say that wrote to folders of their own; the first one is the chief."""
+    """The reports of two workers that wrote to folders of their own, the chief's first."""
     configs = cluster.tf_configs(2, chief=request.param)
     top = str(tmp_path_factory.mktemp("files"))
     return cluster.values("file_scenarios:write_all_kinds", top, configs=configs)

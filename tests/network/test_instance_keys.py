@@ -51,7 +51,7 @@ def test_iterations_of_two_nested_loops_have_keys_of_their_own() -> None:
     outer_stride = (key_in(0, 1, 0) - key_in(0, 0, 0)) % 2**30
     assert factor % 2 == 1
     outer = np.arange(1, LIMIT)
-    # Two outer iterations so far apart meet where their inner ones differ by this number.
+    # Outer iterations `outer` apart meet where their inner ones are `apart` apart.
     assert outer_stride % inner_stride == 0
     strides = outer * (outer_stride // inner_stride) % (2**30 // inner_stride)
     apart = np.minimum(strides, 2**30 // inner_stride - strides)

@@ -22,7 +22,7 @@ def test_collectives_of_two_replicas_do_not_wait_for_each_other() -> None:
     deadlines = [op for op in graph.get_operations() if op.type.endswith("Deadline")]
     assert [op.type for op in deadlines] == ["TfGc>BeginDeadline", "TfGc>EndDeadline"] * 4
     for number, op in enumerate(deadlines):
-        # Those of a replica come one after the other: a collective's time is its own.
+        # A replica's deadlines come one after the other: a collective's time is its own.
         mine = deadlines[4:number] if number >= 4 else deadlines[:number]
         assert _before(op) & set(deadlines) == set(mine)
 

@@ -234,7 +234,7 @@ def unpack_segment(
         end = form.code_bytes(blocks)
         return plain[:end], plain[end : end + form.scale_bytes(blocks)], at
     if of_filled > blocks or (not form.scaled and of_filled < blocks):
-        raise BrokenError("there are not so many blocks")
+        raise BrokenError("there are fewer blocks")
     if period > SEGMENT_BLOCKS:
         raise BrokenError("the period is too long")
     if paired > (1 if period > 0 else 0):

@@ -1,4 +1,4 @@
-"""What the codecs with several levels compute, in NumPy: the reference for the others.
+"""The codecs with several levels, in NumPy: the reference for every implementation.
 
 As in `tests.oracles.two_bit`, of which it takes blocks and roundings. Codes are a uint8 array of 48
 or 64 bytes a block, scales a uint16 array with the bits of one bfloat16 a block.

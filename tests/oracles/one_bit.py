@@ -1,4 +1,4 @@
-"""What the one-bit codecs compute, in NumPy: the reference for every implementation.
+"""The one-bit codecs, in NumPy: the reference for every implementation.
 
 As in `tests.oracles.two_bit`, of which it takes blocks, sums over them and roundings. Codes are a
 uint8 array of 16 bytes a block, scales a uint16 array with the bits of one bfloat16 a block.

@@ -34,7 +34,7 @@ def frequencies(counts: list[int]) -> list[int]:
 
 
 def byte_frequencies(chance: int) -> list[int]:
-    """The frequencies of bytes of bits, of which so many in 256 are 1."""
+    """The frequencies of bytes of bits, of which `chance` in 256 are 1."""
     result = []
     for byte in range(256):
         ones = byte.bit_count()
@@ -98,7 +98,7 @@ class Decoder:
         self._states = [low | high << 16 for low, high in zip(last[::2], last[1::2], strict=True)]
 
     def decode(self, table: list[int], size: int) -> bytes:
-        """So many bytes. The rest of their last row is decoded with them."""
+        """The next `size` bytes. The rest of their last row is decoded with them."""
         states, left = self._states, self._left
         intervals = by_low_bits(tuple(table))
         result = bytearray()

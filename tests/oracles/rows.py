@@ -1,6 +1,6 @@
 """Messages of rows in NumPy: the reference for the ops, written after wire/rows_wire.h.
 
-What a block of codes and its scale are comes from the oracles of the codecs.
+The oracles of the codecs define the codes of a block and its scale.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def decode_block(sent: bytes, scale: Array, part: slice, codec: str) -> Array:
 
 
 def cut(codes: Array, part: slice, codec: str) -> bytes:
-    """What is sent of a block's codes: of each plane the first bytes."""
+    """The bytes that are sent of a block's codes: of each plane the first ones."""
     bits, wide = BITS[codec], -(-(part.stop - part.start) // 8)
     return (
         codes.tobytes()[: bits * wide] if bits < 3 else codes.reshape(bits, -1)[:, :wide].tobytes()

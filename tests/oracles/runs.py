@@ -88,7 +88,7 @@ def best_period(magnitudes: Array, signs: Array, periods: Sequence[int]) -> int:
 
 
 def is_paired(blocks: int, period: int) -> bool:
-    """Whether the packer pairs the runs of a segment of so many blocks."""
+    """Whether the packer pairs the runs of a segment of `blocks` blocks."""
     return period > 0 and blocks // period >= 2 * RUN
 
 
@@ -113,13 +113,13 @@ class Plane:
         return bits
 
     def inverted(self, bits: Array) -> Array:
-        """The bits, those of some runs inverted."""
+        """The bits, inverted in some runs."""
         return bits ^ (self.sent & (self.kinds % 2 == 1)[:, None])
 
 
 @functools.cache
 def kind_of(ones: int, bits: int) -> int:
-    """The kind that the packer chooses for so many bits, of which so many are 1."""
+    """The kind that the packer chooses for `bits` bits, of which `ones` are 1."""
     rest = min(ones, bits - ones)
     if rest == 0:
         number = EQUAL
@@ -141,7 +141,7 @@ def kinds_of(sent: Array, ones: Array, paired: int) -> Array:
 
 
 def counts_of(kinds: Array) -> bytes:
-    """What stands on the wire for how often there is each kind."""
+    """The bytes on the wire that say how often each kind occurs."""
     counts = np.bincount(kinds, minlength=KINDS).tolist()
     return bytes(-(-255 * count // max(1, *counts)) for count in counts)
 
@@ -192,7 +192,7 @@ class PlaneReader:
         return plane.inverted(bits)
 
     def _take_mixed(self, count: int) -> Array:
-        """So many bits that are sent as they are, and the zeros that follow them."""
+        """Takes `count` bits that are sent as they are, and the zeros that follow them."""
         size = round_up(count, 64) // 8
         if size > len(self._mixed):
             raise BrokenError("there are more mixed bits than the header says")

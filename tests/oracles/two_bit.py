@@ -1,4 +1,4 @@
-"""What the two-bit codecs compute, in NumPy: the reference for every implementation.
+"""The two-bit codecs, in NumPy: the reference for every implementation.
 
 Written for clarity and independent of the C++: it shares no code and no table with
 it. All arithmetic is in float32, each operation rounded to nearest even.
@@ -171,7 +171,7 @@ def _count(codes: Sequence[Array], size: int) -> tuple[Array, Array]:
 
 
 def pack_counts(counts: Array, finite: Array, bits: int) -> Array:
-    """The bytes of counts of so many bits, some of them "not finite"."""
+    """The bytes of counts of `bits` bits, some of them "not finite"."""
     counts = np.where(finite, counts, -(2 ** (bits - 1)))
     if bits == 4:
         nibbles = (counts % 16).astype(np.uint8).reshape(-1, 2)

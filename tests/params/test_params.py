@@ -51,7 +51,7 @@ def test_what_stands_for_params(given: Any, params: CompressionParams) -> None:
 
 
 def test_params_print_all_their_arguments_in_order() -> None:
-    # What is printed makes the same params, and all workers compare it.
+    # The printed text makes the same params, and all workers compare it.
     size = "bypass_size=2048, plan='auto'"
     sparse = "sparse=None, sparse_residual_bytes=67108864"
     fixed = "sum_bits=None, warm_up=False, wire=None, exclude=(), sparse=False, sparse_residual_"

@@ -143,7 +143,7 @@ def test_rules_may_have_rules_and_exclude() -> None:
     for path in ("b/c", "c"):
         assert params.spec_of(gradient(path)) == tf_gc.Quantized().specs()[0]
     assert params.patterns() == ("a", "b", "b", "c")
-    # What several rules give is made once.
+    # A spec that several rules give is made once.
     assert len(params.specs()) == len(set(params.specs())) == 6
 
 

@@ -9,7 +9,7 @@ backpropagation, on V100 GPUs and links of 10 Gbit/s. Of the numbers below,
 - how fast a V100 trains is NVIDIA's (DeepLearningExamples, PyTorch ResNet50 v1.5 and TensorFlow
   BERT, tables of the DGX-1), and backpropagation counts as two thirds of a step;
 - buckets have 25 MB, the default of PyTorch's DistributedDataParallel;
-- times to encode and decode ResNet-50's gradients are those of Agarwal et al., table 2. They were
+- times to encode and decode ResNet-50's gradients are from Agarwal et al., table 2. They were
   noted down without the paper at hand. So each conclusion is also asked with half of each, and,
   where that is not the easier case, with twice as much.
 

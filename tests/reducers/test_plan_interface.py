@@ -1,4 +1,4 @@
-"""What a new plan needs: one class in the list of plans. And what a plan may be."""
+"""A new plan needs one class in the list of plans; and how plans may differ."""
 
 import functools
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Star(Plan):
         for replica in replicas:
             with tf.device(replica.device):
                 sums.append([tf.identity(value) for value in total])
-        # What is sent may be known to the step only.
+        # Only the step may know how many bytes are sent.
         sent = tf.cast(tf.size(messages[0]), tf.int64) * messages[0].dtype.size
         count_sent = functools.partial(codec.count_sent, messages[0])
         return Reduction(sums, replicas[0], count_sent, sent)

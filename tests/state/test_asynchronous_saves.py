@@ -71,7 +71,7 @@ def test_a_checkpoint_holds_what_there_was_at_its_save(
     gate = Gate()
     checkpoint = tf.train.Checkpoint(a=gate, kept=strategy.compression_state, weights=dense)
     saves = []
-    # Nothing is kept at the first save. What the first step makes comes while that is under way.
+    # Nothing is kept at the first save. The first step makes residuals while it is under way.
     for number in range(4):
         gate.close()
         there = kept(strategy), dense[0].numpy()

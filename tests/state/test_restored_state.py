@@ -1,4 +1,4 @@
-"""What checkpoints and backups hold restores where it fits, whichever version saved it."""
+"""The state in checkpoints and backups is restored where it fits, whoever saved it."""
 
 import functools
 import json

@@ -120,7 +120,7 @@ def test_it_says_what_it_is_doing(caplog: pytest.LogCaptureFixture) -> None:
         plan, buckets = ("all_gather", 1) if way == COMPRESSED else ("stock", 0)
         assert strategy.traffic.plan == report.traffic.plan == plan
         assert len(report.buckets) == len(strategy.schedule.buckets) == buckets
-    # Density and residuals are those of the first step after the trial.
+    # Density and residuals were measured in the first step after the trial.
     assert report.measured_step == report.compressed_steps == STEPS // 2 + 1
     deadline = time.monotonic() + 600
     while "Auto chooses" not in caplog.text and time.monotonic() < deadline:

@@ -23,7 +23,7 @@ WARM = tf_gc.TwoBit()
 
 
 def steps_of(norms: list[float]) -> int:
-    """How many steps a warm-up takes, said again: `norms` are those of the steps' sums."""
+    """How many steps a warm-up takes, said again: `norms` are the norms of the steps' sums."""
     average = weight = largest = 0.0
     since = 0
     for done in range(1, len(norms) + 1):

@@ -123,7 +123,7 @@ AUTO = tf_gc.TwoBit(bypass_size=0)
 
 @cases("eager", False, True)
 def test_each_variable_has_the_warm_up_of_its_params(eager: bool) -> None:
-    """What has no warm-up is compressed from the first step on, amid the warm-up of the rest."""
+    """A variable without a warm-up is compressed at once, amid the warm-up of the rest."""
     params = tf_gc.ByVariable({"first": FIXED}, default=AUTO)
     runs = {}
     for name, of_run in {"mixed": params, "fixed": FIXED, "none": {"type": "none"}}.items():

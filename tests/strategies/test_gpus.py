@@ -1,4 +1,4 @@
-"""What GPUs need, as far as it shows without one."""
+"""The needs of GPUs, as far as they show without one."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
