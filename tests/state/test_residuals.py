@@ -4,7 +4,7 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import reducer
+from tf_gc.state import residuals
 from tf_gc.state.layout import unpack
+from tf_gc.state.stream import named_stream
 
 CODEC = tf_gc.TwoBit(0.5)
 PY_STATE = "compression/.ATTRIBUTES/py_state"
@@ -225,9 +227,22 @@ def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
 def test_threads_change_what_is_kept_one_after_the_other() -> None:
     strategy = strategy_of()
     (variable,) = variables_of(strategy, "v")
-    other = threading.Thread(target=lambda: strategy.compression_state.entries(variable))
-    with strategy.compression_state._lock:
-        other.start()
-        other.join(0.5)
-        assert other.is_alive()
-    other.join()
+    state, stream = strategy.compression_state, named_stream("")
+    calls: list[Callable[[], Any]] = [
+        lambda: state.value(residuals.SLOT, stream, variable),
+        lambda: state.notes(stream, variable),
+        lambda: state.has(residuals.SLOT, stream, variable),
+        lambda: state.entries(variable),
+        lambda: state.key(variable),
+        lambda: state.saved(),
+        lambda: state.restore([]),
+        lambda: state.reset(),
+    ]
+    others = [threading.Thread(target=call) for call in calls]
+    with state._lock:
+        for other in others:
+            other.start()
+        others[0].join(0.5)
+        assert all(other.is_alive() for other in others)
+    for other in others:
+        other.join()
