@@ -110,7 +110,7 @@ class LayerState:
             result = run()
             written = self._written_by(graph, graph.get_operations()[operations:], extended)
         for dtype in (tf.float32, tf.float64):
-            if of_dtype := [weight for weight in written if weight.dtype == dtype]:
+            if of_dtype := [w for w in written if w.dtype == dtype and w.size > 0]:
                 ended = _average(of_dtype, extended)
                 with self._lock:
                     self._weights = [weight for weight in self._weights if weight not in ended]
