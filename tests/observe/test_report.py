@@ -308,5 +308,6 @@ def test_a_model_that_is_gone_is_forgotten_when_there_is_another() -> None:
         assert report.compressed_steps == 1
         assert report.density is not None
         measurement = strategy.extended.compressed_all_reduce._measurement
-        assert [model.number for model in measurement._to_judge] == [number]
+        # The thread of verdicts may have dropped this one already, whose variables are gone, too.
+        assert {model.number for model in measurement._to_judge} <= {number}
         assert not measurement.recorder.read(number - 1, ops.Series.STEPS).any()
