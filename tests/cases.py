@@ -13,13 +13,9 @@ matrix = pytest.mark.matrix
 def cases(
     names: str, default: Any, *more: Any, ids: Callable[[Any], str] | None = None
 ) -> pytest.MarkDecorator:
-    """Parametrizes a test: `make test` runs it with the first case, `make test-all` with all.
+    """Parametrizes a test as `pytest.mark.parametrize` does, by values, tuples or `pytest.param`s.
 
-    Args:
-      names: of the test's arguments, as for `pytest.mark.parametrize`.
-      default: the case that shows most; a tuple if there are several names.
-      more: the others, each likewise or what `pytest.param` returns.
-      ids: names a value, as for `pytest.mark.parametrize`.
+    `make test` runs it with the first case, which shows most, `make test-all` with all.
     """
     single = "," not in names
 

@@ -16,20 +16,14 @@ KEPT = ROOT / "build" / "tests"
 
 
 def compiler() -> list[str]:
-    """The C++ compiler that CXX names, as the beginning of a command."""
     return shlex.split(os.environ.get("CXX", "g++"))
 
 
 def kept(
     result: Path, sources: Iterable[Path], flags: Sequence[str], build: Callable[[Path], None]
 ) -> Path:
-    """Builds a file unless there is one of the same sources, flags and compiler.
-
-    Args:
-      result: the file.
-      sources: what it is made of, headers included.
-      flags: what else its bytes depend on.
-      build: makes the file at a path, in a folder that is removed afterwards.
+    """Returns `result`, which `build` makes unless there is one of the same sources (headers
+    included), flags and compiler.
     """
     version = subprocess.run([*compiler(), "--version"], check=True, capture_output=True)
     digest = hashlib.sha256(version.stdout + "\0".join([*compiler(), *flags]).encode())

@@ -8,8 +8,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import hypothesis
 import pytest
 
-from tests import garbage
-
 REPLICAS = 8
 
 # How fast examples are made depends on what else the machine does.
@@ -45,7 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
-    garbage.collect_rarely()
+    from tests import tuning
+
+    tuning.collect_garbage_rarely()
 
 
 @pytest.fixture(autouse=True)

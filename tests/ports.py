@@ -15,9 +15,11 @@ from pathlib import Path
 FIRST, BLOCK, BLOCKS = 20_000, 200, 60
 
 
+_locks: list[object] = []  # of this process's block, until it ends
+
+
 @functools.cache
-def _block() -> tuple[int, object]:
-    """The first port of the block that is this process's own until it ends, and its lock."""
+def _turns() -> Iterator[int]:
     for number in range(BLOCKS):
         lock = open(Path(tempfile.gettempdir(), f"tf_gc_test_ports.{number}.lock"), "w")  # noqa: SIM115
         try:
@@ -25,14 +27,10 @@ def _block() -> tuple[int, object]:
         except BlockingIOError:
             lock.close()
             continue
-        return FIRST + number * BLOCK, lock
+        _locks.append(lock)
+        first = FIRST + number * BLOCK
+        return itertools.cycle(range(first, first + BLOCK))
     raise RuntimeError(f"{BLOCKS} processes have ports already")
-
-
-@functools.cache
-def _turns() -> Iterator[int]:
-    first, _ = _block()
-    return itertools.cycle(range(first, first + BLOCK))
 
 
 def _is_free(port: int) -> bool:
@@ -51,5 +49,4 @@ def free_ports(count: int) -> list[int]:
 
 
 def addresses(count: int) -> list[str]:
-    """Addresses of this host for `count` workers."""
     return [f"127.0.0.1:{port}" for port in free_ports(count)]

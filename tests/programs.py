@@ -15,20 +15,15 @@ SCRIPT = f"{__name__}:script"  # the function of a task of the fork server
 
 
 def output_of(path: Path, *arguments: str, new: bool = False, status: int = 0) -> str:
-    """Returns what a program writes to stdout and stderr.
+    """Returns what a program writes to stdout and stderr, and checks its exit code.
 
-    Args:
-      path: the program.
-      arguments: its own ones.
-      new: whether a new Python runs it, instead of a fork of one that has imported TensorFlow.
-      status: the exit code that it should end with.
+    A new Python runs it, or a fork of one that has imported TensorFlow.
     """
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     environment |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
     if not new:
-        return FORK_SERVER.output(
-            SCRIPT, str(path), *arguments, environment=environment, status=status
-        )
+        task = SCRIPT, str(path), *arguments
+        return FORK_SERVER.output(*task, environment=environment, status=status)
     done = subprocess.run(
         [sys.executable, str(path), *arguments],
         env=environment,

@@ -27,10 +27,7 @@ def setup_py() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def bazel() -> dict[str, dict[str, Any]]:
-    """The rules of BUILD: name -> attributes, with the files that globs match.
-
-    Starlark is close enough to Python to run as such.
-    """
+    """The attributes of BUILD's rules. Starlark is close enough to Python to run as such."""
     rules: dict[str, dict[str, Any]] = {}
 
     def rule(**attributes: Any) -> None:
@@ -43,10 +40,8 @@ def bazel() -> dict[str, dict[str, Any]]:
         known = runpy.run_path(str(ROOT / "sources.bzl"))
         build.update({name: known.get(name, rule) for name in names})
 
-    def ignore(*_: Any, **__: Any) -> None:
-        pass
-
-    build: dict[str, Any] = dict.fromkeys(("package", "licenses", "exports_files"), ignore)
+    ignored = ("package", "licenses", "exports_files")
+    build: dict[str, Any] = dict.fromkeys(ignored, lambda *_, **__: None)
     build.update(filegroup=rule, genrule=rule, glob=glob, load=load)
     exec(compile((ROOT / "BUILD").read_text(), "BUILD", "exec"), build)
     return rules
@@ -60,8 +55,7 @@ def matches(patterns: Sequence[str]) -> set[str]:
 
 def tree(*suffixes: str) -> list[str]:
     """The files under custom_ops with these suffixes."""
-    files = (ROOT / "custom_ops").rglob("*")
-    return sorted(file.relative_to(ROOT).as_posix() for file in files if file.suffix in suffixes)
+    return sorted(file for file in matches(["custom_ops/**/*"]) if file.endswith(suffixes))
 
 
 def test_setup_py_builds_every_file(setup_py: dict[str, Any]) -> None:
@@ -81,7 +75,7 @@ def test_what_needs_cuda_is_in_files_of_its_own(setup_py: dict[str, Any]) -> Non
             assert (file in setup_py["CUDA_SOURCES"]) == for_cuda
 
 
-def test_build_has_the_files_of_setup_py(
+def test_build_has_the_files_and_flags_of_setup_py(
     setup_py: dict[str, Any], bazel: dict[str, dict[str, Any]]
 ) -> None:
     lib, ops, cuda = bazel["lib"], bazel["tf_gc/ops/_tf_gc_ops.so"], bazel["cuda"]
@@ -91,13 +85,7 @@ def test_build_has_the_files_of_setup_py(
     compiled = [file for file in lib["srcs"] + ops["srcs"] if file.endswith(".cc")]
     assert sorted(compiled) == setup_py["SOURCES"]
     assert all(file.startswith("custom_ops/lib/") for file in lib["srcs"] + lib["hdrs"])
-
-
-def test_build_has_the_flags_of_setup_py(
-    setup_py: dict[str, Any], bazel: dict[str, dict[str, Any]]
-) -> None:
-    for rule in ("lib", "tf_gc/ops/_tf_gc_ops.so"):
-        assert bazel[rule]["copts"] == setup_py["CXXFLAGS"]
+    assert lib["copts"] == ops["copts"] == setup_py["CXXFLAGS"]
 
 
 @matrix
@@ -128,6 +116,7 @@ def test_wheel_requires_the_flavour_and_minor_version_it_was_built_with(
     found = setup_py["find_tensorflow"]()
     tensorflow = found._replace(distribution=distribution, version=version)
     assert setup_py["requirement"](tensorflow) == expected
+    assert setup_py["requirement"](None).startswith("tensorflow>=")  # if there is none
 
 
 def test_a_python_for_which_tf_gc_is_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +125,3 @@ def test_a_python_for_which_tf_gc_is_not_is_named(monkeypatch: pytest.MonkeyPatc
     assert wrong_python(3, 9) == "tf_gc needs Python 3.10 to 3.13, this is 3.9"
     assert [wrong_python(3, minor) for minor in range(10, 14)] == [None] * 4
     assert wrong_python(3, 14) is not None
-
-
-def test_without_tensorflow_the_default_is_required(setup_py: dict[str, Any]) -> None:
-    assert setup_py["requirement"](None).startswith("tensorflow>=")

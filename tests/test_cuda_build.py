@@ -1,6 +1,6 @@
 """Whether the CUDA kernels are built and with what, with stand-ins for nvcc."""
 
-import importlib.util
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+MakeNvcc = Callable[..., Path]
 
 NVCC = """#!/bin/sh
 case "$1" in
@@ -35,14 +36,9 @@ x.cu(3): warning #177-D: variable "a" was declared but never referenced
 
 @pytest.fixture(scope="module")
 def cuda() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "tf_gc_cuda", ROOT / "build_backend" / "tf_gc_cuda.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "build_backend")
+        return importlib.import_module("tf_gc_cuda")
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +50,7 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def make_nvcc(tmp_path: Path) -> Callable[..., Path]:
+def make_nvcc(tmp_path: Path) -> MakeNvcc:
     """Makes a toolkit with a stand-in for nvcc, and returns nvcc."""
 
     def make(folder: str, architectures: str = "sm_70 sm_75 sm_80 sm_90 sm_90a sm_100") -> Path:
@@ -71,13 +67,9 @@ def make_nvcc(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_nvcc_is_that_of_cuda_home_then_of_the_path_then_of_a_wheel(
-    cuda: ModuleType,
-    make_nvcc: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    cuda: ModuleType, make_nvcc: MakeNvcc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    usual = cuda.find_nvcc([])
-    assert usual in (None, "/usr/local/cuda/bin/nvcc")
+    assert cuda.find_nvcc([]) in (None, "/usr/local/cuda/bin/nvcc")
     of_wheel = make_nvcc("nvidia/cu13")
     wheels = [str(tmp_path / "nvidia")]
     assert cuda.find_nvcc(wheels) == str(of_wheel)
@@ -97,7 +89,7 @@ def test_nvcc_is_that_of_cuda_home_then_of_the_path_then_of_a_wheel(
 )
 def test_by_default_the_kernels_are_built_where_tensorflow_has_cuda(
     cuda: ModuleType,
-    make_nvcc: Callable[..., Path],
+    make_nvcc: MakeNvcc,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     choice: str,
@@ -137,7 +129,7 @@ def test_without_nvcc_the_package_is_built_for_the_cpu_and_says_so(
     ],
 )
 def test_code_for_each_generation_and_ptx_for_newer_ones(
-    cuda: ModuleType, make_nvcc: Callable[..., Path], known: str, targets: list[int], ptx: int
+    cuda: ModuleType, make_nvcc: MakeNvcc, known: str, targets: list[int], ptx: int
 ) -> None:
     nvcc = make_nvcc("toolkit", known)
     found = cuda.inspect(str(nvcc))
@@ -150,9 +142,7 @@ def test_code_for_each_generation_and_ptx_for_newer_ones(
     assert f"-L{root}/lib" in found.link_flags()
 
 
-def test_a_toolkit_without_its_parts_is_an_error(
-    cuda: ModuleType, make_nvcc: Callable[..., Path]
-) -> None:
+def test_a_toolkit_without_its_parts_is_an_error(cuda: ModuleType, make_nvcc: MakeNvcc) -> None:
     with pytest.raises(cuda.CudaError, match=r"CUDA 11\.8 or newer"):
         cuda.inspect(str(make_nvcc("old", "sm_35 sm_50")))
     nvcc = make_nvcc("partial")
@@ -162,7 +152,7 @@ def test_a_toolkit_without_its_parts_is_an_error(
 
 
 def test_flags_of_the_environment_come_last(
-    cuda: ModuleType, make_nvcc: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    cuda: ModuleType, make_nvcc: MakeNvcc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NVCCFLAGS", "-Werror all-warnings")
     monkeypatch.setenv("CXX", "ccache g++-12")
@@ -174,10 +164,7 @@ def test_the_report_names_registers_spills_and_shared_memory(
     cuda: ModuleType, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     name = "_ZN5tf_gc3gpu4LaneIfEEvi"
-    assert cuda.kernels(PTXAS) == [
-        (name, "sm_75", 40, 0, 0),
-        (name, "sm_90", 64, 36, 512),
-    ]
+    assert cuda.kernels(PTXAS) == [(name, "sm_75", 40, 0, 0), (name, "sm_90", 64, 36, 512)]
     assert cuda.warnings(PTXAS) == PTXAS.splitlines(keepends=True)[-1]
     log = tmp_path / "log"
     log.write_text(PTXAS)

@@ -61,12 +61,6 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def layer(module: str) -> int | None:
-    """The layer of a dotted module name, None for tf_gc itself."""
-    parts = module.split(".")
-    return LAYERS.index(parts[1]) if len(parts) > 1 else None
-
-
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of every module (or name in one) imported."""
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
@@ -79,23 +73,18 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, ".".join([*base, alias.name])) for alias in node.names)
 
 
-def is_ours(name: str) -> bool:
-    return name == "tf_gc" or name.startswith("tf_gc.")
-
-
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_imports_go_downward(path: Path) -> None:
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    own = layer(module)
-    if own is None:  # tf_gc/__init__.py gathers the public names of all layers
+    own = path.relative_to(PACKAGE).with_suffix("").parts[0]
+    if own == "__init__":  # it gathers the public names of all layers
         return
     for line, name in imports(path):
-        if not is_ours(name):
-            continue
-        where = f"{relative(path)}:{line} imports {name}"
-        target = name.split(".")
-        assert set(target[1:2]) & set(LAYERS), f"{where}: not from a layer"
-        assert LAYERS.index(target[1]) >= own, f"{where}: that layer is above {LAYERS[own]}"
+        package, *target = name.split(".")
+        if package == "tf_gc":
+            where = f"{relative(path)}:{line} imports {name}"
+            assert {*target[:1]} & {*LAYERS}, f"{where}: not from a layer"
+            above = LAYERS.index(target[0]) < LAYERS.index(own)
+            assert not above, f"{where}: that layer is above {own}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -148,29 +137,18 @@ def test_no_variable_is_asked_for_what_it_may_lack(path: Path) -> None:
             assert named in NO_VARIABLES, f"{relative(path)}:{node.lineno} asks {asked}"
 
 
-def room(path: str) -> str:
-    """The room of a native file: the folder that it is in."""
-    return path.rpartition("/")[0]
-
-
-def includes(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and name of every file that a native file includes."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        include = re.match(r'\s*#\s*include\s*[<"]([^>"]+)', line)
-        if include:
-            yield number, include[1]
-
-
 @pytest.mark.parametrize("path", NATIVE_FILES, ids=relative)
 def test_includes_go_downward(path: Path) -> None:
-    own = room(relative(path))
+    own = relative(path.parent)
     assert own in ROOMS, f"{own} is not in the list of rooms"
-    for line, name in includes(path):
-        where = f"{relative(path)}:{line} includes {name}"
+    included = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', path.read_text("utf-8"), re.M)
+    for name in included:
+        where = f"{relative(path)} includes {name}"
         if name.startswith("custom_ops/"):
             assert (ROOT / name).is_file(), where
-            below = ROOMS[room(name)] > ROOMS[own]
-            assert below or room(name) == own, f"{where}: that room is not below {own}"
+            room = name.rpartition("/")[0]
+            below = room == own or ROOMS[room] > ROOMS[own]
+            assert below, f"{where}: that room is not below {own}"
         elif own.startswith("custom_ops/lib/"):
             outside = ("tensorflow/", "absl/", "tsl/", "xla/")
             assert not name.startswith(outside), f"{where}: the library has no TensorFlow"

@@ -16,9 +16,8 @@ def test_public_names_exist() -> None:
     for module in (tf_gc, tf_gc.keras, tf_gc.ops):
         for name in module.__all__:
             assert hasattr(module, name), f"{module.__name__}.{name}"
-    assert {"keras", "ByVariable", "NoCompression", "OneBit", "Quantized", "TwoBit"} < {
-        *tf_gc.__all__
-    }
+    expected = {"keras", "ByVariable", "NoCompression", "OneBit", "Quantized", "TwoBit"}
+    assert expected < {*tf_gc.__all__}
     assert issubclass(tf_gc.keras.BackupAndRestore, keras.callbacks.BackupAndRestore)
     assert issubclass(tf_gc.keras.CompressionMonitor, keras.callbacks.Callback)
 

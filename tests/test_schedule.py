@@ -9,15 +9,11 @@ from hypothesis import strategies as st
 import tf_gc
 from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams, Gradient, LeftAlone
-from tf_gc.reducers.reducer import Reducer, Spec
+from tf_gc.reducers.reducer import Spec
 from tf_gc.schedule import Schedule, make_schedule
 
 F32, F16 = tf.float32, tf.float16
 ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
-
-
-def reducer_of(spec: Spec) -> Reducer | str:
-    return spec.on(LocalNetwork(["/device:CPU:0", "/device:CPU:1"]))
 
 
 def schedule_of(
@@ -25,11 +21,9 @@ def schedule_of(
     gradients: list[tuple[tf.DType, int] | None],
     bucket_bytes: int = 0,
 ) -> Schedule:
-    known = [
-        gradient and Gradient(f"v{i}", gradient[0], (gradient[1],))
-        for i, gradient in enumerate(gradients)
-    ]
-    return make_schedule(params, known, reducer_of, bucket_bytes)
+    known = [one and Gradient(f"v{i}", one[0], (one[1],)) for i, one in enumerate(gradients)]
+    cpus = LocalNetwork(["/device:CPU:0", "/device:CPU:1"])
+    return make_schedule(params, known, lambda spec: spec.on(cpus), bucket_bytes)
 
 
 def places(schedule: Schedule) -> list[tuple[int, ...]]:
@@ -44,10 +38,8 @@ def test_buckets_follow_backpropagation() -> None:
 
 def test_a_bucket_has_one_dtype() -> None:
     schedule = schedule_of(ALL, [(F32, 4), (F16, 4), (F32, 4)], bucket_bytes=1 << 20)
-    assert {(bucket.indices, bucket.dtype) for bucket in schedule.buckets} == {
-        ((2, 0), F32),
-        ((1,), F16),
-    }
+    found = {(bucket.indices, bucket.dtype) for bucket in schedule.buckets}
+    assert found == {((2, 0), F32), ((1,), F16)}
 
 
 def test_what_cannot_be_compressed_is_bypassed() -> None:
@@ -55,9 +47,6 @@ def test_what_cannot_be_compressed_is_bypassed() -> None:
     schedule = schedule_of(params, [None, (F32, 7), (tf.float64, 8), (F32, 8)])
     assert schedule.bypass == (0, 1, 2)
     assert places(schedule) == [(3,)]
-
-
-def test_without_compression_everything_is_bypassed() -> None:
     assert schedule_of(tf_gc.NoCompression(), [(F32, 1 << 20)] * 3).bypass == (0, 1, 2)
 
 
@@ -82,12 +71,7 @@ def test_a_bucket_is_closed_when_it_is_full(sizes: list[int], bucket_bytes: int)
         assert sum(4 * sizes[i] for i in bucket.indices[:-1]) < bucket_bytes
 
 
-def test_a_gradient_that_fills_a_bucket_does_not_wait_for_others() -> None:
-    schedule = schedule_of(ALL, [(F32, 5), (F32, 20), (F32, 5)], bucket_bytes=80)
-    assert places(schedule) == [(1,), (2, 0)]
-
-
-def test_small_gradients_travel_together() -> None:
+def test_a_gradient_that_fills_a_bucket_is_alone_and_small_ones_travel_together() -> None:
     sizes = [200, 4, 200, 4, 1000, 8, 600]
     schedule = schedule_of(ALL, [(F32, size) for size in sizes], bucket_bytes=4000)
     assert places(schedule) == [(4,), (6, 2, 0), (5, 3, 1)]
@@ -137,6 +121,5 @@ def test_it_says_that_a_gpu_leaves_rows_alone() -> None:
     gpus = LocalNetwork(["/device:GPU:0", "/device:GPU:1"])
     schedule = make_schedule(tf_gc.Quantized(), [table], lambda spec: spec.on(gpus))
     assert schedule.bypass == (0,)
-    assert "1 are sparse (tf.IndexedSlices), which are compressed on CPUs only (table)" in str(
-        schedule
-    )
+    said = "1 are sparse (tf.IndexedSlices), which are compressed on CPUs only (table)"
+    assert said in str(schedule)

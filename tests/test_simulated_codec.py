@@ -14,8 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import simulated_codec
 
-REPLICAS = 2
-SHAPE = (40, 77)
+REPLICAS, SHAPE = 2, (40, 77)
 
 
 def sums(params: CompressionParams) -> list[np.ndarray]:
@@ -32,10 +31,7 @@ def sums(params: CompressionParams) -> list[np.ndarray]:
         rank = tf.distribute.get_replica_context().replica_id_in_sync_group
         optimizer.apply_gradients([(gradients[step, rank], variable)])
 
-    @tf.function
-    def train(step: tf.Tensor) -> None:
-        strategy.run(replica_step, (step,))
-
+    train = tf.function(lambda step: strategy.run(replica_step, (step,)))
     results = []
     for step in range(3):
         train(tf.constant(step))

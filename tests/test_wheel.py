@@ -42,7 +42,6 @@ def make_wheel(folder: Path, sources: Path) -> Path:
 
 
 def files(folder: Path) -> set[Path]:
-    """The files below a folder, relative to it."""
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
 

@@ -1,12 +1,7 @@
 """Builds and tests tf_gc with versions of TensorFlow and Keras that `.venv` does not have.
 
-For each pair, `build/versions` gets an environment and a copy of the sources, in which the native
-ops are built and the tests of `make test` or `make test-all` run, except the tests of the codec's
-library; both are removed when they pass. Prints a row of a table for each pair.
-
-    python tests/versions.py
-    python tests/versions.py --only 2.16/3.10 2.20
-    python tests/versions.py --only 2.16/3.10 --full
+Each pair gets an environment and a copy of the sources in `build/versions`, both removed when the
+tests pass, and a row of the printed table.
 """
 
 from __future__ import annotations
@@ -43,11 +38,8 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="run what `make test-all` runs")
     parser.add_argument("--processes", default="2", help="of pytest")
     options = parser.parse_args()
-    pairs = [
-        pair
-        for pair in PAIRS
-        if not options.only or pair[0] in options.only or "/".join(pair) in options.only
-    ]
+    only = options.only
+    pairs = [p for p in PAIRS if not only or p[0] in only or "/".join(p) in only]
     if not pairs:
         parser.error(f"--only must name some of {['/'.join(pair) for pair in PAIRS]}")
     print("| TensorFlow | Keras | tests |\n|---|---|---|", flush=True)
@@ -75,9 +67,7 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
     with log.open("w") as output:
 
         def run(*command: str) -> int:
-            return subprocess.run(
-                [python, *command], cwd=sources, stdout=output, stderr=subprocess.STDOUT
-            ).returncode
+            return subprocess.call([python, *command], cwd=sources, stdout=output, stderr=output)
 
         pip = ("-m", "pip", "install", "--quiet")
         wanted = [f"tensorflow-cpu=={tensorflow}.*", f"keras=={keras}.*"]

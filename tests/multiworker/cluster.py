@@ -135,7 +135,7 @@ def work(folder: str, index: str) -> None:
     import pytest
     import tensorflow as tf
 
-    from tests import garbage, tuning
+    from tests import tuning
 
     devices, optimized, scenario, arguments = pickle.loads(Path(folder, "task").read_bytes())
     if devices > 1:
@@ -145,7 +145,7 @@ def work(folder: str, index: str) -> None:
         )
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tuning.turn_off(pytest.MonkeyPatch())
-    garbage.collect_rarely()
+    tuning.collect_garbage_rarely()
     if not optimized:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     partial = Path(folder, f"partial{index}")
