@@ -1,5 +1,6 @@
 """Patterns of variables: `exclude` of every codec, and `ByVariable`."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -62,15 +63,12 @@ def test_what_is_excluded_has_no_spec(kind: Any) -> None:
     assert params.patterns() == ("embeddings", is_vector)
 
 
-@pytest.mark.parametrize("exclude", ["a", ["a"], ("a",), {"a"}, iter("a")])
-def test_one_pattern_or_several(exclude: Any) -> None:
-    params = tf_gc.TwoBit(exclude=exclude)
-    assert params == tf_gc.TwoBit(exclude=("a",))
-    assert hash(params) == hash(tf_gc.TwoBit(exclude=("a",)))
+def test_one_pattern_or_several() -> None:
+    params = tf_gc.TwoBit(exclude=("a",))
     assert params.exclude == ("a",)
-
-
-def test_a_function_alone_is_a_pattern_and_a_set_has_one_order() -> None:
+    several: list[Any] = ["a", ["a"], {"a"}, iter("a")]
+    for same in (tf_gc.TwoBit(exclude=exclude) for exclude in several):
+        assert (same, hash(same)) == (params, hash(params))
     assert tf_gc.TwoBit(exclude=is_vector) == tf_gc.TwoBit(exclude=[is_vector])
     names = {f"layer_{i}" for i in range(20)}
     assert tf_gc.TwoBit(exclude=names).exclude == tuple(sorted(names))
@@ -85,38 +83,27 @@ def test_params_print_functions_by_name() -> None:
     assert "'b': NoCompression()}, default=Quantized(" in repr(rules)
 
 
-def in_exclude(pattern: Any) -> CompressionParams:
-    return tf_gc.Quantized(exclude=["a", pattern])
-
-
-def in_rules(pattern: Any) -> CompressionParams:
-    return tf_gc.ByVariable([("a", None), (pattern, tf_gc.TwoBit())])
-
-
 @pytest.mark.parametrize(
-    ("pattern", "error", "words"),
+    "make",
     [
-        *((text, ValueError, "has the pattern") for text in ("(", "*a", "", "[z-a]")),
-        *(
-            (other, TypeError, "takes regular expr")
-            for other in (1, None, b"a", ("a",), tf_gc.TwoBit)
-        ),
+        lambda pattern: tf_gc.Quantized(exclude=["a", pattern]),
+        lambda pattern: tf_gc.ByVariable([("a", None), (pattern, tf_gc.TwoBit())]),
     ],
 )
-@pytest.mark.parametrize("make", [in_exclude, in_rules])
-def test_what_is_no_pattern_is_named(
-    make: Callable[[Any], Any], pattern: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=rf"^(exclude|rules) {words}") as raised:
-        make(pattern)
-    assert repr(pattern) in str(raised.value)
+def test_what_is_no_pattern_is_named(make: Callable[[Any], Any]) -> None:
+    for text in ("(", "*a", "", "[z-a]"):
+        with pytest.raises(ValueError, match=f"^(exclude|rules) has .* {re.escape(repr(text))}"):
+            make(text)
+    for other in (1, None, b"a", ("a",), tf_gc.TwoBit):
+        with pytest.raises(TypeError, match=r"^(exclude|rules) takes regular expr") as error:
+            make(other)
+        assert repr(other) in str(error.value)
 
 
-@pytest.mark.parametrize("exclude", [1, None, b"ab", True, str])
-def test_something_else_is_no_list_of_patterns(exclude: Any) -> None:
-    with pytest.raises(TypeError, match="exclude takes regular expr") as error:
-        tf_gc.TwoBit(exclude=exclude)
-    assert repr(exclude) in str(error.value)
+def test_something_else_is_no_list_of_patterns() -> None:
+    for exclude in (1, None, b"ab", str):
+        with pytest.raises(TypeError, match=f"exclude takes regular .*{re.escape(repr(exclude))}"):
+            tf_gc.TwoBit(exclude=exclude)  # type: ignore[arg-type]
 
 
 def test_the_first_rule_that_matches_decides() -> None:

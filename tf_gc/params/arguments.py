@@ -1,11 +1,13 @@
 """The arguments of params: what each may be, and what they say of a gradient."""
 
 import abc
+import contextlib
 import numbers
 import sys
 from collections.abc import Container
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from tf_gc.codecs import Codec, NativeCodec
@@ -20,10 +22,9 @@ from tf_gc.reducers.wire import PACKED, WIRES
 # that compression would save there are not worth the rounding.
 BYPASS_SIZE = 2048
 
-# Tables with fewer elements are left to the stock ops, unless the user asks for all. Many of their
-# rows occur several times in a batch, and optimizers that square a gradient see the square of the
-# merged row instead of the squares of its occurrences, with which some learn more slowly
-# (docs/tried.md).
+# Tables with fewer elements are left to the stock ops, unless the user asks for all: optimizers see
+# the square of a row's sum, where stock ones see its occurrences, and some then learn more slowly
+# (docs/embeddings.md).
 _LARGE_TABLE = 1 << 18
 
 # By the bits of a code: the codec, and the bits of a code of a sum (FinerSums in
@@ -31,23 +32,23 @@ _LARGE_TABLE = 1 << 18
 _KINDS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
 _FINER_SUMS = {1: 3, 2: 3, 3: 4, 4: 4}
 
-# Integers that an argument may be.
-NATURAL = range(sys.maxsize)
+# By the bits of a code: the least fixed threshold, and in words which there are. A float32 residual
+# can hold magnitudes below the limit without overflow: kMaxMagnitude of the native library, which
+# is not needed to make params.
+_THRESHOLDS = {
+    1: (-np.inf, "a finite number (between -2^120 and 2^120)"),
+    2: (2.0**-126, "a positive, finite number (from 2^-126 to below 2^120)"),
+}
+_THRESHOLD_LIMIT = 2.0**120
+
 POSITIVE = range(1, sys.maxsize)
 
 
 class CompressionParams(abc.ABC):
     """Decides which gradients are compressed, and how: a value of `compression_params`.
 
-    It is a small frozen dataclass: equal arguments make equal values, and it holds no tensors. For
-    an argument `x` it keeps what its method `_settle_x`, if it has one, returns.
+    It is a small frozen dataclass: equal arguments make equal values, and it holds no tensors.
     """
-
-    def __post_init__(self) -> None:
-        kept = vars(self)
-        for name, given in tuple(kept.items()):
-            settle = getattr(self, f"_settle_{name}", None)
-            kept[name] = given if settle is None else settle(given)
 
     @abc.abstractmethod
     def specs(self) -> tuple[Spec, ...]:
@@ -85,6 +86,49 @@ class Arguments(CompressionParams):
 
     _dtypes: ClassVar[tuple[tf.DType, ...]] = (tf.float32, tf.float16, tf.bfloat16)
 
+    def __post_init__(self) -> None:
+        kept = vars(self)
+        kept["bits"] = integer(f"bits must be one of {list(_KINDS)}", self.bits, allowed=_KINDS)
+        kept["threshold"] = self._checked_threshold()
+        automatic = self.threshold == "auto"
+        words = "bypass_size must be None or a number of elements from 0"
+        kept["bypass_size"] = integer(words, self.bypass_size, BYPASS_SIZE if automatic else 0)
+        check(self.plan in plan_names(), f"plan must be one of {plan_names()}", self.plan)
+        if automatic:
+            sums = sorted({self.bits, _FINER_SUMS[self.bits]})
+            words = f"sum_bits must be None or one of {sums} where an element takes {self.bits} "
+            kept["sum_bits"] = integer(words + "bits", self.sum_bits, sums[-1], sums)
+        for name in ("warm_up", "sparse"):
+            given = getattr(self, name)
+            check(isinstance(given, bool | None), f"{name} must be None, True or False", given)
+        kept["warm_up"] = automatic if self.warm_up is None else self.warm_up
+        wires = [PACKED] if self.bits == 1 else [*WIRES]  # codes of one bit do not get smaller
+        words = f"wire must be None or one of {wires} for codes of {self.bits} bits"
+        check(self.wire in (None, *wires), words, self.wire)
+        kept["exclude"] = check_patterns("exclude", self.exclude)
+        kept["sparse"] = self.sparse if automatic else False
+        words = "sparse_residual_bytes must be a number of bytes from 0"
+        kept["sparse_residual_bytes"] = integer(words, self.sparse_residual_bytes)
+
+    def _checked_threshold(self) -> float | str:
+        given = self.threshold
+        if isinstance(given, str) and given == "auto":
+            return given
+        for name in ("sum_bits", "warm_up", "sparse"):
+            other = getattr(self, name)
+            if other is not None and other is not False:
+                raise ValueError(
+                    f"{name}={other!r} is for threshold='auto': what a fixed threshold sends is "
+                    f"MXNet's, to the bit; got threshold={given!r}"
+                )
+        least, words = _THRESHOLDS[self.bits]
+        if isinstance(given, numbers.Real) and not isinstance(given, bool):
+            with contextlib.suppress(OverflowError), np.errstate(over="ignore"):
+                rounded = np.float32(float(given))
+                if least <= rounded and abs(rounded) < _THRESHOLD_LIMIT:
+                    return float(given)
+        raise ValueError(f'threshold must be "auto" or {words}, got {given!r}')
+
     def specs(self) -> tuple[Spec, ...]:
         """Returns how dense gradients are sent, rows with a residual, and rows without."""
         codes = Codes(self._codec(), self.plan, self.wire, self.warm_up)
@@ -107,10 +151,6 @@ class Arguments(CompressionParams):
     def _codec(self) -> Codec:
         return NativeCodec(_KINDS[self.bits], self.threshold, _KINDS[self.sum_bits or self.bits])
 
-    @property
-    def _automatic(self) -> bool:
-        return self.threshold == "auto"
-
     def _why_not(self, gradient: Gradient) -> str:
         """Returns why a gradient that the user does not exclude is left alone; "" if it is not."""
         if gradient.dtype not in self._dtypes:
@@ -127,53 +167,14 @@ class Arguments(CompressionParams):
         return ""
 
     def _why_not_rows(self, gradient: Gradient) -> str:
-        kind = type(self).__name__ if "sparse" in vars(self) else "Quantized"
-        if not self._automatic:
+        if self.threshold != "auto":
             return ', for which a fixed threshold has no codes: threshold="auto" has'
         if self.sparse is False:
-            return f", and sparse=False: {kind}(sparse=True) compresses them"
+            return ", and sparse=False: sparse=True compresses them"
         if self.sparse is None and gradient.elements < _LARGE_TABLE:
-            return (
-                f" with fewer than {_LARGE_TABLE:,} elements: {kind}(sparse=True) compresses "
-                f"them from bypass_size={self.bypass_size} on"
-            )
+            words = f" with fewer than {_LARGE_TABLE:,} elements: Quantized(sparse=True) compresses"
+            return f"{words} them from bypass_size={self.bypass_size} on"
         return ""
-
-    def _settle_bits(self, given: Any) -> int:
-        return integer(f"bits must be one of {list(_KINDS)}", given, allowed=_KINDS)
-
-    def _settle_bypass_size(self, given: Any) -> int:
-        default = BYPASS_SIZE if self._automatic else 0
-        return integer("bypass_size must be None or a number of elements from 0", given, default)
-
-    def _settle_plan(self, given: Any) -> str:
-        check(given in plan_names(), f"plan must be one of {plan_names()}", given)
-        return given
-
-    def _settle_sum_bits(self, given: Any) -> int | None:
-        if not self._automatic:
-            return None
-        possible = sorted({self.bits, _FINER_SUMS[self.bits]})
-        words = f"sum_bits must be None or one of {possible} where an element takes {self.bits} "
-        return integer(words + "bits", given, possible[-1], possible)
-
-    def _settle_warm_up(self, given: Any) -> bool:
-        return self._automatic if flag("warm_up", given) is None else given
-
-    def _settle_wire(self, given: Any) -> str | None:
-        check(given is None or given in WIRES, f"wire must be None or one of {list(WIRES)}", given)
-        words = f"wire must be None or {PACKED!r} for codes of one bit, which do not get smaller"
-        check(given in (None, PACKED) or self.bits > 1, words, given)
-        return given
-
-    def _settle_exclude(self, given: Any) -> Patterns:
-        return check_patterns("exclude", given)
-
-    def _settle_sparse(self, given: Any) -> bool | None:
-        return flag("sparse", given) if self._automatic else False
-
-    def _settle_sparse_residual_bytes(self, given: Any) -> int:
-        return integer("sparse_residual_bytes must be a number of bytes from 0", given)
 
 
 def check(fits: bool, words: str, given: object) -> None:
@@ -182,23 +183,10 @@ def check(fits: bool, words: str, given: object) -> None:
         raise ValueError(f"{words}, got {given!r}")
 
 
-def flag(name: str, given: Any) -> bool | None:
-    """Returns an argument that may be `None`, `True` or `False`."""
-    check(isinstance(given, bool | None), f"{name} must be None, True or False", given)
-    return given
-
-
 def integer(
-    words: str,
-    given: Any,
-    default: int | None = None,
-    allowed: Container[int] = NATURAL,
+    words: str, given: Any, default: int | None = None, allowed: Container[int] = range(sys.maxsize)
 ) -> int:
-    """Returns an integer, of Python or NumPy, that is allowed, or the default for `None`.
-
-    Raises:
-      ValueError: if it is something else; the words say what it must be.
-    """
+    """Returns an integer, of Python or NumPy, that is allowed, or the default for `None`."""
     if given is None and default is not None:
         return default
     is_integer = isinstance(given, numbers.Integral) and not isinstance(given, bool)

@@ -31,13 +31,25 @@ class ByVariable(CompressionParams):
       default: what holds for all other variables.
 
     Raises:
-      ValueError: if a pattern is empty or no regular expression, or params have a wrong type, key
-        or value.
-      TypeError: if `rules`, a pattern or params are of another type.
+      ValueError, TypeError: if a pattern or params are not what they may be.
     """
 
     rules: Any
     default: Any = None
+
+    def __post_init__(self) -> None:
+        rules = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
+        pairs = tuple(rules) if isinstance(rules, Iterable) else (rules,)
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise TypeError(
+                "rules must be a mapping from patterns to compression_params, or such pairs, got "
+                f"{self.rules!r}"
+            )
+        check_patterns("rules", [pattern for pattern, _ in pairs])
+        vars(self).update(
+            rules=tuple((each, _rule(params, f"rules[{name_of(each)}]")) for each, params in pairs),
+            default=_rule(self.default, "default"),
+        )
 
     def specs(self) -> tuple[Spec, ...]:
         return tuple(dict.fromkeys(spec for params in self._all() for spec in params.specs()))
@@ -52,20 +64,6 @@ class ByVariable(CompressionParams):
 
     def _all(self) -> list[CompressionParams]:
         return [*(params for _, params in self.rules), self.default]
-
-    def _settle_rules(self, given: Any) -> tuple[Any, ...]:
-        rules = given.items() if isinstance(given, Mapping) else given
-        pairs = tuple(rules) if isinstance(rules, Iterable) else (rules,)
-        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise TypeError(
-                "rules must be a mapping from patterns to compression_params, or such pairs, got "
-                f"{given!r}"
-            )
-        check_patterns("rules", [pattern for pattern, _ in pairs])
-        return tuple((each, _rule(params, f"rules[{name_of(each)}]")) for each, params in pairs)
-
-    def _settle_default(self, given: Any) -> CompressionParams:
-        return _rule(given, "default")
 
     def __repr__(self) -> str:
         rules = ", ".join(f"{name_of(pattern)}: {params!r}" for pattern, params in self.rules)
@@ -86,9 +84,9 @@ def _rule(given: Any, name: str) -> CompressionParams:
 class Auto(CompressionParams):
     """Tries full precision and compression in the first steps, and stays with the faster.
 
-    After the warm-up the two take turns, four steps at a time and 16 steps each, which are valid
-    training steps. Then all workers choose the one with the smaller median time of a step, on the
-    worker that is the slowest with it. The log and `strategy.report().trial` say what was measured.
+    After the warm-up the two take turns, four steps at a time and 16 steps each, which train as any
+    others do. Then all workers choose the one with the smaller median time of a step, on the worker
+    that is the slowest with it. The log and `strategy.report().trial` say what was measured.
     Checkpoints and backups keep the choice, for the same number of replicas. Two runs may choose
     differently; runs with the same choice give the same bits.
 
@@ -97,13 +95,21 @@ class Auto(CompressionParams):
       choice: "full precision" or "compressed", to be chosen whatever the trial finds.
 
     Raises:
-      ValueError: if `params` has a wrong type, key or value, is an `Auto` itself, or compresses
-        nothing; or `choice` is something else.
-      TypeError: if `params` is of another type.
+      ValueError, TypeError: if `params` are none, compress nothing or are an `Auto` themselves, or
+        `choice` is something else.
     """
 
     params: Any = None
     choice: str | None = None
+
+    def __post_init__(self) -> None:
+        params = from_params(self.params, "params")
+        fits = not isinstance(params, Auto) and bool(params.specs())
+        words = "params must say what is compressed, for instance tf_gc.Quantized()"
+        check(fits, words, self.params)
+        words = f"choice must be None or one of {list(WAYS)}"
+        check(self.choice in (None, *WAYS), words, self.choice)
+        vars(self)["params"] = params
 
     def specs(self) -> tuple[Spec, ...]:
         return self.params.specs()
@@ -113,16 +119,6 @@ class Auto(CompressionParams):
 
     def patterns(self) -> Patterns:
         return self.params.patterns()
-
-    def _settle_params(self, given: Any) -> CompressionParams:
-        params = from_params(given, "params")
-        fits = not isinstance(params, Auto) and bool(params.specs())
-        check(fits, "params must say what is compressed, for instance tf_gc.Quantized()", given)
-        return params
-
-    def _settle_choice(self, given: Any) -> str | None:
-        check(given is None or given in WAYS, f"choice must be None or one of {list(WAYS)}", given)
-        return given
 
 
 # As in `compression_params={"type": "2bit"}`, MXNet's form and names; the others are ours.
@@ -141,12 +137,10 @@ _TYPES: dict[str, Callable[..., CompressionParams]] = {
 def from_params(
     params: CompressionParams | Mapping[str, Any] | None, name: str = "compression_params"
 ) -> CompressionParams:
-    """Returns the value that `compression_params` stands for.
+    """Returns the value that `compression_params`, or an argument of another name, stands for.
 
-    Args:
-      params: `None` for the default `Quantized()`, such a value, or a dict in MXNet's form, such as
-        `{"type": "2bit", "threshold": 0.5}`: the type, and arguments of its class.
-      name: what the argument is called, for errors.
+    `None` is the default `Quantized()`, and a dict in MXNet's form, such as
+    `{"type": "2bit", "threshold": 0.5}`, has the type and arguments of its class.
 
     Raises:
       ValueError: for an unknown type, an unknown key or a value out of range.
@@ -167,12 +161,11 @@ def from_params(
     kind = arguments.pop("type")
     if not isinstance(kind, str) or kind not in _TYPES:
         raise ValueError(f'{name}["type"] must be one of {sorted(_TYPES)}, got {kind!r}')
-    allowed = inspect.signature(_TYPES[kind]).parameters
-    if unknown := sorted(str(key) for key in arguments if key not in allowed):
+    signature = inspect.signature(_TYPES[kind])
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
         raise ValueError(
-            f"unknown keys {unknown} in {name}; type {kind!r} allows {sorted(['type', *allowed])}"
-        )
-    needed = {key for key, parameter in allowed.items() if parameter.default is parameter.empty}
-    if missing := sorted(needed - arguments.keys()):
-        raise ValueError(f"{name} of type {kind!r} must have the keys {missing}")
+            f"{name}: {error}; type {kind!r} allows {sorted(['type', *signature.parameters])}"
+        ) from None
     return _TYPES[kind](**arguments)

@@ -1,12 +1,9 @@
 """The kinds of params: what users write, and which arguments each takes."""
 
-import contextlib
 import dataclasses
-import numbers
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_gc.codecs import CastCodec
@@ -18,10 +15,6 @@ from tf_gc.reducers.low_rank import Factors
 from tf_gc.reducers.reducer import Spec
 
 CASTS = ("bfloat16", "float16")
-
-# A float32 residual can hold magnitudes below this without overflow: kMaxMagnitude of the native
-# library, which is not needed to make params.
-_THRESHOLD_LIMIT = 2.0**120
 
 _MOST_RANK = 64  # kMostRank in custom_ops/lib/low_rank/factors.h
 
@@ -41,56 +34,14 @@ class NoCompression(CompressionParams):
         return LeftAlone(gradient.path, "are excluded by NoCompression()", excluded=True)
 
 
+def _fixed(value: Any) -> Any:
+    """A field that is no argument."""
+    return dataclasses.field(default=value, init=False, repr=False)
+
+
 @dataclasses.dataclass(frozen=True)
-class Quantized(Arguments):
-    """Sends each gradient element in 1 to 4 bits and keeps the rest in a residual.
-
-    Each block of 128 elements has its own scale s, found from the magnitudes in the block, which
-    takes another 0.125 bits an element. docs/options.md says more about the arguments.
-
-    Attributes:
-      bits: how many bits an element takes. With 3 it is sent as the nearest of 0 and plus or minus
-        5/32, 1/2 and 1 of s; with 4 of 0 and plus or minus 1/32, 1/8, 1/4, 3/8, 1/2, 3/4 and 1 of
-        s, which lie closer together towards zero (NUQSGD, Ramezani-Kebrya et al. 2021).
-      bypass_size: tensors with fewer elements are summed in full precision. `None`: 2,048.
-      plan: who sends what to whom: "all_gather", "scatter_gather" or "hierarchical"; "auto" is the
-        one that sends least.
-      sum_bits: how many bits an element of a sum takes in a "scatter_gather": `bits`, or `None` for
-        3 where that is 1 or 2, and 4 where it is 3. Residuals keep what that leaves.
-      warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
-        norm of the gradients has stopped growing (`tf_gc.steps.warm_up`). `None`: yes.
-      wire: how codes travel, which changes no result: "packed", or, of 2 bits and more, "compact",
-        in fewer bytes, which take time on the CPU. `None`: "compact" between hosts whose CPUs reach
-        each other at a low rate, measured when the strategy is made.
-      exclude: variables whose gradients are summed in full precision: patterns, or one of them. A
-        pattern is a regular expression, searched for anywhere in the variable's path, such as
-        r"/gamma$"; or a function that takes a `tf_gc.params.Gradient` and returns whether its
-        variable is meant, alike on all workers.
-      sparse: whether `tf.IndexedSlices`, as the gradients of embeddings, are compressed, on CPUs,
-        each row with a scale of its own. `None`: for tables from 262,144 elements on.
-      sparse_residual_bytes: a table whose residual would take more bytes on a replica has none, and
-        its rows are sent in two messages; the second encodes what the first one leaves.
-
-    Raises:
-      ValueError: if an argument has another value.
-      TypeError: if `exclude` has something that is no pattern.
-    """
-
+class _InCodes(Arguments):
     bits: int = 3
-    bypass_size: int | None = None
-    plan: str = "auto"
-    sum_bits: int | None = None
-    warm_up: bool | None = None
-    wire: str | None = None
-    exclude: Pattern | Iterable[Pattern] = ()
-    sparse: bool | None = None
-    sparse_residual_bytes: int = 64 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class _OfThreshold(Arguments):
-    """A kind whose scale is automatic, or fixed by a threshold."""
-
     threshold: float | str = "auto"
     bypass_size: int | None = None
     plan: str = "auto"
@@ -101,30 +52,45 @@ class _OfThreshold(Arguments):
     sparse: bool | None = None
     sparse_residual_bytes: int = 64 << 20
 
-    # The least threshold, and which there are, in words.
-    _thresholds: ClassVar[tuple[float, str]]
 
-    def _settle_threshold(self, given: Any) -> float | str:
-        if isinstance(given, str) and given == "auto":
-            return given
-        for name in ("sum_bits", "warm_up", "sparse"):
-            other = getattr(self, name)
-            if other is not None and other is not False:
-                raise ValueError(
-                    f"{name}={other!r} is for threshold='auto': what a fixed threshold sends is "
-                    f"MXNet's, to the bit; got threshold={given!r}"
-                )
-        least, words = self._thresholds
-        if isinstance(given, numbers.Real) and not isinstance(given, bool):
-            with contextlib.suppress(OverflowError), np.errstate(over="ignore"):
-                rounded = np.float32(float(given))
-                if least <= rounded and abs(rounded) < _THRESHOLD_LIMIT:
-                    return float(given)
-        raise ValueError(f'threshold must be "auto" or {words}, got {given!r}')
+@dataclasses.dataclass(frozen=True)
+class Quantized(_InCodes):
+    """Sends each gradient element in 1 to 4 bits and keeps the rest in a residual.
+
+    Each block of 128 elements has a scale s, found from its magnitudes, which takes another 0.125
+    bits an element. docs/options.md says more about the arguments.
+
+    Attributes:
+      bits: how many bits an element takes. With 3 it is sent as the nearest of 0 and plus or minus
+        5/32, 1/2 and 1 of s; with 4 of 0 and plus or minus 1/32, 1/8, 1/4, 3/8, 1/2, 3/4 and 1 of s
+        (NUQSGD, Ramezani-Kebrya et al. 2021).
+      bypass_size: tensors with fewer elements are summed in full precision. `None`: 2,048.
+      plan: "all_gather", "scatter_gather" or "hierarchical"; "auto" is the one that sends least.
+      sum_bits: how many bits an element of a sum takes in a "scatter_gather": `bits`, or `None` for
+        3 where that is 1 or 2, and 4 where it is 3. Residuals keep what that leaves.
+      warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
+        norm of the gradients has stopped growing. `None`: yes.
+      wire: how codes travel, which changes no result: "packed", or, of 2 bits and more, "compact",
+        in fewer bytes, which take time on the CPU. `None`: "compact" between hosts whose CPUs reach
+        each other at a low rate, measured when the strategy is made.
+      exclude: patterns, or one, of variables whose gradients are summed in full precision: regular
+        expressions, searched for anywhere in a variable's path, such as r"/gamma$"; or functions
+        of a `tf_gc.params.Gradient` that say whether it is meant, alike on all workers.
+      sparse: whether `tf.IndexedSlices`, as the gradients of embeddings, are compressed, on CPUs,
+        each row with a scale of its own. `None`: for tables from 262,144 elements on.
+      sparse_residual_bytes: a table whose residual would take more bytes on a replica has none, and
+        its rows are sent in two messages; the second encodes what the first one leaves.
+
+    Raises:
+      ValueError: if an argument has another value.
+      TypeError: if `exclude` has something that is no pattern.
+    """
+
+    threshold: str = _fixed("auto")
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoBit(_OfThreshold):
+class TwoBit(_InCodes):
     """Sends each gradient element as +s, -s or 0 and keeps the rest in a residual.
 
     The other arguments and errors are as in `Quantized`.
@@ -137,12 +103,11 @@ class TwoBit(_OfThreshold):
         MXNet adds it up, so a threshold that suits MXNet is too large here by about the batch size.
     """
 
-    bits = 2
-    _thresholds = (2.0**-126, "a positive, finite number (from 2^-126 to below 2^120)")
+    bits: int = _fixed(2)
 
 
 @dataclasses.dataclass(frozen=True)
-class OneBit(_OfThreshold):
+class OneBit(_InCodes):
     """Sends each gradient element as +s or -s and keeps the rest in a residual.
 
     The other arguments and errors are as in `TwoBit`. If an element is NaN, infinite or beyond
@@ -155,17 +120,16 @@ class OneBit(_OfThreshold):
         1 in every step, so a learning rate that suits averaged gradients is far too large.
     """
 
-    bits = 1
-    _thresholds = (-np.inf, "a finite number (between -2^120 and 2^120)")
+    bits: int = _fixed(1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cast(Arguments):
     """Sends each element of a float32 gradient as the nearest number of 16 bits.
 
-    Gradients are rounded on each replica, and summed in float32; in a "scatter_gather" the sums are
-    rounded as well. There are no residuals and no warm-up. Gradients of 16 bits are summed by the
-    stock ops. The other arguments and errors are as in `Quantized`.
+    They are summed in float32; in a "scatter_gather" the sums are rounded as well. There are no
+    residuals and no warm-up. The stock ops sum gradients of 16 bits. The other arguments and errors
+    are as in `Quantized`.
 
     Attributes:
       dtype: "bfloat16", with the range of float32 and 8 significant bits, or "float16", with 11:
@@ -180,10 +144,11 @@ class Cast(Arguments):
     sparse = False
     _dtypes = (tf.float32,)
 
-    def _settle_dtype(self, given: Any) -> str:
-        dtype = given.name if isinstance(given, tf.DType) else given
-        check(dtype in CASTS, f"dtype must be one of {list(CASTS)}", given)
-        return dtype
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dtype = self.dtype.name if isinstance(self.dtype, tf.DType) else self.dtype
+        check(dtype in CASTS, f"dtype must be one of {list(CASTS)}", self.dtype)
+        vars(self)["dtype"] = dtype
 
     def _codec(self) -> CastCodec:
         return CastCodec(self.dtype)
@@ -216,6 +181,11 @@ class LowRank(Arguments):
 
     sum_bits = 4
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        words = f"rank must be from 1 to {_MOST_RANK}"
+        vars(self)["rank"] = integer(words, self.rank, allowed=range(1, _MOST_RANK + 1))
+
     def specs(self) -> tuple[Spec, ...]:
         return (*super().specs(), Factors(self.rank, bool(self.warm_up)))
 
@@ -225,7 +195,3 @@ class LowRank(Arguments):
             return codes
         bits = 32 * self.rank * sum(matrix_of(gradient.shape))
         return self.specs()[-1] if bits <= _MOST_BITS * gradient.elements else codes
-
-    def _settle_rank(self, given: Any) -> int:
-        words = f"rank must be from 1 to {_MOST_RANK}"
-        return integer(words, given, allowed=range(1, _MOST_RANK + 1))

@@ -19,18 +19,21 @@ class Patterns(tuple[Pattern, ...]):
 
 
 def check_patterns(argument: str, patterns: Any) -> Patterns:
-    """Returns the patterns that an argument of this name stands for: one, or several of them.
-
-    Raises:
-      ValueError: if a string is empty or no regular expression.
-      TypeError: if something is neither a string nor a function.
-    """
+    """Returns the patterns that an argument of this name stands for: one, or several of them."""
     several = (patterns,)
     if isinstance(patterns, Iterable) and not isinstance(patterns, str | bytes | type):
         several = tuple(patterns)
     for pattern in several:
+        if pattern == "":
+            raise ValueError(f"{argument} has the pattern '', which would match every variable")
         if isinstance(pattern, str):
-            _check_regular_expression(argument, pattern)
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"{argument} has the pattern {pattern!r}, which is no regular expression: "
+                    f"{error}"
+                ) from None
         elif not callable(pattern) or isinstance(pattern, type):
             raise TypeError(
                 f"{argument} takes regular expressions that are searched for in the paths of "
@@ -42,11 +45,7 @@ def check_patterns(argument: str, patterns: Any) -> Patterns:
 
 
 def matches(pattern: Pattern, gradient: Gradient) -> bool:
-    """Returns whether a pattern means the variable of a gradient.
-
-    A regular expression is searched for anywhere in the variable's path, as Keras does in
-    `exclude_from_weight_decay`.
-    """
+    """Returns whether a pattern means the variable of a gradient."""
     if isinstance(pattern, str):
         return re.search(pattern, gradient.path) is not None
     return bool(pattern(gradient))
@@ -58,14 +57,3 @@ def name_of(pattern: Pattern) -> str:
         return repr(pattern)
     named = pattern if hasattr(pattern, "__qualname__") else type(pattern)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def _check_regular_expression(argument: str, pattern: str) -> None:
-    if not pattern:
-        raise ValueError(f"{argument} has the pattern '', which would match every variable")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(
-            f"{argument} has the pattern {pattern!r}, which is no regular expression: {error}"
-        ) from None
