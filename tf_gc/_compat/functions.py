@@ -45,12 +45,10 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
 
 
 def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
-    """Yields the tensors that others are computed from, other than as gradients by a tape.
+    """Yields the tensors that others, of functions being built, are computed from.
 
-    The handle of a variable is among them if a function of TensorFlow computes from the variable.
-
-    Args:
-      tensors: tensors of functions that are being built.
+    Gradients of a tape are not followed. The handle of a variable is among the tensors if a
+    function of TensorFlow computes from the variable.
     """
     seen: set[int] = set()
     captures: dict[int, dict[int, Any]] = {}  # by the ids of graph and hidden input
@@ -132,9 +130,7 @@ def at_each_call(act: Callable[[], None]) -> None:
 def replace_call_time_value(placeholder: tf.Tensor, value: Callable[[], tf.Tensor]) -> None:
     """Gives a hidden input, made by `capture_call_time_value`, another value.
 
-    Args:
-      placeholder: the hidden input, in the graph of its function.
-      value: called at each call of the function, in the caller's graph if it has one.
+    `value` is called at each call of the function, in the caller's graph if it has one.
     """
     captures = placeholder.graph._function_captures
     name = next(key for key, inner in captures.by_ref_internal.items() if inner is placeholder)
@@ -159,14 +155,9 @@ def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
 def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) -> list[str]:
     """Returns the texts of all processes of a cluster, which they tell each other by no collective.
 
-    Args:
-      keys: one for each process, for this one exchange.
-      mine: the key of this process.
-      text: what it says.
-      timeout_seconds: how long to wait for the others.
-
-    Raises:
-      tf.errors.OpError: if they do not come, `DeadlineExceededError` if that takes too long.
+    `keys` has one for each process, for this one exchange, of which `mine` is this process's.
+    Raises `tf.errors.OpError` if the others do not come: `DeadlineExceededError` if that takes too
+    long.
     """
     context = symbols.context()
     context.set_config_key_value(mine, text)

@@ -19,15 +19,10 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Attributes:
-    """The attributes of a class and of its instances that tf_gc relies on.
+    """The attributes of a class and of its instances that tf_gc relies on."""
 
-    Attributes:
-      path: the class's module and name.
-      purposes: for each attribute, why tf_gc needs it.
-    """
-
-    path: str
-    purposes: Mapping[str, str]
+    path: str  # the class's module and name
+    purposes: Mapping[str, str]  # for each attribute, why tf_gc needs it
 
 
 def symbol(path: str, purpose: str) -> Any:
@@ -46,10 +41,9 @@ def owner_of(attributes: Attributes) -> Any:
 
 
 def require(*attributes: Attributes) -> None:
-    """Checks that classes, or their instances, have attributes.
+    """Checks that classes, or their instances, have attributes, or raises an ImportError.
 
-    Raises:
-      ImportError: if one is missing. It names the attribute, what it is for, and the versions.
+    It names the attribute, its purpose, and the versions.
     """
     for of_class in attributes:
         owner = owner_of(of_class)

@@ -30,24 +30,16 @@ _current_dispatch = symbol(
 
 
 def make_on_workers(strategy: Any, make: Callable[[], Any]) -> Sequence[Any]:
-    """Calls a function on each worker, and again on one that has restarted.
+    """Makes a variable on each worker, and again on one that has restarted.
 
-    Args:
-      strategy: has a `ClusterCoordinator`.
-      make: returns a variable.
-
-    Returns:
-      Stand-ins for the variables, from which `value_on_worker` gets them.
+    Returns stand-ins for the variables, from which `value_on_worker` gets them.
     """
     made: Sequence[Any] = strategy._cluster_coordinator._create_per_worker_variables(make)._values
     return made
 
 
 def value_on_worker(made: Any) -> Any:
-    """Returns a variable on a worker, once it has been made there.
-
-    `None` if the worker has died and has not made another one yet.
-    """
+    """Returns a worker's variable once it is made; `None` after a death, until it is made again."""
     try:
         made._wait_and_maybe_error()
     except tf.errors.CancelledError:
@@ -60,10 +52,8 @@ def handle_at_call(
 ) -> tf.Tensor:
     """Returns a hidden input of the function that is built: the handle of a worker's variable.
 
-    Args:
-      key: calls with the same key return the same input.
-      example: a handle of a variable with that shape and dtype.
-      handle_of: takes the number of the worker that runs the function, and returns the handle.
+    Calls with the same key return the same input. `example` is a handle of a variable with that
+    shape and dtype; `handle_of` takes the number of the worker that runs the function.
     """
     graph = tf.compat.v1.get_default_graph()
     # A loop or a branch is part of the function around it.

@@ -1,12 +1,11 @@
 """Numbers as they are, or in 16 bits: bfloat16 or float16."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar
 
 import tensorflow as tf
 
-from tf_gc.codecs.codec import Codec
+from tf_gc.codecs.codec import Codec, Tensors, Variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,37 +28,26 @@ class CastCodec(Codec):
         del replicas
         return 8.0 * tf.as_dtype(self.dtype).size
 
-    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
+    def encode(self, gradients: Tensors, residuals: Variables) -> tf.Tensor:
         del residuals
         return self._messages(gradients, 1)
 
-    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def decode(self, messages: Tensors, like: Tensors) -> list[tf.Tensor]:
         return _split(self._sum(messages), like)
 
     def encode_shards(
-        self,
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
+        self, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
         del residuals, own
         return self._messages(gradients, shards)
 
     def sum_shard(
-        self,
-        messages: Sequence[tf.Tensor],
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
+        self, messages: Tensors, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
         del gradients, residuals, shards, own
         return self._messages([self._sum(messages)], 1)
 
-    def decode_shards(
-        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
-    ) -> list[tf.Tensor]:
+    def decode_shards(self, messages: Tensors, like: Tensors, replicas: int) -> list[tf.Tensor]:
         del replicas
         rows = [self._numbers(message) for message in messages]
         return _split(tf.reshape(tf.concat(rows, axis=0), [-1]), like)
@@ -79,7 +67,7 @@ class CastCodec(Codec):
         # A message is int64, so its numbers fill up words.
         return tf.int64.size // tf.as_dtype(self.dtype).size
 
-    def _messages(self, tensors: Sequence[tf.Tensor], rows: int) -> tf.Tensor:
+    def _messages(self, tensors: Tensors, rows: int) -> tf.Tensor:
         """Returns tensors one after the other, rounded, int64 [rows, words]."""
         parts = [tf.reshape(tf.cast(tensor, self.dtype), [-1]) for tensor in tensors]
         elements = sum(tensor.shape.num_elements() for tensor in tensors)
@@ -93,7 +81,7 @@ class CastCodec(Codec):
         numbers = tf.bitcast(messages, tf.as_dtype(self.dtype))
         return tf.reshape(numbers, [messages.shape[0], messages.shape[1] * self._numbers_of_a_word])
 
-    def _sum(self, messages: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _sum(self, messages: Tensors) -> tf.Tensor:
         """Returns the sum of all rows in their order, float32 [numbers]."""
         rows = [row for message in messages for row in tf.unstack(self._numbers(message))]
         total = tf.cast(rows[0], tf.float32)
@@ -105,7 +93,7 @@ class CastCodec(Codec):
         return self.dtype
 
 
-def _split(numbers: tf.Tensor, like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _split(numbers: tf.Tensor, like: Tensors) -> list[tf.Tensor]:
     """Returns tensors of the shapes and dtypes of `like`, one after the other."""
     results, begin = [], 0
     for tensor in like:

@@ -6,6 +6,9 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+Tensors = Sequence[tf.Tensor]
+Variables = Sequence[tf.Variable]
+
 
 class Codec(abc.ABC):
     """Encodes a bucket of gradients into messages, and decodes messages to a sum.
@@ -14,9 +17,11 @@ class Codec(abc.ABC):
     decisions of `tf_gc.params` and `tf_gc.schedule`. A codec is a small frozen value: equal
     arguments make equal codecs, and it holds no tensors.
 
-    A message is int64, [1, words]. The rest goes into the residuals, for the next step. In a
-    scatter-gather a bucket is cut into as many shards as there are replicas, and replica i owns
-    shard i.
+    `gradients` are the bucket's tensors, of one dtype; `residuals` are float32, on the same device,
+    and keep for the next step what a message, int64 [1, words], does not hold. `messages` are int64
+    tensors of shape [rows, words], and `like` tensors with the shapes and the dtype of the results.
+    In a scatter-gather a bucket is cut into as many shards as there are replicas, and replica i
+    owns shard i.
 
     Attributes:
       keeps_residuals: whether the rest, which a message does not hold, is kept. If not, `residuals`
@@ -31,8 +36,7 @@ class Codec(abc.ABC):
     def bits(self, replicas: int) -> float:
         """Returns how many bits an element takes in a sum over `replicas` replicas.
 
-        Args:
-          replicas: the number of replicas; 1 for a replica's own gradient.
+        1 is for a replica's own gradient.
         """
 
     @property
@@ -46,97 +50,55 @@ class Codec(abc.ABC):
         return None
 
     def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
-        """Packs messages into fewer words, without loss.
+        """Packs messages, int64 [rows, words], into fewer words, without loss.
 
-        Args:
-          messages: int64 [rows, words].
-          like: tensors or variables with the shapes of those that were encoded. With them, the
-            messages get shorter.
-
-        Returns:
-          The compact messages, int64 [rows, n], each in the first words of a row, and for each of
-          them how many words these are, int64 [rows], at most `words`.
+        Returns the compact messages, int64 [rows, n], each in the first words of a row, and for
+        each of them how many words these are, int64 [rows], at most `words`. With `like`, tensors
+        or variables with the shapes of those that were encoded, the messages get shorter.
         """
         raise ValueError(f"messages of {self} do not get smaller")
 
     def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:
         """Returns the messages, int64 [rows, words], that `pack` packed.
 
-        Args:
-          compact: int64 [rows, n]: what `pack` made, cut to the longest message or longer.
-          words: how many words each message had.
+        `compact` may be cut to the longest message, or longer.
         """
         raise ValueError(f"messages of {self} do not get smaller")
 
     @abc.abstractmethod
-    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
-        """Returns one replica's message, int64 [1, words], and updates its residuals.
-
-        Args:
-          gradients: the bucket's tensors, of one dtype.
-          residuals: their float32 residuals, on the same device.
-        """
+    def encode(self, gradients: Tensors, residuals: Variables) -> tf.Tensor:
+        """Returns one replica's message, int64 [1, words], and updates its residuals."""
 
     @abc.abstractmethod
-    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the sum over the messages of all replicas, in their order.
-
-        Args:
-          messages: int64 tensors of shape [rows, words], a row for each replica.
-          like: tensors with the shapes and the dtype of the results.
-        """
+    def decode(self, messages: Tensors, like: Tensors) -> list[tf.Tensor]:
+        """Returns the sum over the messages of all replicas, a row for each, in their order."""
 
     @abc.abstractmethod
     def encode_shards(
-        self,
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
+        self, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
         """Returns a message for each shard, int64 [shards, words], and updates the residuals.
 
-        A codec may leave the replica's own shard, with its residuals, to `sum_shard`.
-
-        Args:
-          gradients: the bucket's tensors, of one dtype.
-          residuals: their float32 residuals, on the same device.
-          shards: the number of shards.
-          own: the shard that this replica owns.
+        A codec may leave the shard that this replica owns, `own`, with its residuals to
+        `sum_shard`.
         """
 
     @abc.abstractmethod
     def sum_shard(
-        self,
-        messages: Sequence[tf.Tensor],
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
+        self, messages: Tensors, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
         """Returns the encoded sum of this replica's own shard, and updates its residuals.
 
-        It is a message, int64 [1, words], which may be of another kind than `encode`'s.
-
-        Args:
-          messages: int64 tensors of shape [rows, words]: the messages of all replicas for this
-            shard, in the order of ranks.
-          gradients: this replica's gradients, as given to `encode_shards`.
-          residuals: the residuals of those gradients.
-          shards: the number of shards.
-          own: the number of this replica's own shard.
+        It is a message, int64 [1, words], which may be of another kind than `encode`'s. `messages`
+        are those of all replicas for this shard, in the order of ranks, and the rest is as in
+        `encode_shards`.
         """
 
     @abc.abstractmethod
-    def decode_shards(
-        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
-    ) -> list[tf.Tensor]:
-        """Returns the sums of a bucket, decoded from the sums of its shards.
+    def decode_shards(self, messages: Tensors, like: Tensors, replicas: int) -> list[tf.Tensor]:
+        """Returns the sums of a bucket, over `replicas` replicas.
 
-        Args:
-          messages: int64 tensors of shape [rows, words]: the messages of `sum_shard`, by shard.
-          like: tensors with the shapes and the dtype of the results.
-          replicas: how many replicas the sums are over.
+        `messages` are those of `sum_shard`, by shard.
         """
 
     @abc.abstractmethod
@@ -145,12 +107,7 @@ class Codec(abc.ABC):
     ) -> tf.Tensor:
         """Returns how many elements a replica sends as something other than zero.
 
-        Args:
-          messages: int64 [rows, words]: what `encode` or `encode_shards` returned.
-          own: for `encode_shards`, the shard that this replica owns.
-          own_sum: for `encode_shards`, what `sum_shard` returned for that shard.
-
-        Returns:
-          An int64 scalar on the host. Where a codec has no code for zero, it may be larger than
-          the number of elements.
+        An int64 scalar on the host; where a codec has no code for zero, it may be larger than the
+        number of elements. `messages` are what `encode` returned or, with the shard `own` that this
+        replica owns and its message `own_sum` of `sum_shard`, `encode_shards`.
         """

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.codecs.codec import Codec
+from tf_gc.codecs.codec import Codec, Tensors, Variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,18 +49,14 @@ class NativeCodec(Codec):
     def unpack(self, compact: tf.Tensor, words: int | tf.Tensor) -> tf.Tensor:
         return ops.unpack(compact, words, self.kind, self.threshold)
 
-    def encode(self, gradients: Sequence[tf.Tensor], residuals: Sequence[tf.Variable]) -> tf.Tensor:
+    def encode(self, gradients: Tensors, residuals: Variables) -> tf.Tensor:
         return ops.encode(gradients, residuals, self.kind, self.threshold)
 
-    def decode(self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def decode(self, messages: Tensors, like: Tensors) -> list[tf.Tensor]:
         return ops.decode(messages, like, self.kind, self.threshold)
 
     def encode_shards(
-        self,
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
+        self, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
         # With a fixed threshold the result must not depend on the plan, so a replica also rounds
         # its own shard.
@@ -68,12 +64,7 @@ class NativeCodec(Codec):
         return ops.encode(gradients, residuals, self.kind, self.threshold, shards, skip)
 
     def sum_shard(
-        self,
-        messages: Sequence[tf.Tensor],
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Variable],
-        shards: int,
-        own: int,
+        self, messages: Tensors, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
         if self.threshold == "auto":
             return ops.reencode(
@@ -81,9 +72,7 @@ class NativeCodec(Codec):
             )
         return ops.count(messages, shards, self.kind, self.threshold)
 
-    def decode_shards(
-        self, messages: Sequence[tf.Tensor], like: Sequence[tf.Tensor], replicas: int
-    ) -> list[tf.Tensor]:
+    def decode_shards(self, messages: Tensors, like: Tensors, replicas: int) -> list[tf.Tensor]:
         return ops.decode_shards(
             messages, like, self.sum_kind, self.threshold, shards=replicas, replicas=replicas
         )

@@ -1,8 +1,7 @@
 """Loads the native op library, or says how to rebuild it.
 
-The C++ ABI of TensorFlow changes between minor versions, so a library works with
-the version it was compiled against. `setup.py` writes that version to `_build_info.py`.
-A wheel may have a library for each of several versions.
+The C++ ABI of TensorFlow changes between minor versions, so a library works with the version it was
+compiled against, which `setup.py` writes to `_build_info.py`. A wheel may have several libraries.
 """
 
 import functools
@@ -28,14 +27,11 @@ def library_path() -> Path:
 
 @functools.cache
 def load() -> types.ModuleType:
-    """Loads the op library, once.
-
-    Returns:
-      The module of op functions that `tf.load_op_library` generates.
+    """Loads the op library, once; returns the op functions that `tf.load_op_library` generates.
 
     Raises:
-      ImportError: The library is missing or does not fit the installed TensorFlow.
-        The message names both versions and the command that rebuilds the library.
+      ImportError: if it is missing or does not fit the installed TensorFlow; it names both versions
+        and the command that rebuilds the library.
     """
     built = _built()
     if not built or (any(map(_fits, built)) and not library_path().is_file()):
@@ -76,7 +72,6 @@ def _built() -> dict[str, str]:
 
 
 def _fits(version: str) -> bool:
-    """Whether a library that was built with a version works with the TensorFlow that there is."""
     return _abi(version) == _abi(tf.__version__)
 
 
@@ -113,15 +108,10 @@ def _what_is_hidden(parent: Path) -> str:
 
 
 def _source(direct_url: str | None, parent: Path) -> tuple[str, list[str]]:
-    """Returns pip's arguments for the source that this package was installed from.
+    """Returns why the source of this package cannot be had, else "", and pip's arguments for it.
 
-    Args:
-      direct_url: The record of PEP 610, which pip writes when it installs from a
-        directory, a repository or an archive.
-      parent: The directory that has the package in it.
-
-    Returns:
-      A sentence that says why it cannot be had, else "", and the arguments.
+    `direct_url` is the record of PEP 610, which pip writes when it installs from a directory, a
+    repository or an archive; `parent` has the package in it.
     """
     direct: dict[str, Any] = json.loads(direct_url) if direct_url else {"url": ""}
     url = direct["url"]

@@ -8,30 +8,26 @@ import tensorflow as tf
 
 from tf_gc.ops import _loader
 from tf_gc.ops._arguments import attributes
-from tf_gc.ops.library import block_size, period_limits
+from tf_gc.ops.library import block_size, functions
 
 
 def periods(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
     """Returns after how many blocks the rows of matrices begin at the same place of a block again.
 
-    Args:
-      shapes: the shapes of the tensors in a message. All dimensions of a tensor but the last one
-        count as rows, so that a convolution has a column for each filter.
-
-    Returns:
-      The periods of the tensors with most elements, for `pack`: none of vectors, of tensors with
-      few blocks, or of rows that are too long.
+    All dimensions of a shape but the last one count as rows, so that a convolution has a column for
+    each filter. The result, for `pack`, has the periods of the tensors with most elements: none of
+    vectors, of tensors with few blocks, or of rows that are too long.
     """
-    limits = period_limits()
+    library = functions()
     elements: collections.Counter[int] = collections.Counter()
     for shape in shapes:
         size = math.prod(shape)
-        if len(shape) < 2 or size < limits.tile * block_size():
+        if len(shape) < 2 or size < library.tf_gc_tile_blocks() * block_size():
             continue
         period = shape[-1] // math.gcd(shape[-1], block_size())
-        if period <= limits.largest:
+        if period <= library.tf_gc_largest_period():
             elements[period] += size
-    return tuple(period for period, _ in elements.most_common(limits.count))
+    return tuple(period for period, _ in elements.most_common(library.tf_gc_most_periods()))
 
 
 def pack(
@@ -42,24 +38,15 @@ def pack(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Packs messages into fewer words, without loss: frequent codes take fewer bits.
 
-    Args:
-      messages: int64, shape [rows, words]: messages that `encode` or `reencode` made.
-      codec: the codec that the messages were encoded with, other than `"one_bit"`: codes of one
-        bit do not get smaller.
-      threshold: the threshold that the messages were encoded with.
-      periods: at most 4 numbers from 1 to 4096, from `tf_gc.ops.periods` for the tensors in the
-        messages. The codes of a column are packed together where that takes fewer bits.
+    `messages`, int64 [rows, words], are those of `encode` or `reencode`, of a codec other than
+    `"one_bit"`: codes of one bit do not get smaller. `periods` are at most 4 numbers from 1 to
+    4096, from `tf_gc.ops.periods` for the tensors in the messages. The codes of a column are packed
+    together where that takes fewer bits.
 
     Returns:
-      The compact messages, int64, shape [rows, n] with n from `words` on, and their lengths, int64,
-      shape [rows]. The compact message of row `r` is in the first `lengths[r]` words, which are at
-      most `words`; the others are 0.
-
-    Raises:
-      ValueError: if the threshold is a string other than `"auto"`.
-      tf.errors.InvalidArgumentError: if no codec has that name, its messages have no compact form,
-        the threshold is out of range, there are too many periods or one is out of range, or a
-        message has another length, wire version, codec, threshold or number of blocks.
+      The compact messages, int64 [rows, n] with n from `words` on, and their lengths, int64 [rows].
+      The compact message of row `r` is in the first `lengths[r]` words, which are at most `words`;
+      the others are 0.
     """
     return _loader.load().tf_gc_pack(
         messages=messages, periods=list(periods), **attributes(codec, threshold)
@@ -72,23 +59,10 @@ def unpack(
     codec: str = "two_bit",
     threshold: float | str = "auto",
 ) -> tf.Tensor:
-    """Unpacks messages.
+    """Unpacks messages of `words` words, int64 [rows, words], to the same bits.
 
-    Args:
-      compact: int64, shape [rows, n]: in each row the words of a compact message that `pack` made,
-        and perhaps zeros after them.
-      words: the number of words that each message had; a number, or an int64 scalar.
-      codec: the codec that the messages were packed with.
-      threshold: the threshold that the messages were packed with.
-
-    Returns:
-      The messages that were packed: int64, shape [rows, words], the same bits.
-
-    Raises:
-      ValueError: if the threshold is a string other than `"auto"`.
-      tf.errors.InvalidArgumentError: if no codec has that name, its messages have no compact form,
-        the threshold is out of range, no message has `words` words, a row is no compact message of
-        that length, or its message has another wire version, codec, threshold or number of blocks.
+    Each row of `compact`, int64 [rows, n], has the words of a compact message that `pack` made with
+    this codec and threshold, and perhaps zeros after them; anything else is an error.
     """
     return _loader.load().tf_gc_unpack(
         compact=compact, words=tf.cast(words, tf.int64), **attributes(codec, threshold)

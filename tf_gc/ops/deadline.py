@@ -19,14 +19,9 @@ def within(
 ) -> tf.Tensor:
     """Builds a collective that fails, with all others of this process, if it takes too long.
 
-    Args:
-      seconds: how long it may take, from when its input is there.
-      tensor: its input.
-      tokens: its ordering tokens.
-      collective: builds it, in the current graph and on the current device.
-
-    Returns:
-      The collective's result. If it takes longer, it raises `tf.errors.DeadlineExceededError`.
+    `collective` builds it in the current graph and on the current device, with the input `tensor`
+    and the ordering tokens `tokens`. If it takes longer than `seconds`, from when its input is
+    there, it raises `tf.errors.DeadlineExceededError`.
     """
     ops = _loader.load()
     with tf.control_dependencies([tensor]):

@@ -1,7 +1,6 @@
 """Asks the native library for its wire format, and for what it was built."""
 
 import ctypes
-import dataclasses
 import functools
 
 from tf_gc import _compat
@@ -10,74 +9,51 @@ from tf_gc.ops._arguments import is_automatic
 
 
 @functools.cache
-def _functions() -> ctypes.CDLL:
-    """Returns the functions of custom_ops/lib/c_api/c_api.h."""
+def functions() -> ctypes.CDLL:
+    """Returns the functions of custom_ops/lib/c_api."""
     library = ctypes.CDLL(str(_loader.library_path()))
-    library.tf_gc_codec_name.restype = ctypes.c_char_p
-    library.tf_gc_codec.argtypes = [ctypes.c_char_p, ctypes.c_int]
-    library.tf_gc_block_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
+    number = ctypes.c_int64
+    for name, result, arguments in (
+        ("codec_name", ctypes.c_char_p, [ctypes.c_int]),
+        ("codec", ctypes.c_int, [ctypes.c_char_p, ctypes.c_int]),
+        ("block_bytes", ctypes.c_int, [ctypes.c_int, number]),
+        ("recorder_make", number, []),
+        ("recorder_free", None, [number]),
+        ("recorder_measure_every", None, [number, number]),
+        ("recorder_forget", None, [number, number]),
+        ("recorder_read", number, [number, number, ctypes.c_int, number, ctypes.c_void_p]),
+    ):
+        function = getattr(library, f"tf_gc_{name}")
+        function.restype, function.argtypes = result, arguments
     return library
 
 
 def wire_version() -> int:
     """Returns the version of the wire format that the native ops speak."""
-    return int(_functions().tf_gc_wire_version())
+    return int(functions().tf_gc_wire_version())
 
 
 def compact_version() -> int:
     """Returns the version of the compact wire."""
-    return int(_functions().tf_gc_compact_version())
+    return int(functions().tf_gc_compact_version())
 
 
 def block_size() -> int:
     """Returns how many elements a block has."""
-    return int(_functions().tf_gc_block_size())
-
-
-@dataclasses.dataclass(frozen=True)
-class PeriodLimits:
-    """Which periods `pack` accepts.
-
-    Attributes:
-      count: how many periods at most.
-      largest: the largest one, in blocks.
-      tile: the blocks of a tile: fewer are not packed by columns.
-    """
-
-    count: int
-    largest: int
-    tile: int
-
-
-def period_limits() -> PeriodLimits:
-    """Returns which periods `pack` accepts."""
-    functions = _functions()
-    return PeriodLimits(
-        functions.tf_gc_most_periods(),
-        functions.tf_gc_largest_period(),
-        functions.tf_gc_tile_blocks(),
-    )
+    return int(functions().tf_gc_block_size())
 
 
 def codec_names() -> list[str]:
     """Returns the values of the ops' attribute `codec`."""
     names: list[str] = []
-    while name := _functions().tf_gc_codec_name(len(names)):
+    while name := functions().tf_gc_codec_name(len(names)):
         names.append(name.decode())
     return names
 
 
 def codec_number(codec: str, automatic: bool) -> int:
-    """Returns the number of a codec in the headers of messages.
-
-    Args:
-      codec: the codec's name.
-      automatic: whether its scales are automatic.
-
-    Raises:
-      ValueError: if no codec has that name, or it has automatic scales only.
-    """
-    found = int(_functions().tf_gc_codec(codec.encode(), automatic))
+    """Returns the number of a codec in the headers of messages. ValueError if there is none."""
+    found = int(functions().tf_gc_codec(codec.encode(), automatic))
     if found == 0 and codec in codec_names():
         raise ValueError(f"codec {codec!r} has automatic scales only, and no fixed threshold")
     if found == 0:
@@ -88,17 +64,14 @@ def codec_number(codec: str, automatic: bool) -> int:
 def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str = "auto") -> float:
     """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
 
-    Args:
-      replicas: the number of replicas; 1 for the messages of `encode`.
-      codec: the codec's name.
-      threshold: `"auto"` or a number.
+    1 is for the messages of `encode`.
 
     Raises:
       ValueError: if no codec has that name, the threshold is a string other than `"auto"`, there
         are no replicas or, with a fixed threshold, more than 32767.
     """
     number = codec_number(codec, is_automatic(threshold))
-    size = int(_functions().tf_gc_block_bytes(number, replicas))
+    size = int(functions().tf_gc_block_bytes(number, replicas))
     if size == 0:
         raise ValueError(f"no message sums up {replicas} replicas with threshold {threshold!r}")
     return size * 8 / block_size()
@@ -107,21 +80,16 @@ def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str =
 def is_compactible(codec: str, threshold: float | str) -> bool:
     """Returns whether a codec's messages have a compact form (`tf_gc.ops.pack`).
 
-    Args:
-      codec: the codec's name.
-      threshold: `"auto"` or a number.
-
     Raises:
       ValueError: if no codec has that name, it has automatic scales only, or the threshold is a
         string other than `"auto"`.
     """
     number = codec_number(codec, is_automatic(threshold))
-    return bool(_functions().tf_gc_is_compactible(number))
+    return bool(functions().tf_gc_is_compactible(number))
 
 
 def device_types() -> frozenset[str]:
     """Returns the device types ("CPU", "GPU") that the native ops were built for."""
-    _loader.load()
     kernels = _compat.registered_kernels("TfGc>Encode").kernel
     return frozenset(kernel.device_type for kernel in kernels)
 
@@ -132,7 +100,7 @@ def cuda_versions() -> tuple[int, int] | None:
     Each version is 1000 · major + 10 · minor. The driver's is 0 if there is no driver. Returns
     `None` if the native ops were not built for GPUs.
     """
-    library = _functions()
+    library = functions()
     if not hasattr(library, "tf_gc_cuda_versions"):
         return None
     runtime, driver = ctypes.c_int(), ctypes.c_int()

@@ -4,7 +4,6 @@ Ops of the step write to it, on the host. Python reads it without running a grap
 waits for a device.
 """
 
-import ctypes
 import enum
 import functools
 import weakref
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from tf_gc.ops import _loader
 from tf_gc.ops._arguments import is_automatic
+from tf_gc.ops.library import functions
 
 
 class Series(enum.IntEnum):
@@ -37,19 +37,14 @@ class Recorder:
     """The steps of the models of one strategy. A model has a number, its reduction."""
 
     def __init__(self) -> None:
-        library = _functions()
+        library = functions()
         self._number = library.tf_gc_recorder_make()
         weakref.finalize(self, library.tf_gc_recorder_free, self._number).atexit = False
 
     def note_step(self, reduction: int, compressed: bool) -> tf.Tensor:
-        """Notes, whenever the op runs, that a step sums gradients.
+        """Notes, whenever the op runs, that a step sums gradients, compressed or not.
 
-        Args:
-          reduction: the model.
-          compressed: whether the step compresses, or sums in full precision.
-
-        Returns:
-          Whether this step is one to be measured: a bool scalar on the host.
+        Returns whether this step is one to be measured: a bool scalar on the host.
         """
         with tf.device("CPU:0"):
             return _loader.load().tf_gc_note_step(
@@ -59,13 +54,8 @@ class Recorder:
     def trial_times(self, reduction: int, latest: int) -> tf.Tensor:
         """Returns how long steps in full precision and compressed ones take, when the op runs.
 
-        Args:
-          reduction: the model.
-          latest: how many of the latest times of a kind count.
-
-        Returns:
-          int64 [2] on the host, in nanoseconds: the median of the times from a step to the next
-          one where both are of the kind; the largest int64 if there are none.
+        int64 [2] on the host, in nanoseconds: the median of the `latest` latest times from a step
+        to the next one where both are of the kind; the largest int64 if there are none.
         """
         with tf.device("CPU:0"):
             return _loader.load().tf_gc_trial_times(
@@ -73,12 +63,9 @@ class Recorder:
             )
 
     def keep(self, reduction: int, values: tf.Tensor, of_trial: bool = False) -> tf.Operation:
-        """Keeps, when the op runs, what was measured in the latest compressed step.
+        """Keeps, when the op runs, float64 values that were measured in the latest compressed step.
 
-        Args:
-          reduction: the model.
-          values: float64, of any shape.
-          of_trial: whether they say how a trial ended instead.
+        With `of_trial` they say how a trial ended instead.
         """
         with tf.device("CPU:0"):
             return _loader.load().tf_gc_keep(
@@ -87,15 +74,15 @@ class Recorder:
 
     def measure_every(self, steps: int) -> None:
         """From now on measures one of `steps` compressed steps; at first one of 100."""
-        _functions().tf_gc_recorder_measure_every(self._number, steps)
+        functions().tf_gc_recorder_measure_every(self._number, steps)
 
     def forget(self, reduction: int) -> None:
         """Forgets a model."""
-        _functions().tf_gc_recorder_forget(self._number, reduction)
+        functions().tf_gc_recorder_forget(self._number, reduction)
 
     def read(self, reduction: int, series: Series) -> npt.NDArray[np.float64]:
         """Returns what is kept of a model, [numbers]: none if there was nothing to keep so far."""
-        read = functools.partial(_functions().tf_gc_recorder_read, self._number, reduction, series)
+        read = functools.partial(functions().tf_gc_recorder_read, self._number, reduction, series)
         numbers = np.empty(read(0, None))
         return numbers[: read(numbers.size, numbers.ctypes.data)]
 
@@ -103,38 +90,10 @@ class Recorder:
 def count_sent(messages: tf.Tensor, codec: str, threshold: float | str) -> tf.Tensor:
     """Returns how many codes of messages stand for something other than zero, on the host.
 
-    Args:
-      messages: int64, [rows, words], each row a message that `encode` or `reencode` made.
-      codec: the codec's name. With one bit, which cannot say zero, all codes count, also those
-        that fill up a block.
-      threshold: `"auto"` or a number.
-
-    Returns:
-      The number in all rows, an int64 scalar.
-
-    Raises:
-      ValueError: if the threshold is a string other than `"auto"`.
-      tf.errors.InvalidArgumentError: if no message of the codec has that length.
+    An int64 scalar for all rows of messages that `encode` or `reencode` made. With one bit, which
+    cannot say zero, all codes count, also those that fill up a block.
     """
     with tf.device("CPU:0"):
         return _loader.load().tf_gc_count_sent(
             messages, codec=codec, automatic=is_automatic(threshold)
         )
-
-
-@functools.cache
-def _functions() -> ctypes.CDLL:
-    """Returns the functions of custom_ops/lib/c_api/recorder_api.cc."""
-    _loader.load()
-    library = ctypes.CDLL(str(_loader.library_path()))
-    number = ctypes.c_int64
-    for name, result, arguments in (
-        ("make", number, []),
-        ("free", None, [number]),
-        ("measure_every", None, [number, number]),
-        ("forget", None, [number, number]),
-        ("read", number, [number, number, ctypes.c_int, number, ctypes.c_void_p]),
-    ):
-        function = getattr(library, f"tf_gc_recorder_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library

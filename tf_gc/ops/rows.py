@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.ops import _loader
-from tf_gc.ops._arguments import as_list, handles_of, non_empty
+from tf_gc.ops._arguments import Messages, Variables, as_list, handles
 
 # Instead of a codec: rows in float32.
 EXACT = "exact"
@@ -20,7 +20,7 @@ EXACT = "exact"
 
 def encode_rows(
     gradients: Sequence[tf.IndexedSlices],
-    residuals: Sequence[tf.Variable],
+    residuals: Variables,
     shapes: Sequence[Sequence[int]],
     codec: str = "three_bit",
     layers: int = 1,
@@ -28,9 +28,10 @@ def encode_rows(
 ) -> tf.Tensor:
     """Encodes rows of tables, and updates their residuals.
 
+    Rows that occur more than once are added in float32, in their order.
+
     Args:
-      gradients: of one dtype (float32, float16 or bfloat16); at least one. Rows that occur more
-        than once are added in float32, in their order.
+      gradients: of one dtype (float32, float16 or bfloat16); at least one.
       residuals: one initialized float32 `tf.Variable` for each gradient, of the shape of its table,
         of which only the rows that are sent change; or none, and what is not sent is not kept.
       shapes: the shapes of the tables.
@@ -39,18 +40,17 @@ def encode_rows(
       names: what the tables are called in an error; their numbers by default.
 
     Returns:
-      The message: int64, shape [1, words].
+      The message: int64 [1, words].
 
     Raises:
       ValueError: if there is no gradient.
-      tf.errors.InvalidArgumentError: if no codec has that name, an index has no row, a
-        gradient or residual does not fit its table, or there are residuals where nothing is kept.
-        No residual has changed then.
+      tf.errors.InvalidArgumentError: if no codec has that name, an index has no row, something does
+        not fit its table, or there are residuals where nothing is kept. No residual has changed.
     """
     return _loader.load().tf_gc_encode_rows(
-        values=[gradient.values for gradient in non_empty(gradients, "gradients")],
+        values=[gradient.values for gradient in as_list(gradients, "gradients")],
         indices=[tf.cast(gradient.indices, tf.int64) for gradient in gradients],
-        residuals=handles_of(residuals),
+        residuals=handles(residuals),
         shapes=[list(shape) for shape in shapes],
         names=list(names) or [f"table {number}" for number in range(len(gradients))],
         codec=codec,
@@ -59,7 +59,7 @@ def encode_rows(
 
 
 def decode_rows(
-    messages: tf.Tensor | Sequence[tf.Tensor],
+    messages: Messages,
     shapes: Sequence[Sequence[int]],
     dtype: Any = tf.float32,
     codec: str = "three_bit",
@@ -67,17 +67,9 @@ def decode_rows(
 ) -> list[tf.IndexedSlices]:
     """Decodes the messages of all replicas, and adds rows of one index in the order of messages.
 
-    Args:
-      messages: int64, shape [rows, words] (or a list of such tensors): messages of `encode_rows`,
-        one a row, perhaps with zeros after them.
-      shapes: the shapes of the tables.
-      dtype: the dtype of the results.
-      codec: the codec that the messages were encoded with.
-      layers: the layers that the messages were encoded with.
-
-    Returns:
-      For each table the rows of the sum, in ascending order, each once. An element that any
-      replica marked as not finite is NaN.
+    `messages`, int64 [rows, words] or a list of such tensors, are those of `encode_rows`, perhaps
+    with zeros after them. Returns for each table the rows of the sum, in ascending order, each
+    once. An element that any replica marked as not finite is NaN.
 
     Raises:
       ValueError: if there is no message.

@@ -1,17 +1,15 @@
 """Wrappers of the ops that sum a bucket by shards, each shard on the replica that owns it."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from tf_gc.ops import _loader
-from tf_gc.ops._arguments import as_list, attributes, handles, non_empty, number
+from tf_gc.ops._arguments import Messages, Tensors, Variables, as_list, attributes, bucket
 
 
 def reencode(
-    messages: tf.Tensor | Sequence[tf.Tensor],
-    gradients: Sequence[tf.Tensor],
-    residuals: Sequence[tf.Variable],
+    messages: Messages,
+    gradients: Tensors,
+    residuals: Variables,
     shard: int,
     shards: int,
     codec: str = "two_bit",
@@ -25,32 +23,15 @@ def reencode(
     the sum (error feedback on both stages, as in DoubleSqueeze, Tang et al. 2019). An element that
     is not finite, here or in a message, is marked as not finite and keeps its residual.
 
-    Args:
-      messages: int64, shape [rows, words] (or a list of such tensors): the messages with this
-        shard that `encode` made, a row for each replica. Row `shard`, the owner's, is not read.
-      gradients: the owner's gradients, the whole bucket.
-      residuals: their residuals, after `encode` with `skip=shard`. Those outside the shard stay as
-        they are.
-      shard: the number of the shard, and of the row of the replica that owns it.
-      shards: the number of shards, and of replicas.
-      codec: the codec that the messages were encoded with.
-      sum_codec: the codec that the sum is encoded with: the same one (`None`), or a finer one,
-        which is `"three_bit"` for one bit and two bits, `"four_bit"` for three.
-
-    Returns:
-      The message: int64, shape [1, words].
-
-    Raises:
-      ValueError: if the lists are empty, or gradients and residuals differ in length.
-      tf.errors.InvalidArgumentError: if no codec has that name, a message has another length, wire
-        version, codec or number of blocks, there are not `shards` messages, no shard has the
-        number `shard`, `sum_codec` is another codec, or a residual does not fit its gradient
-        or occurs twice.
+    `messages` are those with this shard that `encode` made, one for each of `shards` replicas; row
+    `shard`, the owner's, is not read. `gradients` are the owner's, the whole bucket, and
+    `residuals` theirs after `encode` with `skip=shard`; those outside the shard stay as they are.
+    `sum_codec` encodes the sum: the same codec (`None`), or a finer one, which is `"three_bit"` for
+    one bit and two bits, `"four_bit"` for three. Returns int64 [1, words].
     """
     return _loader.load().tf_gc_reencode(
         messages=as_list(messages),
-        gradients=non_empty(gradients, "gradients"),
-        residuals=handles(residuals, gradients),
+        **bucket(gradients, residuals),
         codec=codec,
         sum_codec=codec if sum_codec is None else sum_codec,
         shard=shard,
@@ -58,74 +39,39 @@ def reencode(
     )
 
 
-def count(
-    messages: tf.Tensor | Sequence[tf.Tensor],
-    replicas: int,
-    codec: str,
-    threshold: float | str,
-) -> tf.Tensor:
-    """Sums messages with a fixed threshold, without loss.
+def count(messages: Messages, replicas: int, codec: str, threshold: float | str) -> tf.Tensor:
+    """Sums the messages with one shard, a row for each replica, to int64 [1, words] without loss.
 
-    The sum of an element is a whole number from -replicas to replicas, in units of what the codec
-    sends: the threshold with `"two_bit"`, 1 with `"one_bit"`. It is sent in 4 bits for up to 7
-    replicas, 8 for up to 127, 16 for up to 32767.
-
-    Args:
-      messages: int64, shape [rows, words] (or a list of such tensors): the messages with one
-        shard that `encode` made, a row for each replica.
-      replicas: the number of rows.
-      codec: the codec that the messages were encoded with.
-      threshold: the threshold that the messages were encoded with, a number.
-
-    Returns:
-      The message with the sum: int64, shape [1, words].
-
-    Raises:
-      ValueError: if the list is empty or the threshold is a string.
-      tf.errors.InvalidArgumentError: if no codec has that name, a message has another length, wire
-        version, codec or threshold, there are not `replicas` messages, or the threshold or
-        `replicas` is out of range.
+    The threshold is a number. The sum of an element is a whole number from -replicas to replicas,
+    in units of what the codec sends: the threshold with `"two_bit"`, 1 with `"one_bit"`. It is sent
+    in 4 bits for up to 7 replicas, 8 for up to 127, 16 for up to 32767.
     """
+    if isinstance(threshold, str):
+        raise ValueError(f"threshold must be a number here, got {threshold!r}")
     return _loader.load().tf_gc_count(
-        messages=as_list(messages), codec=codec, threshold=number(threshold), replicas=replicas
+        messages=as_list(messages), codec=codec, threshold=threshold, replicas=replicas
     )
 
 
 def decode_shards(
-    messages: tf.Tensor | Sequence[tf.Tensor],
-    like: Sequence[tf.Tensor],
+    messages: Messages,
+    like: Tensors,
     codec: str = "two_bit",
     threshold: float | str = "auto",
     *,
     shards: int,
     replicas: int,
 ) -> list[tf.Tensor]:
-    """Decodes the sums of a bucket's shards.
+    """Decodes the sums, over `replicas` replicas, of a bucket's shards.
 
-    Args:
-      messages: int64, shape [rows, words] (or a list of such tensors): a row for each shard, in
-        order, made by `reencode` for `"auto"`, by `count` for a number.
-      like: tensors with the dtype and the shapes of the bucket's gradients. Their values are
-        not read, and where nothing else needs them their buffers become the results'.
-      codec: the codec that the sums were encoded with; with a fixed threshold, the gradients.
-      threshold: the threshold that the gradients were encoded with.
-      shards: the number of shards.
-      replicas: the number of replicas that were summed.
-
-    Returns:
-      The sums, with the dtype and the shapes of `like`. With a fixed threshold they equal, bit for
-      bit, what `decode` returns for the messages of all replicas. Elements marked as not finite
-      are NaN.
-
-    Raises:
-      ValueError: if a list is empty, or the threshold is a string other than `"auto"`.
-      tf.errors.InvalidArgumentError: if no codec has that name, a message has another length, wire
-        version, codec, threshold or number of blocks, there are not `shards` messages, or the
-        threshold or `replicas` is out of range.
+    `messages` has a row for each shard, in order, made by `reencode` for `"auto"`, by `count` for a
+    number. `codec` is the one of the sums; with a fixed threshold, of the gradients. The results
+    are as `like`. With a fixed threshold they equal, bit for bit, what `decode` returns for the
+    messages of all replicas. Elements marked as not finite are NaN.
     """
     return _loader.load().tf_gc_decode_shards(
         messages=as_list(messages),
-        like=non_empty(like, "like"),
+        like=as_list(like, "like"),
         **attributes(codec, threshold),
         shards=shards,
         replicas=replicas,
