@@ -3,11 +3,10 @@
 TF_CONFIG='{"cluster": {...}, "task": {"type": "ps", "index": 0}}' python -m tf_gc.server
 """
 
-import sys
+import argparse
 
 from tf_gc.parameter_server import run_server
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.exit(f"python -m tf_gc.server takes no arguments, got {sys.argv[1:]}")
+    argparse.ArgumentParser("python -m tf_gc.server", description=__doc__).parse_args()
     run_server()

@@ -14,18 +14,10 @@ _CPU = "/device:CPU:0"
 
 
 class PerWorker:
-    """Zeros at first, one variable for each worker.
+    """Zeros at first; a function, traced once for all workers, uses the one of its worker.
 
-    A function that is scheduled to a worker uses that worker's; it is traced once for all of them.
-
-    Attributes:
-      aggregation: whether a checkpoint holds the sum over the workers, or the value of the first
-        one.
-      device: where `read_value` puts its result.
-      shape: of each variable.
+    A checkpoint holds the sum over the workers, or by `aggregation` the value of the first one.
     """
-
-    device = _CPU
 
     def __init__(
         self,
@@ -38,17 +30,14 @@ class PerWorker:
         self._made, self._value = made, value
         self.aggregation = aggregation
         self.shape = shape
-        self.dtype = dtype
+        self._dtype = dtype
         with tf.init_scope(), tf.device(_CPU):
             # TensorFlow has to know what the handles stand for, before there are any.
             self._example = _variable(shape, dtype).handle
 
     @property
     def values(self) -> list[Any]:
-        """The variables of the workers that are alive, in their order.
-
-        They are on other machines: reading one copies it to the coordinator.
-        """
+        """The variables of the workers that are alive, in their order, wherever they are."""
         values = map(self._value, self._made)
         return [value for value in values if value is not None]
 
@@ -60,8 +49,7 @@ class PerWorker:
     def handle(self) -> tf.Tensor:
         """Returns the handle of the calling worker's variable, in the function being built.
 
-        All calls for one function return the same tensor, so that TensorFlow orders reads and
-        writes of the variable.
+        It is the same tensor in all of a function, so that TensorFlow orders reads and writes.
         """
         return _compat.handle_at_call(self, self._example, self._handle_of)
 
@@ -71,28 +59,9 @@ class PerWorker:
             raise tf.errors.UnavailableError(None, None, f"worker {worker} is starting anew")
         return variable.handle
 
-    def read_value(self) -> tf.Tensor:
-        """Returns what a checkpoint holds, on the coordinator, of the workers that are alive."""
-        values = [tf.zeros(self.shape, self.dtype)]
-        for variable in self.values:
-            try:
-                with tf.device(_CPU):
-                    values.append(tf.identity(variable.read_value()))
-            except tf.errors.UnavailableError:  # the worker has died just now
-                logging.warning("tf_gc: what the worker at %s had is lost", variable.device)
-        return tf.add_n(values if self.aggregation == tf.VariableAggregation.SUM else values[:2])
-
-    def numpy(self) -> npt.NDArray[np.float32]:
-        """Returns what a checkpoint holds."""
-        total: npt.NDArray[np.float32] = self.read_value().numpy()
-        return total
-
-    def __getitem__(self, index: int) -> tf.Tensor:
-        return self.read_value()[index]
-
     def read(self) -> tf.Tensor:
         """Returns the value of the calling worker's variable, in the function being built."""
-        value = tf.raw_ops.ReadVariableOp(resource=self.handle(), dtype=self.dtype)
+        value = tf.raw_ops.ReadVariableOp(resource=self.handle(), dtype=self._dtype)
         value.set_shape(self.shape)
         return value
 
@@ -100,30 +69,37 @@ class PerWorker:
         """Assigns the calling worker's variable, in the function being built; returns the op."""
         return tf.raw_ops.AssignVariableOp(resource=self.handle(), value=value)
 
+    def numpy(self) -> npt.NDArray[np.float32]:
+        """Returns what a checkpoint holds, of the workers that are alive."""
+        parts = []
+        for variable in self.values:
+            try:
+                parts.append(variable.numpy())
+            except tf.errors.UnavailableError:  # the worker has died just now
+                logging.warning("tf_gc: what the worker at %s had is lost", variable.device)
+        if self.aggregation != tf.VariableAggregation.SUM:
+            parts = parts[:1]
+        return sum(parts, start=np.zeros(self.shape.as_list(), np.float32))
 
-class OnWorkers(PerWorker):
-    """Each worker has its own variable. After a restart of the worker it is zero again."""
+    def __getitem__(self, index: int) -> np.float32:
+        return self.numpy()[index]
 
-    def __init__(
-        self,
-        strategy: Any,
-        shape: tf.TensorShape,
-        dtype: tf.DType = tf.float32,
-        aggregation: tf.VariableAggregation = tf.VariableAggregation.SUM,
-    ) -> None:
-        made = _compat.make_on_workers(strategy, lambda: _variable(shape, dtype))
-        super().__init__(made, _compat.value_on_worker, shape, dtype, aggregation)
-
-
-class OnServer(PerWorker):
-    """A server has a variable for each worker."""
-
-    def __init__(
-        self, strategy: Any, server: str, shape: tf.TensorShape, dtype: tf.DType = tf.float32
-    ) -> None:
+    def on_server(self, server: str) -> "PerWorker":
+        """Returns variables like these for the workers, all of which are on a server."""
         with tf.init_scope(), tf.device(server):
-            made = [_variable(shape, dtype) for _ in range(strategy.extended.worker_count)]
-        super().__init__(made, lambda variable: variable, shape, dtype)
+            made = [_variable(self.shape, self._dtype) for _ in self._made]
+        return PerWorker(made, lambda variable: variable, self.shape, self._dtype)
+
+
+def on_workers(
+    strategy: Any,
+    shape: tf.TensorShape,
+    dtype: tf.DType = tf.float32,
+    aggregation: tf.VariableAggregation = tf.VariableAggregation.SUM,
+) -> PerWorker:
+    """Makes a variable on each worker. After a restart of the worker it is zero again."""
+    made = _compat.make_on_workers(strategy, lambda: _variable(shape, dtype))
+    return PerWorker(made, _compat.value_on_worker, shape, dtype, aggregation)
 
 
 def _variable(shape: tf.TensorShape, dtype: tf.DType) -> Any:

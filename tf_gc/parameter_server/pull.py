@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.parameter_server.per_worker import OnServer, OnWorkers
+from tf_gc.parameter_server.per_worker import on_workers
 
 # Differences are sent in three bits an element. The next one has what rounding leaves of it.
 _CODEC = "three_bit"
@@ -20,23 +20,21 @@ class Cache:
     with that.
 
     Attributes:
-      on_worker: the values that workers have.
-      minus: for each worker, minus what the server believes that it has: encoding adds that to the
-        variable's value, as it adds residuals.
       message_bytes: the bytes of a difference.
-      last_of_worker: the number of the last pull that each worker got; 0 before any.
     """
 
     def __init__(self, strategy: Any, variable: Any) -> None:
         self._server, self._shape = variable.device, variable.shape
         self.message_bytes = 0
-        self.on_worker = OnWorkers(strategy, self._shape)
-        self.last_of_worker = OnWorkers(strategy, tf.TensorShape([]), tf.int64)
-        self.minus = OnServer(strategy, self._server, self._shape)
-        self._last_of_server = OnServer(strategy, self._server, tf.TensorShape([]), tf.int64)
+        self.on_worker = on_workers(strategy, self._shape)
+        # Minus what the server believes of a worker: encoding adds it, as it adds residuals.
+        self.minus = self.on_worker.on_server(self._server)
+        # The number of the last pull; 0 before any.
+        self.last_of_worker = on_workers(strategy, tf.TensorShape([]), tf.int64)
+        self._last_of_server = self.last_of_worker.on_server(self._server)
 
     def pulled(self, value: tf.Tensor) -> tf.Tensor:
-        """Returns the variable's value as it was sent, on the worker, given that on the server."""
+        """Returns the variable's value on the server as it was sent to the worker."""
         last = self.last_of_worker.read()
         with tf.device(self._server):
             last_sent = self._last_of_server.read()

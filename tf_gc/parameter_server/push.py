@@ -11,7 +11,6 @@ from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import Sent, full_bytes
 from tf_gc.params import CompressionParams
-from tf_gc.reducers.reducer import Push
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state import residuals
 from tf_gc.state.stream import Stream
@@ -19,24 +18,18 @@ from tf_gc.steps import warm_up
 
 
 class Pushes:
-    """Pushes gradients to servers.
-
-    Args:
-      params: what is compressed, and how.
-
-    Raises:
-      ValueError: if `params` ask for something that is of no use under parameter servers.
+    """Pushes gradients to servers, as params say.
 
     Attributes:
-      compresses: whether there is anything that is compressed.
+      state: the residuals.
       sent: the bytes of the step that was traced last, without rows of tables.
-      schedule: what the step that was traced last pushes, and how; `None` before.
+      schedule: what that step pushes, and how; `None` before.
     """
 
-    def __init__(self, params: CompressionParams) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, params: CompressionParams) -> None:
         self._params = params
         self._pushes = {spec: spec.push() for spec in params.specs()}
-        self.compresses = bool(self._pushes)
+        self.state = WorkersState(strategy, in_use=bool(self._pushes))
         self.schedule: Schedule | None = None
         self.sent = Sent()
 
@@ -45,24 +38,10 @@ class Pushes:
         known = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
         return bool(make_schedule(self._params, [known], self._pushes.__getitem__).buckets)
 
-    def push(
-        self,
-        state: WorkersState,
-        stream: Stream,
-        gradients: Sequence[Any],
-        variables: Sequence[Any],
-    ) -> list[Any]:
+    def push(self, stream: Stream, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Pushes this worker's gradients.
 
-        Args:
-          state: the residuals.
-          stream: what the gradients come from.
-          gradients: tensors and `tf.IndexedSlices`.
-          variables: their variables, each on a server.
-
-        Returns:
-          The pushed gradients: compressed ones on the server of the variable, the others as they
-          are.
+        Compressed ones come out on the server of their variable, the others as they are.
         """
         schedule = self._schedule(gradients, variables)
         if self.schedule is None:
@@ -71,36 +50,32 @@ class Pushes:
                 warn_that_nothing_is_compressed(schedule, self._params)
         self.schedule = schedule
         results = list(gradients)
+        full = [full_bytes(variables[i], g.dtype) for i, g in enumerate(gradients)]
         sent = Sent()
         for i in schedule.bypass:
             if not isinstance(gradients[i], tf.IndexedSlices):
-                full = full_bytes(variables[i], gradients[i].dtype)
-                sent += Sent(full, full)
-        warms_up = self._warm_up(state, stream, schedule, gradients, variables)
+                sent += Sent(full[i], full[i])
+        warms_up = self._warm_up(stream, schedule, gradients, variables)
         for bucket in schedule.buckets:
-            assert isinstance(bucket.reducer, Push)
             mine = [variables[i] for i in bucket.indices]
-            kept = bucket.reducer.keeps_residuals
+            kept = mine if bucket.reducer.keeps_residuals else []
             pushed, words = bucket.reducer.send(
                 [gradients[i] for i in bucket.indices],
-                [state.value(residuals.SLOT, stream, variable).handle() for variable in mine]
-                if kept
-                else [],
+                [self.state.value(residuals.SLOT, stream, each).handle() for each in kept],
                 mine,
                 mine[0].device,
                 warms_up if bucket.warm_up else None,
             )
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
-            full = sum(full_bytes(variables[i], gradients[i].dtype) for i in bucket.indices)
-            sent += Sent(words * tf.int64.size, full if words else 0)
+            if words:
+                sent += Sent(words * tf.int64.size, sum(full[i] for i in bucket.indices))
         self.sent = sent
-        state.log_what_was_restored()
+        self.state.log_what_was_restored()
         return results
 
     def _warm_up(
         self,
-        state: WorkersState,
         stream: Stream,
         schedule: Schedule,
         gradients: Sequence[Any],
@@ -114,8 +89,7 @@ class Pushes:
         if not warm:
             return None
         rest = [i for i in range(len(variables)) if i not in warm]
-        ordered = [variables[i] for i in (*warm, *rest)]
-        kept = state.of_first(warm_up.SLOT, stream, ordered)
+        kept = self.state.of_first(warm_up.SLOT, stream, [variables[i] for i in (*warm, *rest)])
         before = kept.read()
         is_on = warm_up.is_on(before)
         # Later steps need no norm.
@@ -134,18 +108,11 @@ class Pushes:
             gradient_of(variable, gradient.dtype, isinstance(gradient, tf.IndexedSlices), earlier)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
-        servers = dict.fromkeys(variable.device for variable in variables)
-        parts = [
-            make_schedule(
-                self._params,
-                [
-                    each if variable.device == server else None
-                    for each, variable in zip(known, variables, strict=True)
-                ],
-                self._pushes.__getitem__,
-            )
-            for server in servers
-        ]
+        parts = []
+        for server in dict.fromkeys(variable.device for variable in variables):
+            pairs = zip(known, variables, strict=True)
+            here = [each if variable.device == server else None for each, variable in pairs]
+            parts.append(make_schedule(self._params, here, self._pushes.__getitem__))
         buckets = tuple(bucket for part in parts for bucket in part.buckets)
         compressed = {index for bucket in buckets for index in bucket.indices}
         return Schedule(

@@ -12,10 +12,7 @@ JOBS = ("worker", "ps")
 def run_server(
     cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
 ) -> None:
-    """Runs this task of a cluster, a worker or a parameter server, until it is killed.
-
-    `tf_gc.CompressedParameterServerStrategy` needs tf_gc's native ops in every task, and they must
-    be there before the task's server starts.
+    """Runs this task, a worker or a parameter server with tf_gc's native ops, until it is killed.
 
     Args:
       cluster_resolver: says the cluster and which task this is; `None` reads TF_CONFIG.

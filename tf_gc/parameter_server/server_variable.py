@@ -15,18 +15,18 @@ from tf_gc import _compat
 from tf_gc.gradients import path_of
 from tf_gc.parameter_server.pull import Cache
 from tf_gc.parameter_server.traffic import Sent, full_bytes
+from tf_gc.params.arguments import BYPASS_SIZE
 
 FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 
 
 class ServerVariable(_compat.CachingVariable):
-    """A variable on a server, which replicas read by `pulls`.
+    """A variable on a server, which replicas pull once until it is written.
 
-    Where a replica reads it, the value is pulled once until it is written, and gradients are taken
-    at the value as it was sent.
+    Gradients are taken at the value as it was sent.
 
     Attributes:
-      cache: what workers have of it, if they pull differences.
+      cache: the copies that workers have of it, if they pull differences.
       read_by_rows: whether it is a table of embeddings, of which a lookup gets some rows from the
         server. Reading all of it is in full precision.
     """
@@ -71,15 +71,7 @@ for _name in dir(tf.Variable):
 
 @dataclasses.dataclass
 class _Pulled:
-    """A variable as a graph has pulled it.
-
-    Attributes:
-      graph: the graph.
-      variable: the variable.
-      tensor: what was sent of it.
-      value: its value on the server.
-      bytes: how many bytes were sent.
-    """
+    """What was sent of a variable in a graph, its value on the server, and the bytes sent."""
 
     graph: Any
     variable: ServerVariable
@@ -89,24 +81,19 @@ class _Pulled:
 
 
 class _Trace:
-    """A function of a replica that is being built; several threads may build some at once.
-
-    Attributes:
-      graph: the graph of the replica.
-      pulled: what was pulled and not written since, by the ids of graph and variable.
-      rounded: what pulls have rounded, by the id of the tensor.
-      loops: graphs of loops, and for each the variables that were pulled before it.
-      written: the ids of the handles of variables that the function has written.
-      sent: the bytes so far.
-    """
+    """A function of a replica that is being built; several threads may build some at once."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
+        # By the ids of graph and variable, as long as nothing writes the variable.
         self.pulled: dict[tuple[int, int], _Pulled] = {}
+        # Those that pulls have rounded, by the id of the tensor.
         self.rounded: dict[int, _Pulled] = {}
+        # Graphs of loops, each with a variable that was pulled before the loop.
         self.loops: list[tuple[Any, ServerVariable]] = []
-        self.sent = Sent()
+        # The ids of handles.
         self.written: set[int] = set()
+        self.sent = Sent()
         self._known: dict[Any, int] = {graph: len(graph.get_operations())}
 
     def forget_written(self) -> None:
@@ -122,7 +109,7 @@ class _Trace:
                         del self.pulled[key]
 
     def check_loops(self) -> None:
-        """Raises NotImplementedError if a loop writes what was pulled before it."""
+        """Refuses loops that write what was pulled before them."""
         for graph, variable in self.loops:
             if id(variable.handle) in _compat.written_handles(graph, graph.get_operations()):
                 raise NotImplementedError(
@@ -133,32 +120,21 @@ class _Trace:
 
 
 class Pulls:
-    """Pulls variables for the replicas of a strategy.
-
-    Args:
-      name: how variables are pulled, one of `FULL`, `BFLOAT16` and `DELTA`.
-      strategy: returns the strategy.
-      smallest: variables with fewer elements are pulled in full precision.
-      as_stock: whether replicas read variables as under the stock strategy.
+    """Pulls variables for the replicas of a strategy, by the name of a way such as `DELTA`.
 
     Attributes:
       sent: the bytes of the function whose trace ended last, without rows of tables.
     """
 
-    def __init__(
-        self, name: str, strategy: Callable[[], Any], smallest: int, as_stock: bool
-    ) -> None:
-        self._name = name
-        self._strategy = strategy
-        self._smallest = smallest
-        self._as_stock = as_stock
+    def __init__(self, name: str, strategy: Callable[[], Any]) -> None:
+        self._name, self._strategy = name, strategy
         self._traces: dict[Any, _Trace] = {}
         self.sent = Sent()
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
         """Says that replicas run in the block, each in the graph that is the default one now."""
-        if self._as_stock or tf.executing_eagerly() or self._trace() is not None:
+        if tf.executing_eagerly() or self._trace() is not None:
             yield  # a replica may run others, as for a scaled loss
             return
         graph = tf.compat.v1.get_default_graph()
@@ -172,63 +148,45 @@ class Pulls:
 
     def _trace(self) -> _Trace | None:
         """Returns the function of a replica that the current graph is, or is inside of."""
+        if tf.executing_eagerly():
+            return None
         graphs = _compat.graphs_from(tf.compat.v1.get_default_graph())
         return next((self._traces[graph] for graph in graphs if graph in self._traces), None)
 
     def read(self, variable: ServerVariable) -> tf.Tensor | None:
         """Returns what a replica reads of a variable; `None` leaves that to TensorFlow."""
-        context = tf.distribute.get_replica_context()
+        context, trace = tf.distribute.get_replica_context(), self._trace()
         if (
-            self._as_stock
+            trace is None
             or context is None
             or context.strategy is not self._strategy()
-            or tf.executing_eagerly()
             or not variable.dtype.is_floating
             or _compat.in_caching_scope()
         ):
             return None
-        trace = self._trace()
-        if trace is None:
-            return None
         graph = tf.compat.v1.get_default_graph()
         trace.forget_written()
         if id(variable.handle) not in trace.written:
-            graph = self._place(trace, graph, variable)
+            graph = _place(trace, graph, variable)
         key = id(graph), id(variable)
         with graph.as_default():
             with _compat.stop_recording():
                 if key not in trace.pulled:
-                    trace.pulled[key] = self._pulled(trace, variable)
+                    trace.pulled[key] = self._pull(trace, variable)
                 result = tf.identity(trace.pulled[key].tensor)
             # The current tapes have not seen the first read. They differentiate as for a read.
             _compat.record_read(variable.get(), result)
         return result
 
-    def _place(self, trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
-        """Returns the graph in which to pull what a graph reads.
-
-        Variables that a loop reads, as a recurrent layer its weights, are pulled once, before it. A
-        branch takes what was pulled before it.
-        """
-        place = graph
-        while graph is not trace.graph and _compat.is_part_of_outer(graph):
-            is_loop, outer = _compat.is_loop(graph), graph.outer_graph
-            if is_loop:
-                trace.loops.append((graph, variable))
-            if is_loop or (id(outer), id(variable)) in trace.pulled:
-                place = outer
-            graph = outer
-        return place
-
-    def _pulled(self, trace: _Trace, variable: ServerVariable) -> _Pulled:
-        """Returns what a replica gets of a variable."""
+    def _pull(self, trace: _Trace, variable: ServerVariable) -> _Pulled:
         graph = tf.compat.v1.get_default_graph()
         full = full_bytes(variable)
         # A vectorized function must not have the side effects of a pull. Of a branch that is built
         # nothing can be changed any more, if what it computes is written (`not_rounded`).
         exact = _compat.is_vectorized() or _compat.is_part_of_outer(graph)
         if exact or not self._rounds(variable):
-            trace.sent += Sent(0, 0) if variable.read_by_rows else Sent(full, full)
+            if not variable.read_by_rows:
+                trace.sent += Sent(full, full)
             value = variable.get().read_value()
             return _Pulled(graph, variable, tf.identity(value), value, full)
         with tf.device(variable.device):  # or TensorFlow would read it to the worker
@@ -237,8 +195,7 @@ class Pulls:
         if half is not None:
             pulled, sent = tf.cast(half, tf.float32), full // 2
         else:
-            if variable.cache is None:
-                variable.cache = Cache(self._strategy(), variable)
+            variable.cache = variable.cache or Cache(self._strategy(), variable)
             pulled, sent = variable.cache.pulled(value), variable.cache.message_bytes
         trace.sent += Sent(sent, full)
         linked = _with_gradient_of(value, pulled, variable.device)
@@ -246,31 +203,22 @@ class Pulls:
         return trace.rounded[id(linked)]
 
     def _rounds(self, variable: ServerVariable) -> bool:
-        """Returns whether a variable is sent otherwise than in full precision."""
         return bool(
             self._name != FULL
             and variable.trainable
             and not variable.read_by_rows
             and variable.dtype == tf.float32
-            and variable.shape.is_fully_defined()
-            and not self._is_small(variable)
+            and not _is_small(variable)
         )
 
     def not_rounded(self, variable: ServerVariable, written: Any) -> Any:
-        """Returns what a replica writes, computed from variables that no pull has rounded.
+        """Returns the arguments of a write, computed from variables that no pull has rounded.
 
         Otherwise what was pulled, changed and written back would be rounded in each step.
         Gradients may come from rounded variables.
-
-        Args:
-          variable: the variable that is written.
-          written: a structure of tensors, variables and other arguments.
-
-        Raises:
-          NotImplementedError: if it is computed in a `tf.function` that a replica calls.
         """
         trace = self._trace()
-        if trace is None or self._name == FULL or self._is_small(variable):
+        if trace is None or self._name == FULL or _is_small(variable):
             return written
         written = tf.nest.map_structure(_as_tensor, written)
         tensors = [each for each in tf.nest.flatten(written, True) if tf.is_symbolic_tensor(each)]
@@ -297,8 +245,27 @@ class Pulls:
                 trace.sent += Sent(full_bytes(pulled.variable) - pulled.bytes, 0)
         return written
 
-    def _is_small(self, variable: ServerVariable) -> bool:
-        return (variable.shape.num_elements() or 0) < self._smallest
+
+def _place(trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
+    """Returns the graph in which to pull what a graph reads.
+
+    Variables that a loop reads, as a recurrent layer its weights, are pulled once, before it. A
+    branch takes what was pulled before it.
+    """
+    place = graph
+    while graph is not trace.graph and _compat.is_part_of_outer(graph):
+        is_loop, outer = _compat.is_loop(graph), graph.outer_graph
+        if is_loop:
+            trace.loops.append((graph, variable))
+        if is_loop or (id(outer), id(variable)) in trace.pulled:
+            place = outer
+        graph = outer
+    return place
+
+
+def _is_small(variable: ServerVariable) -> bool:
+    """Whether it is pulled in full, as one of an unknown shape is."""
+    return (variable.shape.num_elements() or 0) < BYPASS_SIZE
 
 
 def _as_tensor(written: Any) -> Any:

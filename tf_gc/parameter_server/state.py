@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.parameter_server.per_worker import OnWorkers
+from tf_gc.parameter_server.per_worker import PerWorker, on_workers
 from tf_gc.state.registry import Slot
 from tf_gc.state.stream import Stream
 from tf_gc.steps.compression_state import CompressionState
@@ -15,7 +15,7 @@ _ELEMENTS = 129
 
 
 class WorkersState(CompressionState):
-    """A `tf_gc.steps.compression_state.CompressionState` whose residuals are on the workers.
+    """Residuals on the workers.
 
     A checkpoint holds the sum of all workers' residuals, and restoring gives each an equal part of
     it. The residuals of a worker that dies are lost.
@@ -37,15 +37,12 @@ class WorkersState(CompressionState):
         del stream, variable
         return gradients
 
-    def _make(self, slot: Slot, variable: Any, name: str) -> OnWorkers:
+    def _make(self, slot: Slot, variable: Any, name: str) -> PerWorker:
         del name
         if slot.size is None:
-            return OnWorkers(self._strategy(), variable.shape)
-        return OnWorkers(
-            self._strategy(),
-            tf.TensorShape([slot.size]),
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
+            return on_workers(self._strategy(), variable.shape)
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        return on_workers(self._strategy(), tf.TensorShape([slot.size]), aggregation=first)
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
         # TensorFlow saves to several servers in a function, which all of them are sent.

@@ -16,10 +16,8 @@ from tf_gc.ops.rows import EXACT
 from tf_gc.parameter_server.push import Pushes
 from tf_gc.parameter_server.server import JOBS
 from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls, ServerVariable
-from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import ServerTraffic
 from tf_gc.params import Auto, CompressionParams, from_params
-from tf_gc.params.arguments import BYPASS_SIZE
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
@@ -59,26 +57,24 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
           cluster_resolver: says who they are, as in `tf.distribute.ParameterServerStrategy`.
           variable_partitioner: cuts variables into shards on several servers, likewise. Keras 3
             knows no such variables.
-          compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
-            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. Each worker
-            has a warm-up of its own.
+          compression_params: as of the other strategies. Each worker has a warm-up of its own.
           pull: how workers get the values of float32 variables of 2,048 elements and more: "full",
             "bfloat16", or "delta", what has changed since the worker's last pull, in three bits an
             element, for which the servers keep a copy of these variables for each worker.
 
         Raises:
-          ValueError: if `compression_params` has an unknown type, key or value, or asks for what is
-            of no use under parameter servers; `pull` has another value; or a worker has several
-            GPUs.
+          ValueError: if an argument has an unknown value, or one that is of no use under parameter
+            servers; or a worker has several GPUs.
           TypeError: if `compression_params` is of another type.
           RuntimeError: if a worker or server has not loaded tf_gc's native ops.
           ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
         """
         refuse_params("variable_partitioner", variable_partitioner)
-        params = _check_params(from_params(compression_params))
+        params = from_params(compression_params)
+        _check_params(params)
         if pull not in _PULLS:
             raise ValueError(f"pull must be one of {list(_PULLS)}, got {pull!r}")
-        pushes = Pushes(params)
+        pushes = Pushes(self, params)
         install(several_workers=False)
         super().__init__(cluster_resolver, variable_partitioner)
         _require_ops_everywhere(cluster_resolver)
@@ -93,7 +89,6 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         tf.distribute.Strategy.__init__(self, extended)
         self._should_use_with_coordinator = True
         self._compression_params = params
-        extended.state = WorkersState(self, in_use=pushes.compresses)
 
     @property
     def compression_params(self) -> CompressionParams:
@@ -116,7 +111,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     @property
     def compression_state(self) -> CompressionState:
         """The residuals; trackable, so it can go into a `tf.train.Checkpoint`."""
-        return self.extended.state
+        return self.extended.pushes.state
 
     @property
     def workers(self) -> Workers:
@@ -129,8 +124,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     def keep_layer_state(self, weight: Any) -> None:
         """Does nothing: all workers share what layers keep."""
 
-    def note_assignment(self, weight: Any) -> None:
-        """Does nothing, as `keep_layer_state`."""
+    note_assignment = keep_layer_state
 
     def note_table(self, variable: Any) -> None:
         variable.read_by_rows = True
@@ -166,18 +160,11 @@ def push_gradients(
                 variable.assign_sub(0.1 * gradient)
     ```
 
-    Args:
-      grads_and_vars: pairs of a gradient and its variable, as `tf_gc.all_reduce_gradients` takes.
-      stream: a name for what these gradients come from, likewise.
-
-    Returns:
-      The pushed gradients, in the order of the pairs, with `None` where the gradient is `None`. A
-      compressed gradient comes out on the server of its variable.
+    Arguments, results and errors are those of `tf_gc.all_reduce_gradients`, but a compressed
+    gradient comes out on the server of its variable.
 
     Raises:
-      RuntimeError: outside of the function given to `strategy.run`, or if the strategy is not a
-        `tf_gc.CompressedParameterServerStrategy`.
-      TypeError, ValueError: as `tf_gc.all_reduce_gradients`.
+      RuntimeError: also under other strategies.
     """
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, CompressedParameterServerStrategy):
@@ -192,8 +179,6 @@ def push_gradients(
 class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
     """ParameterServerStrategyV2Extended that encodes what is pushed and pulled."""
 
-    state: WorkersState
-
     def __init__(
         self,
         strategy: CompressedParameterServerStrategy,
@@ -204,30 +189,20 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
     ) -> None:
         super().__init__(strategy, cluster_resolver, variable_partitioner)
         self.pushes = pushes
+        self.pulls = Pulls(pull, self._container_strategy)
+        self._as_stock = pull == FULL and not pushes.state.in_use
         self._bytes_of_servers = [0] * cluster_resolver.cluster_spec().num_tasks("ps")
-        as_stock = pull == FULL and not pushes.compresses
-        self.pulls = Pulls(pull, self._container_strategy, BYPASS_SIZE, as_stock)
-
-    @property
-    def worker_count(self) -> int:
-        """How many workers there are."""
-        return int(self._num_workers)
 
     def _create_var_creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         create = super()._create_var_creator(next_creator, **kwargs)
-
-        def created(**kwargs: Any) -> Any:
-            variable = create(**kwargs)
-            return ServerVariable(variable.get(), self.pulls)
-
-        return created
+        if self._as_stock:
+            return create
+        return lambda **kwargs: ServerVariable(create(**kwargs).get(), self.pulls)
 
     def _create_variable_round_robin(self, next_creator: Any, **kwargs: Any) -> Any:
         # In turns, as TensorFlow places them, a model of dense layers has its kernels on one of two
         # servers and its biases on the other. The one that has least gets the next variable.
-        server = min(
-            range(len(self._bytes_of_servers)), key=lambda number: self._bytes_of_servers[number]
-        )
+        server = self._bytes_of_servers.index(min(self._bytes_of_servers))
         self._variable_count = server
         variable = super()._create_variable_round_robin(next_creator, **kwargs)
         self._bytes_of_servers[server] += (variable.shape.num_elements() or 0) * variable.dtype.size
@@ -237,62 +212,46 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
         self, reduce_op: Any, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
     ) -> list[Any]:
         pairs = list(value_destination_pairs)
-        if not self.state.in_use or reduce_op != tf.distribute.ReduceOp.SUM:
-            return super()._batch_reduce_to(reduce_op, pairs, options)
-        mine = [index for index, pair in enumerate(pairs) if _is_gradient(*pair)]
-        rest = [index for index in range(len(pairs)) if index not in set(mine)]
+        sums = reduce_op == tf.distribute.ReduceOp.SUM and not tf.executing_eagerly()
+        pushes = sums and self.pushes.state.in_use
+        # A gradient is what is summed for a variable.
+        mine = [i for i, pair in enumerate(pairs) if pushes and isinstance(pair[1], ServerVariable)]
+        rest = [i for i in range(len(pairs)) if i not in mine]
         results: dict[int, Any] = {}
         if mine:
-            gradients, variables = zip(*(pairs[index] for index in mine), strict=True)
-            pushed = self.pushes.push(self.state, current_stream(), gradients, variables)
+            gradients, variables = zip(*(pairs[i] for i in mine), strict=True)
+            pushed = self.pushes.push(current_stream(), gradients, variables)
             results |= zip(mine, pushed, strict=True)
         if rest:
             stock = super()._batch_reduce_to(reduce_op, [pairs[i] for i in rest], options)
             results |= zip(rest, stock, strict=True)
-        return [results[index] for index in range(len(pairs))]
+        return [results[i] for i in range(len(pairs))]
 
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
         with self.pulls.run():
             return super()._call_for_each_replica(fn, args, kwargs)
 
 
-def _is_gradient(value: Any, destination: Any) -> bool:
-    """Whether it is the gradient of a variable on a server, in a function that a worker runs."""
-    return (
-        isinstance(destination, ServerVariable)
-        and isinstance(value, tf.Tensor | tf.IndexedSlices)
-        and not tf.executing_eagerly()
-    )
-
-
-def _check_params(params: CompressionParams) -> CompressionParams:
+def _check_params(params: CompressionParams) -> None:
     if isinstance(params, Auto):
         raise ValueError(
             "compression_params must not be tf_gc.Auto under parameter servers: workers step by "
             f"themselves, so that no step compares with another; got {params!r}"
         )
     for each in [params, *(rule for _, rule in getattr(params, "rules", ()))]:
-        if "sum_bits" in vars(each):
-            default = dataclasses.replace(each, sum_bits=None)
-            if each != default:
-                raise ValueError(
-                    f"sum_bits={each.sum_bits} is for sums that replicas send each other, and "
-                    f"parameter servers send none: leave sum_bits out; got {each!r}"
-                )
-    return params
+        bits = vars(each).get("sum_bits")
+        if bits is not None and each != dataclasses.replace(each, sum_bits=None):
+            raise ValueError(
+                f"sum_bits={bits} is for sums that replicas send each other, and parameter servers "
+                f"send none: leave sum_bits out; got {each!r}"
+            )
 
 
-def _require_ops_everywhere(
-    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
-) -> None:
-    """Checks that all workers and servers have tf_gc's native ops.
-
-    Raises:
-      RuntimeError: if one has not; it says which.
-    """
+def _require_ops_everywhere(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
+    """Raises RuntimeError if a worker or a server has not tf_gc's native ops; it says which."""
     nothing = tf.IndexedSlices(tf.zeros([0, 1]), tf.zeros([0], tf.int64), tf.constant([1, 1]))
     for job in JOBS:
-        for index in range(cluster_resolver.cluster_spec().num_tasks(job)):
+        for index in range(resolver.cluster_spec().num_tasks(job)):
             try:
                 with tf.device(f"/job:{job}/task:{index}/device:CPU:0"):
                     ops.encode_rows([nothing], (), [[1, 1]], EXACT)

@@ -6,11 +6,9 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Sent:
-    """Bytes of one direction.
+    """Bytes of one direction, and the bytes that the stock strategy sends, each variable once.
 
-    Attributes:
-      bytes: those that are sent, at most where only the step knows how small a message gets.
-      stock_bytes: those that the stock strategy would send, each variable once.
+    Where only the step knows how small a message gets, `bytes` is the most that it may be.
     """
 
     bytes: int = 0
@@ -24,11 +22,8 @@ class Sent:
 class ServerTraffic:
     """The bytes of a step of one worker, after its warm-up and its first pulls.
 
-    Rows of tables, whose number only the step knows, are left out on both sides.
-
-    Attributes:
-      pushed: gradients, from the worker to the servers.
-      pulled: variables, from the servers to the worker.
+    A worker pushes gradients to the servers and pulls variables from them. Rows of tables, whose
+    number only the step knows, are left out on both sides.
     """
 
     pushed: Sent
