@@ -12,6 +12,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
+from tf_gc.network.group import Replica
 from tf_gc.params import Gradient, LeftAlone
 from tf_gc.reducers.factors import FACTORS, Matrices, matrix_of
 
@@ -194,7 +195,7 @@ def test_what_gpus_run_does_the_same(dtype: Any) -> None:
             gradients[0] = tf.constant(bad)
         found = {}
         for device, residuals in kept.items():
-            matrices = Matrices(device, gradients, residuals, factors[device], 3)
+            matrices = Matrices(Replica(device, gradients, residuals), factors[device], 3)
             projected = matrices.project()
             message, basis = matrices.encode(projected)
             sums, factors[device] = matrices.decode(message, basis)

@@ -24,7 +24,7 @@ PLANS: tuple[type[Plan], ...] = (AllGather, ScatterGather, Hierarchical)
 
 
 def plan_names() -> list[str]:
-    """Returns what users may ask for."""
+    """What users may ask for."""
     return [AUTO, *(each.plan for each in PLANS)]
 
 
@@ -32,12 +32,8 @@ def plan_names() -> list[str]:
 class Codes(Spec):
     """Sums gradients by messages of a codec.
 
-    Attributes:
-      codec: makes the messages.
-      plan: the name of a plan, or "auto" for the one that sends least.
-      wire: how codes travel: "packed", each in as many bits, or "compact", frequent ones in
-        fewer; `None` for the one with which a step takes less time.
-      warm_up: as in `Spec`.
+    `plan` is the name of a plan, or "auto" for the one that sends least; `wire` one of
+    `tf_gc.reducers.wire.WIRES`, or `None` for the one with which a step takes less time.
     """
 
     codec: Codec
@@ -58,11 +54,7 @@ class Codes(Spec):
         return reducer
 
     def plan_on(self, network: Network) -> type[Plan]:
-        """Returns the plan for a network.
-
-        Raises:
-          ValueError: if the user asks for a plan that is of no use there.
-        """
+        """Returns the plan, or raises ValueError if the user asks for one of no use there."""
         if self.plan == AUTO:
             return min(PLANS, key=lambda plan: plan.cost(self.codec, network))
         (chosen,) = (each for each in PLANS if each.plan == self.plan)
@@ -80,15 +72,9 @@ class Codes(Spec):
 
 
 class CodesPush(Push):
-    """Encodes a bucket on the worker, and decodes it on the server."""
+    """Sends messages of a codec on a wire."""
 
     def __init__(self, codec: Codec, wire: str) -> None:
-        """Initializes the push.
-
-        Args:
-          codec: makes the messages.
-          wire: one of `tf_gc.reducers.wire.WIRES`.
-        """
         self._codec = codec
         self.name = str(codec)
         self.wire = wire

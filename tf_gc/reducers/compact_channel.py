@@ -30,16 +30,7 @@ def carrier(group: Group, wire: str) -> Group:
 def open_channel(
     group: Group, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
 ) -> Channel:
-    """Returns a channel for the messages of a bucket.
-
-    Args:
-      group: what `carrier` returns.
-      codec: makes the messages.
-      wire: one of `tf_gc.reducers.wire.WIRES`.
-      bucket: the bucket's number.
-      replicas: what each replica of this host contributes to the bucket.
-      options: a `tf.distribute.experimental.CommunicationOptions`.
-    """
+    """Returns a channel for the messages of a bucket; `group` is what `carrier` returns."""
     channel = group.open(bucket, options)
     if wire == PACKED:
         return channel
@@ -47,7 +38,7 @@ def open_channel(
 
 
 def slightly_longer(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
-    """Returns how many words to send in the next step (`Guess`)."""
+    """Returns how many words to send in the next step (`tf_gc.network.unequal.Guess`)."""
     del sent
     return longest + longest // _SLACK
 
@@ -55,9 +46,9 @@ def slightly_longer(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
 class CompactChannel(Channel):
     """Sends the messages of a codec through another channel, in compact form.
 
-    Members unpack what the others sent, and put in what they themselves sent: nobody who uses the
-    channel sees a difference. Small messages, and sums that have no compact form, are sent as they
-    are.
+    Nobody who uses it sees a difference. Small messages, and sums that have no compact form, are
+    sent as they are. The codes of a column of a tensor are packed together: `like` has the tensors'
+    shapes. `notes` keeps how long the bucket's messages were (`Replica.notes`).
     """
 
     def __init__(
@@ -68,16 +59,6 @@ class CompactChannel(Channel):
         notes: dict[Any, Any],
         like: Sequence[Any] = (),
     ) -> None:
-        """Initializes the channel.
-
-        Args:
-          channel: carries the compact messages.
-          codec: makes the messages.
-          ranks: the ranks, among all members, of those on this host.
-          notes: where it is kept how long the bucket's messages were; see `Replica.notes`.
-          like: tensors or variables with the shapes of those in the bucket, of which the codes of a
-            column are then packed together.
-        """
         super().__init__(channel.size)
         self._channel = channel
         self._codec = codec
@@ -126,17 +107,7 @@ class CompactChannel(Channel):
     def _sent(
         self, codec: Codec, messages: Sequence[tf.Tensor], n: int, send: Send
     ) -> list[list[tf.Tensor]]:
-        """Sends messages in compact form.
-
-        Args:
-          codec: the codec of the messages.
-          messages: int64 [rows, words], for each member of this host.
-          n: how many rows a member receives of each member.
-          send: as in `UnequalLengths.sent`.
-
-        Returns:
-          As `UnequalLengths.sent`.
-        """
+        """Sends messages, int64 [rows, words], in compact form; as `UnequalLengths.sent`."""
         packed = []
         for message in messages:
             with tf.device(cpu_of(message.device)):
@@ -147,14 +118,7 @@ class CompactChannel(Channel):
     def _unpacked(
         self, codec: Codec, others: Sequence[tf.Tensor], own: tf.Tensor, rank: int
     ) -> Received:
-        """Returns the messages that a member received.
-
-        Args:
-          codec: the codec of the messages.
-          others: what `_sent` returns for the member.
-          own: its own message, [n, words], as it was before it was packed.
-          rank: the member's rank.
-        """
+        """Returns the messages of all: `others` of `_sent`, and the member's own, unpacked."""
         with tf.device(cpu_of(own.device)):
             messages = [codec.unpack(compact, own.shape[1]) for compact in others]
         messages.insert(min(rank, 1), own)

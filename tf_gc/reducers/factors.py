@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.network.group import is_cpu
-from tf_gc.state.registry import Slot
+from tf_gc.network.group import Replica, is_cpu
 
 # The name of the slot of factors; its size depends on the variable.
 FACTORS = "factors"
@@ -36,48 +35,26 @@ Tensors: TypeAlias = Sequence[tf.Tensor]
 def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
     """Returns rows and columns of the matrix that a tensor is sent as.
 
-    The first axes are its rows and the last ones its columns, so that the two numbers are as small
-    as possible. So the kernel of a convolution has a column for each output, and the kernel of
-    attention keeps its heads together.
+    The first axes are its rows and the last ones its columns, so that the sum of the two numbers is
+    smallest: a convolution has a column for each output, and attention keeps its heads together.
     """
     splits = [(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape))]
     return min(splits, key=sum, default=(math.prod(shape), 1))
 
 
-def slot_of(shape: Sequence[int], rank: int) -> Slot:
-    """Returns the slot of what is kept of a tensor."""
-    return Slot(FACTORS, rank * matrix_of(shape)[1])
-
-
 class Matrices:
-    """The matrices of a bucket on one replica.
+    """The matrices of a bucket on one replica, on whose device all methods are called.
 
     On CPUs the native ops do the work. On GPUs it is written in TensorFlow's ops.
     """
 
-    def __init__(
-        self,
-        device: str,
-        gradients: Tensors,
-        residuals: Sequence[tf.Variable],
-        factors: Tensors,
-        rank: int,
-    ) -> None:
-        """Initializes the object.
-
-        Args:
-          device: the replica's, on which all methods are called.
-          gradients: of the shapes of their variables.
-          residuals: their residuals.
-          factors: what is kept of them.
-          rank: the columns of a factor.
-        """
-        self._native = is_cpu(device)
-        self._gradients = gradients
-        self._residuals = residuals
+    def __init__(self, replica: Replica, factors: Tensors, rank: int) -> None:
+        self._native = is_cpu(replica.device)
+        self._gradients = replica.gradients
+        self._residuals = replica.residuals
         self._factors = factors
         self._rank = rank
-        self._shapes = [matrix_of(gradient.shape) for gradient in gradients]
+        self._shapes = [matrix_of(gradient.shape) for gradient in self._gradients]
         self._rows = [rows for rows, _ in self._shapes]
 
     def project(self) -> tf.Tensor:
@@ -96,10 +73,9 @@ class Matrices:
         return tf.concat(parts, 0)
 
     def encode(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the columns of Q and of P, as `tf_gc.ops.encode_factors`.
+        """Returns the columns of Q and of P, given the sum of all `project`.
 
-        Args:
-          total: the sum of all replicas' results of `project`.
+        As `tf_gc.ops.encode_factors`.
         """
         if self._native:
             arguments = (self._gradients, self._residuals, total)
@@ -118,11 +94,9 @@ class Matrices:
         return tf.concat(sent, 0), tf.concat([tf.reshape(p, [-1]) for p in bases], 0)
 
     def decode(self, total: tf.Tensor, basis: tf.Tensor) -> tuple[Tensors, Tensors]:
-        """Returns the sums and what to keep for the next step, as `tf_gc.ops.decode_factors`.
+        """Returns the sums and the next factors, given the sum of all Q and the columns of P.
 
-        Args:
-          total: the sum of all replicas' columns of Q.
-          basis: the columns of P.
+        As `tf_gc.ops.decode_factors`.
         """
         if self._native:
             arguments = (total, basis, self._factors, self._gradients)
@@ -151,20 +125,15 @@ class Matrices:
         ]
 
     def _split(self, vector: tf.Tensor, axis: int) -> list[tf.Tensor]:
-        """Returns the factors of all matrices, given a vector of their columns."""
         sizes = [self._rank * shape[axis] for shape in self._shapes]
         return [tf.reshape(part, [self._rank, -1]) for part in tf.split(vector, sizes)]
 
 
 def product(p: tf.Tensor, q: tf.Tensor) -> tf.Tensor:
-    """Returns P Qᵀ, float32 [rows, columns of the matrix].
+    """Returns P Qᵀ, given the columns of P and Q, float32 [rank, n].
 
     On GPUs matmul rounds its arguments to TensorFloat-32 unless a program forbids it. Then what is
     sent and what is taken from the residuals would differ.
-
-    Args:
-      p: the columns of P, float32 [rank, rows].
-      q: the columns of Q, float32 [rank, columns of the matrix].
     """
     terms = [p[k, :, tf.newaxis] * q[k] for k in range(p.shape[0])]
     return functools.reduce(tf.add, terms)
@@ -174,10 +143,7 @@ def orthonormal(factors: Tensors) -> list[tf.Tensor]:
     """Returns orthonormal columns of each factor, as `MakeOrthonormal` in the native library does.
 
     One after the other they would be hundreds of small kernels for each matrix. So all are done
-    together, with zeros after the shorter columns.
-
-    Args:
-      factors: of each matrix the columns, float32 [rank, n] with its own n.
+    together, with zeros after the shorter columns. A factor is float32 [rank, n] with its own n.
     """
     rank = factors[0].shape[0]
     lengths = [factor.shape[1] for factor in factors]
@@ -202,9 +168,7 @@ def orthonormal(factors: Tensors) -> list[tf.Tensor]:
 def _independent(columns: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     """Returns what is orthogonal to others, of norm 1; zeros if nothing but rounding is left.
 
-    Args:
-      columns: [matrices, any number, n].
-      others: [matrices, any number, n], orthonormal.
+    Both are [matrices, any number, n], the others orthonormal.
     """
     size = tf.norm(columns, axis=2, keepdims=True)
     if others.shape[1]:

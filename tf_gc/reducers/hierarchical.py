@@ -71,23 +71,20 @@ def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
 
 
 def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
-    """Sums a bucket over the replicas of this host, in float32, on the leader's device.
+    """Returns the leader with the sums over this host, in float32, as its gradients.
 
-    The leader then sends for the whole host. So its residuals also take over what is in the
-    residuals of the host's other replicas: after a restart, or after training with another plan,
-    those need not be zero.
-
-    Args:
-      replicas: the replicas of this host.
-      leader: the number of the replica that sums.
-
-    Returns:
-      The leader, with the host's sums as its gradients.
+    It sends for the whole host, and so takes over what is in the residuals of the other replicas:
+    after a restart, or after training with another plan, those need not be zero.
     """
     with tf.device(replicas[leader].device):
         for of_variable in zip(*(replica.residuals for replica in replicas), strict=True):
             others = [residual for i, residual in enumerate(of_variable) if i != leader]
-            _drain(others, into=of_variable[leader])
+            if others:
+                left = sum_in_order([residual.read_value() for residual in others])
+                of_variable[leader].assign_add(left)
+            for residual in others:
+                with tf.device(residual.device):
+                    residual.assign(tf.zeros(residual.shape))
         sums = [
             sum_in_order([tf.cast(tensor, tf.float32) for tensor in tensors])
             for tensors in zip(*(replica.gradients for replica in replicas), strict=True)
@@ -95,23 +92,10 @@ def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
     return dataclasses.replace(replicas[leader], gradients=sums)
 
 
-def _drain(residuals: Sequence[tf.Variable], into: tf.Variable) -> None:
-    if residuals:
-        into.assign_add(sum_in_order([residual.read_value() for residual in residuals]))
-    for residual in residuals:
-        with tf.device(residual.device):
-            residual.assign(tf.zeros(residual.shape))
-
-
 def _share_on_host(sums: Sequence[tf.Tensor], replicas: Sequence[Replica]) -> list[list[tf.Tensor]]:
     """Returns, for each replica of this host, the leader's sums in the dtype of its gradients."""
-    shared = []
+    dtype, shared = replicas[0].gradients[0].dtype, []
     for replica in replicas:
         with tf.device(replica.device):
-            shared.append(
-                [
-                    tf.cast(total, tensor.dtype)
-                    for total, tensor in zip(sums, replicas[0].gradients, strict=True)
-                ]
-            )
+            shared.append([tf.cast(total, dtype) for total in sums])
     return shared

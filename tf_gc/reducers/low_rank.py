@@ -1,25 +1,21 @@
 """The reducer of low rank: sums the two thin factors of each matrix instead of the matrix."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_gc.network.group import Group, Network, Replica, is_cpu
-from tf_gc.reducers.factors import Matrices, Tensors, slot_of
+from tf_gc.reducers.factors import FACTORS, Matrices, Tensors, matrix_of
 from tf_gc.reducers.reducer import Push, Reducer, Reduction, Spec
 from tf_gc.state.registry import Slot
 
 
 @dataclasses.dataclass(frozen=True)
 class Factors(Spec):
-    """Sums a matrix as its two factors, one after the other.
-
-    Attributes:
-      rank: the columns of a factor.
-      warm_up: as in `Spec`.
-    """
+    """Sums a matrix as its two factors, of `rank` columns, one after the other."""
 
     rank: int
     warm_up: bool = False
@@ -37,29 +33,19 @@ class Factors(Spec):
 
 
 class FactorsReducer(Reducer):
-    """Encodes factors of a bucket's matrices, has the network sum them, and multiplies.
-
-    Attributes:
-      rank: the columns of a factor.
-    """
+    """Encodes factors of a bucket's matrices, has the network sum them, and multiplies."""
 
     plan = "all_reduce"
     wire = "float32"
     keeps_residuals = True
 
     def __init__(self, rank: int, group: Group) -> None:
-        """Initializes the reducer.
-
-        Args:
-          rank: the columns of a factor.
-          group: the replicas.
-        """
-        self.rank = rank
+        self._rank = rank
         self._group = group
         self.name = f"factors of rank {rank}"
 
     def slot(self, shape: Sequence[int]) -> Slot:
-        return slot_of(shape, self.rank)
+        return Slot(FACTORS, self._rank * matrix_of(shape)[1])
 
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = self._group.open(bucket, options)
@@ -68,21 +54,16 @@ class FactorsReducer(Reducer):
         for replica in replicas:
             with tf.device(replica.device):
                 factors = [variable.read_value() for variable in replica.shared]
-                mine = Matrices(
-                    replica.device, replica.gradients, replica.residuals, factors, self.rank
-                )
-                matrices.append(mine)
-                messages.append(mine.project())
+                matrices.append(Matrices(replica, factors, self._rank))
+                messages.append(matrices[-1].project())
         bases, totals = [], channel.all_reduce(messages)
         for i, (replica, total) in enumerate(zip(replicas, totals, strict=True)):
             with tf.device(replica.device):
                 messages[i], basis = matrices[i].encode(total)
                 bases.append(basis)
-        sums = []
+        sums, totals = [], channel.all_reduce(messages)
         decoded: tuple[Tensors, Tensors] | None = None
-        for replica, mine, total, basis in zip(
-            replicas, matrices, channel.all_reduce(messages), bases, strict=True
-        ):
+        for replica, mine, total, basis in zip(replicas, matrices, totals, bases, strict=True):
             with tf.device(replica.device):
                 # CPU devices, which share memory, have one of them decode for all.
                 if decoded is None or not is_cpu(replica.device):
@@ -91,10 +72,5 @@ class FactorsReducer(Reducer):
                     variable.assign(value, read_value=False)
                 sums.append([tf.identity(value) for value in decoded[0]])
         elements = sum(gradient.shape.num_elements() for gradient in first.gradients)
-        return Reduction(
-            sums,
-            first,
-            lambda: tf.constant(elements, tf.int64),
-            channel.sent_bytes,
-            channel.most_bytes,
-        )
+        count_sent = functools.partial(tf.constant, elements, tf.int64)
+        return Reduction(sums, first, count_sent, channel.sent_bytes, channel.most_bytes)

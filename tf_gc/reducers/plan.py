@@ -19,17 +19,12 @@ Sums: TypeAlias = tuple[Sequence[Sequence[tf.Tensor]], Callable[[], tf.Tensor]]
 class Plan(Reducer):
     """Sums buckets by messages of a codec. A subclass decides who sends what to whom.
 
-    A plan moves messages and never looks inside them. How it moves them is the plan's own affair:
-    by channels of the network's groups, which pack messages as the wire asks for, or point to point
-    by placing ops on devices.
-
-    Attributes:
-      plan: how users call it, an attribute of the class.
-      codec: makes the messages.
+    A plan moves messages and never looks inside them: by channels of the network's groups, which
+    pack messages as the wire asks for, or point to point by placing ops on devices. Users call it
+    by `plan`, an attribute of the class. All workers make the same plans in the same order.
     """
 
     def __init__(self, codec: Codec, wire: str, network: Network) -> None:
-        """Initializes the plan on a network. All workers make the same plans in the same order."""
         del network
         self.codec = codec
         self.name = str(codec)
@@ -87,11 +82,4 @@ class FlatPlan(Plan):
     def sums(
         codec: Codec, replicas: Sequence[Replica], ranks: Sequence[int], channel: Channel
     ) -> Sums:
-        """Returns the sums over a group.
-
-        Args:
-          codec: makes the messages.
-          replicas: the group's replicas on this host.
-          ranks: their ranks in the group.
-          channel: carries the messages.
-        """
+        """Returns the sums over a group, of which `replicas` with these ranks are on this host."""

@@ -12,9 +12,7 @@ from tf_gc.state.registry import Slot
 
 
 class Spec(abc.ABC):
-    """How a gradient is sent, on whatever network: a small frozen value.
-
-    Gradients with equal specs share a bucket.
+    """How a gradient is sent, on whatever network: a frozen value. Equal specs share a bucket.
 
     Attributes:
       warm_up: whether the first steps are in full precision (`tf_gc.steps.warm_up`).
@@ -30,34 +28,23 @@ class Spec(abc.ABC):
     def on(self, network: Network) -> "Reducer | str":
         """Makes the reducer for a network. This may be a collective of all workers.
 
-        Returns:
-          The reducer; or why these gradients are left to the stock ops there, in words that follow
-          "n gradients".
-
-        Raises:
-          ValueError: if the user asks for something that is of no use on this network.
+        If these gradients are left to the stock ops there, it says why, in words that follow "n
+        gradients". It raises ValueError if the user asks for something that is of no use there.
         """
 
     @abc.abstractmethod
     def push(self) -> "Push":
-        """Makes a `Push`, which sends gradients to parameter servers instead of summing them.
-
-        Raises:
-          ValueError: if the user asks for something that is of no use there.
-        """
+        """Makes what sends gradients to parameter servers, or raises ValueError as `on`."""
 
 
 class Sender:
     """Sends buckets of gradients: a `Reducer` to all replicas, a `Push` to a parameter server.
 
-    `str` of it says in a few words how, as `print(strategy.schedule)` shows it.
-
     Attributes:
       name: the encoding of an element, such as "three_bit (automatic scales)".
       plan: the name of who sends what to whom.
       wire: the name of how messages travel.
-      keeps_residuals: whether what is not sent is kept for the next step. If not, there are no
-        residuals wherever they are an argument.
+      keeps_residuals: whether what is not sent is kept; if not, no residuals are given.
       caution: a warning for the log; empty if there is none.
     """
 
@@ -77,16 +64,12 @@ class Reduction:
 
     Attributes:
       sums: for each replica of this host, the bucket's sums, on the replica's device.
-      measured: the replica of this host whose message, gradients and residuals reports measure; in
-        a hierarchy the leader, with the gradients of the whole host.
-      count_sent: builds the number of elements that it sent as something other than zero, an int64
-        scalar.
-      sent_bytes: the bytes that a replica sent for the bucket (in a hierarchy, the replica's part
-        of the bytes that its host sent to other hosts).
-      most_bytes: an upper bound of `sent_bytes` where only the step itself knows them; 0 if there
-        is none.
-      stock_bytes: the bytes that a replica would send by the stock ops, where only the step itself
-        knows.
+      measured: the replica of this host that reports measure; in a hierarchy the leader, with the
+        gradients of the whole host.
+      count_sent: builds the number of elements that it sent as other than zero, an int64 scalar.
+      sent_bytes: the bytes that a replica sent (in a hierarchy, its part of those of its host).
+      most_bytes: an upper bound where only the step knows `sent_bytes`; 0 if there is none.
+      stock_bytes: the bytes that the stock ops would send, where only the step knows.
     """
 
     sums: Sequence[Sequence[Any]]
@@ -112,22 +95,16 @@ class Reducer(Sender, abc.ABC):
         return None
 
     def slot(self, shape: Sequence[int]) -> Slot | None:
-        """Returns what it keeps for a gradient beside residuals, the same on all replicas.
-
-        Args:
-          shape: the shape of the gradient's variable.
-        """
+        """Returns what all replicas keep alike for a variable of a shape, beside residuals."""
         del shape
         return None
 
     @abc.abstractmethod
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
-        """Sums a bucket over all replicas. All replicas get the same bits.
+        """Sums the bucket of this number over all replicas, which get the same bits.
 
-        Args:
-          bucket: the bucket's number.
-          replicas: the replicas of this host, in the order of the network's devices.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
+        `replicas` are those of this host, in the order of the network's devices, and `options` a
+        `tf.distribute.experimental.CommunicationOptions`.
         """
 
 
@@ -149,7 +126,7 @@ class Push(Sender, abc.ABC):
         Args:
           gradients: the bucket's gradients, of one dtype.
           residuals: the handles of their float32 residuals, on the worker.
-          variables: the variables of the gradients.
+          variables: their variables.
           server: the device that has the variables.
           warm_up: whether this step is in full precision, a bool scalar; `None` if none is.
 
@@ -182,25 +159,17 @@ class Push(Sender, abc.ABC):
     def encode(
         self, gradients: Sequence[Any], residuals: Sequence[tf.Tensor], variables: Sequence[Any]
     ) -> tuple[tf.Tensor, int]:
-        """Returns a worker's message, int64 [1, n], and its words as in `send`.
-
-        It updates the residuals. Arguments are as in `send`.
-        """
+        """Returns a message, int64 [1, n], and its words as in `send`; updates the residuals."""
 
     @abc.abstractmethod
     def decode(
         self, message: tf.Tensor, size: int, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
-        """Returns what was pushed, in the dtype of the gradients.
+        """Returns what was pushed, given what `encode` returned.
 
-        Args:
-          message: what `encode` returned.
-          size: the number that it returned.
-          gradients: the bucket's gradients. Nothing of their values is read: with them TensorFlow
-            would send them.
-          variables: the variables of the gradients.
+        Of the gradients only the dtype is used: TensorFlow would send values that are read.
         """
 
     @abc.abstractmethod
     def in_full_precision(self, dtype: tf.DType) -> "Push":
-        """Returns the `Push` for such gradients, of a dtype, in a warm-up."""
+        """Returns what sends such gradients, of a dtype, in a warm-up."""

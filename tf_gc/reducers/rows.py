@@ -38,13 +38,10 @@ _FALLS_BY = 64
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Spec):
-    """Sums gradients of tables row by row.
+    """Sums gradients of tables row by row, by the codec of a name or `EXACT`.
 
-    Attributes:
-      kind: the name of a codec, or `EXACT`.
-      layers: 1, with residuals as large as the table; or 2, without: a row is then off by at most
-        what two messages of codes leave of it.
-      warm_up: as in `Spec`.
+    One layer has residuals as large as the table; two have none: a row is then off by what two
+    messages of codes leave of it.
     """
 
     kind: str
@@ -63,8 +60,6 @@ class Rows(Spec):
 
 
 class _SendsRows(Sender):
-    """Encodes and decodes rows."""
-
     def __init__(self, spec: Rows) -> None:
         self._spec = spec
         self.keeps_residuals = spec.kind != EXACT and spec.layers == 1
@@ -85,9 +80,8 @@ class _SendsRows(Sender):
         shapes: Sequence[Sequence[int]],
         names: Sequence[str],
     ) -> tf.Tensor:
-        """Returns a replica's message, and updates its residuals; as `tf_gc.ops.encode_rows`."""
-        spec = self._spec
-        return ops.encode_rows(gradients, residuals, shapes, spec.kind, spec.layers, names)
+        spec, kept = self._spec, residuals if self.keeps_residuals else ()
+        return ops.encode_rows(gradients, kept, shapes, spec.kind, spec.layers, names)
 
     def sums(
         self,
@@ -95,7 +89,6 @@ class _SendsRows(Sender):
         messages: Received,
         like: Sequence[tf.IndexedSlices],
     ) -> list[tf.IndexedSlices]:
-        """Returns the sums of messages for tables of these shapes, in the dtypes of gradients."""
         spec = self._spec
         sums = ops.decode_rows(messages, shapes, like[0].dtype, spec.kind, spec.layers)
         return [
@@ -105,7 +98,7 @@ class _SendsRows(Sender):
 
 
 class RowsPush(_SendsRows, Push):
-    """Merges and encodes rows on the worker, and decodes them on the server."""
+    """Sends rows to a server."""
 
     def encode(
         self,
@@ -114,8 +107,7 @@ class RowsPush(_SendsRows, Push):
         variables: Sequence[Any],
     ) -> tuple[tf.Tensor, int]:
         names = [path_of(variable) for variable in variables]
-        kept = residuals if self.keeps_residuals else ()
-        return self.message(gradients, kept, _shapes(variables), names), 0
+        return self.message(gradients, residuals, _shapes(variables), names), 0
 
     def decode(
         self,
@@ -137,7 +129,7 @@ class RowsPush(_SendsRows, Push):
 
 
 class RowsReducer(_SendsRows, Reducer):
-    """Merges, encodes and sends rows, and decodes the sum."""
+    """Sends rows to all replicas."""
 
     plan = AllGather.plan
 
@@ -204,9 +196,5 @@ def _shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 def _bytes(gradient: tf.IndexedSlices) -> tf.Tensor:
-    """Returns the bytes of a gradient's values and indices, an int64 scalar."""
-    values, indices = gradient.values, gradient.indices
-    return (
-        tf.size(values, tf.int64) * values.dtype.size
-        + tf.size(indices, tf.int64) * indices.dtype.size
-    )
+    parts = (gradient.values, gradient.indices)
+    return tf.add_n([tf.size(part, tf.int64) * part.dtype.size for part in parts])

@@ -11,14 +11,12 @@ from tf_gc.reducers.plan import FlatPlan, Sums
 
 
 class ScatterGather(FlatPlan):
-    """Sums a bucket over a group in two stages, both compressed.
+    """A reduce-scatter followed by an all-gather (Rabenseifner 2004), with codes for numbers.
 
-    A bucket is cut into as many shards as there are replicas, and each replica owns one shard. An
-    all-to-all brings the messages for a shard to its owner, which adds them up and encodes the
-    sum. An all-gather brings the sums to all replicas. With N replicas, each sends (N - 1) / N of a
-    bucket's message and of its sum. This is a reduce-scatter followed by an all-gather
-    (Rabenseifner 2004), with codes instead of numbers. All replicas decode the same sums, so they
-    get the same bits.
+    A bucket is cut into as many shards as there are replicas. An all-to-all brings the messages for
+    a shard to the replica that owns it, which adds them up and encodes the sum. An all-gather
+    brings the sums to all replicas, which decode the same ones, and so get the same bits. With N
+    replicas, each sends (N - 1) / N of a bucket's message and of its sum.
     """
 
     plan = "scatter_gather"
@@ -37,12 +35,11 @@ class ScatterGather(FlatPlan):
             with tf.device(replica.device):
                 shards.append(codec.encode_shards(replica.gradients, replica.residuals, size, rank))
         shard_sums = []
-        for replica, rank, received in zip(
-            replicas, ranks, channel.all_to_all(shards), strict=True
-        ):
+        received = channel.all_to_all(shards)
+        for replica, rank, mine in zip(replicas, ranks, received, strict=True):
             with tf.device(replica.device):
                 shard_sums.append(
-                    codec.sum_shard(received, replica.gradients, replica.residuals, size, rank)
+                    codec.sum_shard(mine, replica.gradients, replica.residuals, size, rank)
                 )
         decode = functools.partial(codec.decode_shards, replicas=size)
         sums = decode_once_per_host(replicas, channel.all_gather_sums(shard_sums), decode)

@@ -21,16 +21,10 @@ def choose_wire(
 ) -> tuple[str, str]:
     """Returns the wire that a user asks for, one of `WIRES`, and why, for the log.
 
-    Args:
-      wire: one of `WIRES`, or `None` for the one with which a step takes less time. To find out is
-        a collective of all workers: they measure the rate at which CPUs send. GPUs may send by
-        another network, so that for them `None` is the packed one.
-      codec: the codec.
-      network: the replicas.
-      why_not_packed: why no CPU could pack the messages; `None` if CPUs can.
-
-    Raises:
-      ValueError: if a wire is asked for that the codec or the devices cannot use.
+    `None` is the one with which a step takes less time. To find out is a collective of all workers:
+    they measure the rate at which CPUs send. GPUs may send by another network, so that for them
+    `None` is the packed one. `why_not_packed` says why no CPU could pack the messages, if so. A
+    wire that the codec or the devices cannot use is a ValueError.
     """
     if wire not in (None, PACKED):
         why = why_not_packed or _why_not_smaller(codec)

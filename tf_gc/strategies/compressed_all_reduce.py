@@ -23,9 +23,9 @@ from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state.stream import Stream, current_stream
 from tf_gc.steps.compression_state import CompressionState
-from tf_gc.steps.gradient_sums import Batch, GradientSums
-from tf_gc.steps.measured_steps import MeasuredSteps
-from tf_gc.steps.trial_steps import TrialSteps
+from tf_gc.steps.gradient_sums import GradientSums
+from tf_gc.steps.step import Step
+from tf_gc.steps.trial_step import TrialStep
 
 
 class CompressedAllReduce(tf.distribute.CrossDeviceOps):
@@ -79,7 +79,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self.compression_state = CompressionState(in_use=bool(self.compression_params.specs()))
         self._stock = cross_device_ops
         self._reducer_of: Callable[[Spec], Reducer | str] | None = None
-        self._steps: MeasuredSteps | None = None
+        self._sums: GradientSums | None = None
+        self._step: Callable[..., Step] = Step
         self._schedule: Schedule | None = None
         self._accounting = Accounting(self.compression_params)
         self._measurement = Measurement(self.compression_params)
@@ -114,21 +115,20 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                 logging.info("tf_gc: %s: %s", self.compression_params, choice)
 
     def _connect(self, network: Network) -> None:
-        sums = GradientSums(network, self._stock, self.compression_state)
+        self._sums = GradientSums(network, self._stock, self.compression_state)
         if isinstance(params := self.compression_params, Auto):
-            self._steps = TrialSteps(params, sums, self._accounting, self._measurement)
-        else:
-            self._steps = MeasuredSteps(sums, self._accounting, self._measurement)
+            group = network.group(network.devices)
+            self._step = functools.partial(TrialStep, params, group)
 
     @property
     def _is_alone(self) -> bool:
         """Whether there is something to compress, but nobody to send it to."""
-        alone = self._steps is not None and self._steps.sums.replicas == 1
+        alone = self._sums is not None and self._sums.replicas == 1
         return alone and bool(self.compression_params.specs())
 
     def compresses_rows_of(self, variable: tf.Variable) -> bool:
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
-        if self._reducer_of is None or self._steps is None or self._steps.sums.replicas == 1:
+        if self._reducer_of is None or self._sums is None or self._sums.replicas == 1:
             return False
         gradient = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
         schedule = make_schedule(self.compression_params, [gradient], self._reducer_of)
@@ -166,9 +166,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
         # The copy starts with residuals of its own: those here belong to variables of the original.
         twin = CompressedAllReduce(self.compression_params, copy.deepcopy(self._stock, memo))
-        if self._steps is not None:
+        if self._sums is not None:
             twin._reducer_of = self._reducer_of
-            twin._connect(self._steps.sums.network)
+            twin._connect(self._sums.network)
         return twin
 
     @property
@@ -197,14 +197,14 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
     ) -> list[Any]:
         pairs = list(value_destination_pairs)
-        if self._steps is None:
+        if self._sums is None:
             variables = (v for _, v in pairs if isinstance(v, _compat.DistributedVariable))
             variable = next(variables, None)
             if variable is None:
                 return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
             self.connect(LocalNetwork([component.device for component in variable.values]))
-        assert self._steps is not None
-        network = self._steps.sums.network
+        assert self._sums is not None
+        network = self._sums.network
         results: list[Any] = [None] * len(pairs)
         to_reduce = []
         for i, (value, destination) in enumerate(pairs):
@@ -222,8 +222,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
     def _reduce(self, reduce_op: Any, pairs: Pairs, options: Any) -> list[Any]:
         assert self._reducer_of is not None
-        assert self._steps is not None
-        sums = self._steps.sums
+        assert self._sums is not None
+        sums = self._sums
         if reduce_op != tf.distribute.ReduceOp.SUM or sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         earlier: set[int] = set()
@@ -239,16 +239,17 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             self._with_restored(stream, *pair) if i in restore else pair
             for i, pair in enumerate(pairs)
         ]
-        batch = Batch(pairs, stream, options)
+        step = self._step(
+            sums, self._accounting, self._measurement, schedule, pairs, stream, options
+        )
         results: list[Any] = [None] * len(pairs)
         if self.compression_params.specs() and (schedule.buckets or schedule.left_alone):
             self._schedule = schedule
             if not schedule.buckets:
-                self._steps.note(schedule, batch)
+                step.note(schedule)
                 self._accounting.warn_that_nothing_is_compressed(schedule)
         if schedule.buckets:
-            compressed = self._steps.build(schedule, batch)
-            for i, components in zip(schedule.compressed, compressed, strict=True):
+            for i, components in zip(schedule.compressed, step.build(), strict=True):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
         bypassed = [pairs[i] for i in schedule.bypass]
         for i, value in zip(schedule.bypass, sums.stock(bypassed, options), strict=True):

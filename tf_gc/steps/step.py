@@ -1,0 +1,135 @@
+"""A step: the sums of its gradients, in a warm-up or compressed, and what it measures of itself."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import _compat
+from tf_gc.network.group import is_cpu
+from tf_gc.network.traffic import Traffic
+from tf_gc.observe.accounting import Accounting, Pairs
+from tf_gc.observe.measurement import Measurement, Model
+from tf_gc.reducers.reducer import Reduction
+from tf_gc.schedule import Schedule
+from tf_gc.state.registry import Slot
+from tf_gc.state.stream import Stream
+from tf_gc.steps import warm_up
+from tf_gc.steps.gradient_sums import GradientSums, Sums, by_gradient
+
+
+class Step:
+    """Builds the sums of what a schedule compresses of one stream, bucket by bucket.
+
+    Attributes:
+      pairs: each gradient, a value for each local replica, with its variable.
+      options: a `tf.distribute.experimental.CommunicationOptions`.
+      replicas: for each bucket, what each replica of this host contributes.
+    """
+
+    def __init__(
+        self,
+        sums: GradientSums,
+        accounting: Accounting,
+        measurement: Measurement,
+        schedule: Schedule,
+        pairs: Pairs,
+        stream: Stream,
+        options: Any,
+    ) -> None:
+        self.sums = sums
+        self.measurement = measurement
+        self.schedule = schedule
+        self.pairs = pairs
+        self.stream = stream
+        self.options = options
+        self.replicas = [sums.replicas_of(bucket, pairs, stream) for bucket in schedule.buckets]
+        self._accounting = accounting
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """What is measured of such steps."""
+        first = self.replicas[0][0]
+        ends = (self.stream, first.variables[0])
+        return self.measurement.model_of(self.schedule, first.notes, *ends)
+
+    def begin(self, compressed: bool) -> tf.Tensor:
+        """Records a step; returns whether density and residuals are measured in it."""
+        return self.measurement.note_step(self.model, self.replicas[0][0].gradients[0], compressed)
+
+    def note(
+        self, schedule: Schedule, reductions: Sequence[Reduction] = (), compressed: bool = True
+    ) -> Traffic:
+        """Notes what is being built, and returns what it sends as far as that is known."""
+        self.sums.compression_state.log_what_was_restored()
+        replicas = self.sums.replicas
+        return self._accounting.note(schedule, self.pairs, reductions, replicas, compressed)
+
+    def state(self, slot: Slot) -> Any:
+        """Returns the state of the stream in a slot, a mirrored variable."""
+        order = dict.fromkeys([*self.schedule.compressed, *range(len(self.pairs))])
+        variables = [self.pairs[i][1] for i in order]
+        mine = [v for v in variables if isinstance(v, _compat.DistributedVariable)]
+        return self.sums.compression_state.of_first(slot, self.stream, mine)
+
+    def build(self) -> Sums:
+        """Returns the sums of a step, which is in full precision while a warm-up lasts.
+
+        Raises:
+          RuntimeError: in a graph for a `tf.compat.v1.Session`.
+        """
+        if not (tf.executing_eagerly() or tf.inside_function()):
+            raise RuntimeError(
+                "tf_gc compresses gradients eagerly or in a tf.function, and not in a graph for a "
+                "tf.compat.v1.Session: put the step into a tf.function"
+            )
+        if not self.schedule.warm_up:
+            return self.after_warm_up()
+        state = self.state(warm_up.SLOT)
+        # One branch for all buckets: TensorFlow would run one after the other those that
+        # share what is stateful, such as the order of the collectives.
+        is_on = warm_up.is_on(state.values[0].read_value())
+        return _compat.cond(is_on, lambda: self._in_warm_up(state), self.after_warm_up)
+
+    def after_warm_up(self) -> Sums:
+        """Returns the sums of a step to which no warm-up applies."""
+        return self.compressed()
+
+    def compressed(self) -> Sums:
+        """Returns the sums of a compressed step."""
+        measure = self.begin(compressed=True)
+        reductions = [
+            bucket.reducer.reduce(i, self.replicas[i], self.options)
+            for i, bucket in enumerate(self.schedule.buckets)
+        ]
+        traffic = self.note(self.schedule, reductions)
+        self.measurement.built(self.model, self.schedule, traffic, reductions)
+        self.measurement.measure_if(measure, self.model, reductions)
+        return [components for reduction in reductions for components in by_gradient(reduction)]
+
+    def _in_warm_up(self, state: Any) -> Sums:
+        """Returns the sums of a step in which the buckets that warm up are in full precision."""
+        self.begin(compressed=False)
+        reports = []
+        for component in state.values:
+            with tf.device(component.device):
+                reports.append(warm_up.report(component.read_value()))
+        sums, warm = Sums(), Sums()
+        for i, bucket in enumerate(self.schedule.buckets):
+            mine = self.replicas[i]
+            if bucket.warm_up:
+                warm += (exact := self.sums.in_full_precision(i, bucket, mine, self.options))
+                sums += exact
+            else:
+                sums += by_gradient(bucket.reducer.reduce(i, mine, self.options))
+        (reported,) = self.sums.stock_in_branch([reports], [state], self.options)
+        after: tf.Tensor | None = None
+        for device, component in enumerate(state.values):
+            with tf.device(component.device):
+                # CPU devices, which share memory, have one of them do it for all.
+                if after is None or not is_cpu(component.device):
+                    mine = [components[device] for components in warm]
+                    after = warm_up.after_step(component.read_value(), reported[device], mine)
+                component.assign(after, read_value=False)
+        return sums

@@ -1,0 +1,119 @@
+"""A step of `tf_gc.Auto`: a trial of full precision and compression, and then the faster one."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tf_gc import _compat
+from tf_gc.network.group import Group
+from tf_gc.params import Auto
+from tf_gc.params.composed import WAYS
+from tf_gc.schedule import Schedule
+from tf_gc.state import residuals
+from tf_gc.steps import trial
+from tf_gc.steps.gradient_sums import Sums
+from tf_gc.steps.step import Step
+
+
+class TrialStep(Step):
+    """Builds sums in full precision or compressed, as the trial among a group says."""
+
+    def __init__(self, auto: Auto, group: Group, *step: Any) -> None:
+        super().__init__(*step)
+        self._auto = auto
+        self._group = group
+        self._trial = trial.Trial(self.sums.replicas)
+
+    def after_warm_up(self) -> Sums:
+        """Returns the sums of what the schedule compresses, in the order of its buckets."""
+        state = self.state(trial.SLOT)
+        now = state.values[0].read_value()
+
+        def take_turn() -> None:
+            # The op that counts the step, below, writes the state, and so waits for branches that
+            # read it. Otherwise the choice might be made before the last step notes itself.
+            state.values[0].read_value()
+
+        def compressed() -> Sums:
+            take_turn()
+            return self.compressed()
+
+        def in_full_precision() -> Sums:
+            take_turn()
+            return self._in_full_precision(now)
+
+        sums = _compat.cond(self._trial.compresses(now), compressed, in_full_precision)
+        tf.cond(
+            self._trial.is_on(now),
+            lambda: self._after_step(state, now),
+            lambda: tf.constant(True),
+        )
+        return sums
+
+    def _in_full_precision(self, now: tf.Tensor) -> Sums:
+        self.begin(compressed=False)
+        # Otherwise what the trial left in the residuals would never be sent.
+        gradients = tf.cond(
+            self._trial.has_just_ended(now),
+            lambda: [
+                [
+                    list(residuals.emptied_into(r.gradients, r.residuals, all_rows=True))
+                    if r.residuals
+                    else r.gradients
+                    for r in of_bucket
+                ]
+                for of_bucket in self.replicas
+            ],
+            lambda: [
+                [[tf.identity(gradient) for gradient in r.gradients] for r in of_bucket]
+                for of_bucket in self.replicas
+            ],
+        )
+        sums = Sums()
+        for i, bucket in enumerate(self.schedule.buckets):
+            replicas = []
+            for replica, mine in zip(self.replicas[i], gradients[i], strict=True):
+                # A result of `tf.cond` is on no device, and the stock ops would sum such gradients
+                # one by one.
+                with tf.device(replica.device):
+                    placed = [tf.identity(gradient) for gradient in mine]
+                replicas.append(dataclasses.replace(replica, gradients=placed))
+            sums += self.sums.in_full_precision(i, bucket, replicas, self.options)
+        nothing_compressed = Schedule((), tuple(range(len(self.pairs))), ())
+        traffic = self.note(nothing_compressed, compressed=False)
+        self.measurement.built(self.model, nothing_compressed, traffic, [], compressed=False)
+        return sums
+
+    def _after_step(self, state: Any, now: tf.Tensor) -> tf.Tensor:
+        """Counts a step of the trial, and chooses at the end; returns when that has been done."""
+        chosen = tf.cond(
+            self._trial.is_last(now),
+            self._choose,
+            lambda: tf.zeros([], tf.int64),
+        )
+        assigned = []
+        for component in state.values:
+            with tf.device(component.device):
+                after = self._trial.after_step(now, chosen)
+                assigned.append(component.assign(after, read_value=False))
+        with tf.control_dependencies(assigned):
+            return tf.constant(True)
+
+    def _choose(self) -> tf.Tensor:
+        """Returns the position in `WAYS` of the way that all workers choose, an int64 scalar."""
+        recorder, number = self.measurement.recorder, self.model.number
+        times = recorder.trial_times(number, trial.TIMES)
+        messages = []
+        for device in self.sums.network.devices:
+            with tf.device(device):
+                messages.append(tf.identity(times)[None])
+        received = self._group.open(0, self.options).all_gather(messages)[0]
+        with tf.device("CPU:0"):
+            chosen, slowest = trial.faster(tf.concat(received, axis=0))
+            if self._auto.choice is not None:
+                chosen = tf.constant(WAYS.index(self._auto.choice), tf.int64)
+            result = tf.cast(tf.concat([[chosen], slowest], axis=0), tf.float64)
+            kept = recorder.keep(number, result, of_trial=True)
+            with tf.control_dependencies([kept]):
+                return tf.identity(chosen)
