@@ -12,15 +12,15 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
+from tf_gc.steps.trial import STEPS
 
 SHAPES = [(50, 61), (4,), (7, 9, 11)]
 
 
-def sums(params: Any, gradients: list[np.ndarray], eager: bool = False) -> tuple[Any, Any]:
-    """Returns the sums that each replica gets, and the strategy."""
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(len(gradients[0])), params)
-    variables = variables_of(strategy, *(gradient.shape[1:] for gradient in gradients))
-    return reducer(strategy, variables, eager)(gradients), strategy
+def summing(params: Any, replicas: int, *shapes: Any, eager: bool = False) -> tuple[Any, Any]:
+    """Returns a strategy with variables of these shapes, and what sums their gradients."""
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+    return strategy, reducer(strategy, variables_of(strategy, *shapes), eager)
 
 
 def expected(gradient: np.ndarray, dtype: str, plan: str) -> np.ndarray:
@@ -33,15 +33,6 @@ def expected(gradient: np.ndarray, dtype: str, plan: str) -> np.ndarray:
         return total.astype(rounded).astype(np.float32) if plan == "scatter_gather" else total
 
 
-def gradients_of(replicas: int) -> list[np.ndarray]:
-    random = np.random.default_rng(replicas)
-    # As different in size as gradients are, so that their order matters.
-    return [
-        (random.normal(size=shape) * 10 ** random.uniform(-6, 2, size=shape)).astype("f")
-        for shape in ((replicas, *each) for each in SHAPES)
-    ]
-
-
 @pytest.mark.parametrize(
     ("dtype", "plan"), [("bfloat16", "scatter_gather"), ("float16", "all_gather")]
 )
@@ -49,9 +40,15 @@ def gradients_of(replicas: int) -> list[np.ndarray]:
 def test_what_is_rounded_is_summed_in_float32(
     dtype: str, plan: str, replicas: int, eager: bool
 ) -> None:
-    gradients = gradients_of(replicas)
-    of_replicas, strategy = sums(tf_gc.Cast(dtype, bypass_size=0, plan=plan), gradients, eager)
-    for mine in of_replicas:
+    random = np.random.default_rng(replicas)
+    # As different in size as gradients are, so that their order matters.
+    gradients = [
+        (random.normal(size=shape) * 10 ** random.uniform(-6, 2, size=shape)).astype("f")
+        for shape in ((replicas, *each) for each in SHAPES)
+    ]
+    params = tf_gc.Cast(dtype, bypass_size=0, plan=plan)
+    strategy, run = summing(params, replicas, *SHAPES, eager=eager)
+    for mine in run(gradients):
         for value, gradient in zip(mine, gradients, strict=True):
             np.testing.assert_array_equal(value, expected(gradient, dtype, plan))
     assert len(strategy.compression_state) == 0
@@ -62,10 +59,10 @@ def test_what_float16_cannot_hold_is_seen_as_infinite(plan: str) -> None:
     gradients = [np.ones((2, 64), "f")]
     gradients[0][0, :6] = [1e5, -1e5, 6e4, np.nan, np.inf, 1e-9]
     gradients[0][1, :6] = [1.0, 1.0, 6e4, 1.0, 1.0, 0.0]
-    of_replicas, _ = sums(tf_gc.Cast("float16", bypass_size=0, plan=plan), gradients)
+    _, run = summing(tf_gc.Cast("float16", bypass_size=0, plan=plan), 2, (64,))
     # A sum is in float32 and need not fit, but in a scatter-gather it is sent.
     of_sum = np.inf if plan == "scatter_gather" else 2 * np.float32(np.float16(6e4))
-    for (total,) in of_replicas:
+    for (total,) in run(gradients):
         np.testing.assert_array_equal(total[:6], [np.inf, -np.inf, of_sum, np.nan, np.inf, 0.0])
         np.testing.assert_array_equal(total[6:], np.full(58, 2.0))
 
@@ -93,48 +90,33 @@ def test_only_large_float32_gradients_are_rounded(dtype: str) -> None:
 
 def test_what_codes_left_unsent_is_added_to_the_first_gradient(tmp_path: Path) -> None:
     gradients = [np.full((2, 50, 50), 0.25, "f"), np.zeros((2, 50, 50), "f")]
-    with_codes = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(1.0))
-    (variable,) = variables_of(with_codes, (50, 50))
-    (total,), _ = reducer(with_codes, [variable])(gradients[:1])
+    with_codes, run = summing(tf_gc.TwoBit(1.0), 2, (50, 50))
+    (total,), _ = run(gradients[:1])
     np.testing.assert_array_equal(total, np.zeros((50, 50)))  # nothing has been sent
     path = tf.train.Checkpoint(state=with_codes.compression_state).save(str(tmp_path / "saved"))
 
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.Cast())
-    (variable,) = variables_of(strategy, (50, 50))
+    strategy, run = summing(tf_gc.Cast(), 2, (50, 50))
     tf.train.Checkpoint(state=strategy.compression_state).read(path)
-    run = reducer(strategy, [variable])
     for value in (0.5, 0.0):
         (total,), _ = run(gradients[1:])
         np.testing.assert_array_equal(total, np.full((50, 50), value, "f"))
 
 
-def test_rules_and_trials_take_it() -> None:
-    params = tf_gc.ByVariable({"a": tf_gc.Cast()}, tf_gc.NoCompression())
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
-    with strategy.scope():
-        variables = [tf.Variable(tf.zeros([50, 50]), name=name) for name in ("a", "b")]
-    mine = [np.random.default_rng(1).normal(size=(2, 50, 50)).astype("f") for _ in variables]
-    ours, stock = reducer(strategy, variables)(mine)[0]
-    np.testing.assert_array_equal(ours, expected(mine[0], "bfloat16", "all_gather"))
-    np.testing.assert_array_equal(stock, mine[1][0] + mine[1][1])
-
+def test_trials_take_it() -> None:
+    mine = np.random.default_rng(1).normal(size=(2, 50, 50)).astype("f")
     auto = tf_gc.Auto(tf_gc.Cast("float16"), choice="compressed")
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), auto)
-    run = reducer(strategy, variables_of(strategy, (50, 50)))
-    (total,), _ = [run(mine[:1]) for _ in range(50)][-1]
-    np.testing.assert_array_equal(total, expected(mine[0], "float16", "all_gather"))
+    strategy, run = summing(auto, 2, (50, 50))
+    (total,), _ = [run([mine]) for _ in range(STEPS + 2)][-1]
+    np.testing.assert_array_equal(total, expected(mine, "float16", "all_gather"))
     assert len(strategy.compression_state) == 0
 
 
 def test_a_step_measures_itself() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), {"type": "bfloat16"})
-    run = reducer(strategy, variables_of(strategy, (50, 50)))
+    strategy, run = summing({"type": "bfloat16"}, 2, (50, 50))
     gradient = np.ones((2, 50, 50), "f")
     gradient[:, ::2] = 0
     run([gradient])
     report = strategy.report()
-    assert report.density == 0.5
-    assert report.residual_ratios == {}
-    assert report.residual_ratio is None
+    assert (report.density, report.residual_ratios, report.residual_ratio) == (0.5, {}, None)
     assert (report.traffic.sent_bytes, report.traffic.stock_bytes) == (5000, 10000)
     assert "bfloat16" in str(report)

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, variables_of
 from tf_gc.network.group import Replica
-from tf_gc.params import Gradient, LeftAlone
+from tf_gc.params import Gradient
 from tf_gc.reducers.factors import FACTORS, Matrices, matrix_of
+from tf_gc.reducers.low_rank import Factors
+from tf_gc.steps.trial import STEPS
 
 COLD = tf_gc.LowRank(2, warm_up=False)
 SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
@@ -32,21 +33,10 @@ def test_what_is_sent_and_what_is_kept_is_what_was_given(replicas: int, eager: b
     strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
     variables = variables_of(strategy, *SHAPES)
     run = reducer(strategy, variables, eager)
-    given = [np.zeros(shape) for shape in SHAPES]
-    sent = [np.zeros(shape) for shape in SHAPES]
-    for step in range(5):
-        gradients = gradients_of(step, replicas)
-        first, *others = run(gradients)
-        for mine in others:
-            assert [a.tobytes() for a in mine] == [a.tobytes() for a in first]
-        for i, gradient in enumerate(gradients):
-            given[i] += gradient.sum(0, np.float64)
-            sent[i] += first[i]
-    for i, variable in enumerate(variables):
-        left = strategy.compression_state.total(variable)
-        total = sent[i] if left is None else sent[i] + left
-        np.testing.assert_allclose(total, given[i], rtol=1e-5, atol=1e-4)
-        assert (left is None) == (SHAPES[i] == (7,))
+    steps = (gradients_of(step, replicas) for step in range(5))
+    check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=1e-4)
+    kept = [strategy.compression_state.total(variable) is not None for variable in variables]
+    assert kept == [True, True, True, False]  # the vector is small
 
 
 def test_the_factors_follow_what_is_largest_in_the_gradients() -> None:
@@ -102,39 +92,30 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
     assert "the first steps are in full precision: 1 so far" in said
 
 
-def test_large_matrices_travel_together() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
-    shapes = [(1200, 1000), (1000, 1200), (300, 200)]  # the first two have 4.8 MB each
-    reducer(strategy, variables_of(strategy, *shapes))(gradients_of(0, 2, shapes))
-    assert len(strategy.schedule.buckets) == 1
-
-
-def test_traffic_is_that_of_an_all_reduce() -> None:
+def test_traffic_of_all_matrices_is_an_all_reduce() -> None:
+    shapes = [(1200, 1000), (1000, 1200), (128, 192)]  # the first two have 4.8 MB each
     for replicas in (2, 4):
         strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
-        run = reducer(strategy, variables_of(strategy, (128, 192), (192, 128)))
-        run(gradients_of(0, replicas, [(128, 192), (192, 128)]))
-        size = 2 * 2 * (128 + 192) * 4  # two matrices, rank 2
+        reducer(strategy, variables_of(strategy, *shapes))(gradients_of(0, replicas, shapes))
+        size = 2 * (2200 + 2200 + 320) * 4  # rank 2
         assert strategy.traffic.sent_bytes == 2 * (replicas - 1) * size // replicas
-        assert strategy.traffic.plan == "all_reduce"
-        assert strategy.traffic.buckets == 1
+        assert (strategy.traffic.plan, strategy.traffic.buckets) == ("all_reduce", 1)
         assert strategy.report().density == 1
 
 
 @cases("replicas", 2, 4)
 def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, replicas: int) -> None:
-    def program() -> tuple[Any, Any, Any]:
+    def program() -> tuple[Any, Any]:
         strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
-        variables = variables_of(strategy, *SHAPES)
         checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
-        return strategy, checkpoint, reducer(strategy, variables)
+        return checkpoint, reducer(strategy, variables_of(strategy, *SHAPES))
 
-    _, checkpoint, run = program()
+    checkpoint, run = program()
     for step in range(3):
         run(gradients_of(step, replicas))
     path = checkpoint.save(str(tmp_path / "saved"))
     going_on = [run(gradients_of(step, replicas)) for step in (3, 4)]
-    _, checkpoint, run = program()
+    checkpoint, run = program()
     checkpoint.read(path)
     for step, wanted in zip((3, 4), going_on, strict=True):
         # Each replica has an equal part of the residuals now, and the factors are the same.
@@ -161,20 +142,12 @@ def test_another_rank_begins_anew_with_the_same_residuals(tmp_path: Path) -> Non
         np.testing.assert_allclose(total + kept, left, rtol=1e-4, atol=1e-4)
 
 
-def test_rules_and_trials_take_it() -> None:
-    params = tf_gc.ByVariable({"a": COLD}, tf_gc.NoCompression())
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
-    with strategy.scope():
-        variables = [tf.Variable(tf.zeros([128, 192]), name=name) for name in ("a", "b")]
-    gradients = gradients_of(0, 2, [(128, 192)] * 2)
-    ours, stock = reducer(strategy, variables)(gradients)[0]
-    np.testing.assert_array_equal(stock, gradients[1][0] + gradients[1][1])
-    assert np.linalg.matrix_rank(ours) == 2
-
+def test_trials_take_it() -> None:
     auto = tf_gc.Auto(COLD, choice="compressed")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), auto)
     run = reducer(strategy, variables_of(strategy, (128, 192)))
-    (total,), _ = [run(gradients[:1]) for _ in range(50)][-1]
+    gradients = gradients_of(0, 2, [(128, 192)])
+    (total,), _ = [run(gradients) for _ in range(STEPS + 2)][-1]
     assert np.linalg.matrix_rank(total) == 2
 
 
@@ -214,28 +187,7 @@ def test_matrices_are_as_square_as_their_axes_allow() -> None:
     assert matrix_of(()) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("shape", "low"),
-    [((256, 256), True), ((255, 256), False), ((140, 2000), True), ((200_000,), False)],
-)
-def test_only_what_gets_small_enough_is_low_rank(shape: tuple[int, ...], low: bool) -> None:
-    spec = tf_gc.LowRank().spec_of(Gradient("a", tf.float32, shape))
-    assert not isinstance(spec, LeftAlone)
-    assert hasattr(spec, "rank") == low
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"rank": 0}, "rank must be from 1 to 64, got 0"),
-        ({"rank": 65}, "rank must be from 1 to 64, got 65"),
-        ({"rank": 1.5}, "rank must be from 1 to 64, got 1.5"),
-        ({"warm_up": 3}, "warm_up must be None, True or False, got 3"),
-        ({"wire": "zip"}, "wire must be None or one of"),
-        ({"plan": "ring"}, "plan must be one of"),
-        ({"bypass_size": -1}, "bypass_size must be None or a number of elements from 0, got -1"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        tf_gc.CompressedMirroredStrategy(cpus(2), {"type": "low_rank", **arguments})
+def test_only_what_gets_small_enough_is_low_rank() -> None:
+    shapes = ((256, 256), (255, 256), (140, 2000), (200_000,))
+    specs = [tf_gc.LowRank().spec_of(Gradient("a", tf.float32, shape)) for shape in shapes]
+    assert [isinstance(spec, Factors) for spec in specs] == [True, False, True, False]

@@ -51,11 +51,6 @@ class Star(Plan):
         return Reduction(sums, replicas[0], count_sent, sent)
 
 
-@pytest.fixture
-def star(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes, "PLANS", (*codes.PLANS, Star))
-
-
 def sums(plan: str, eager: bool) -> tuple[Any, Any]:
     params = tf_gc.TwoBit(warm_up=False, bypass_size=0, plan=plan)
     strategy = tf_gc.CompressedMirroredStrategy(cpus(3), params)
@@ -66,19 +61,11 @@ def sums(plan: str, eager: bool) -> tuple[Any, Any]:
 
 
 @cases("eager", False, True)
-@pytest.mark.usefixtures("star")
-def test_a_plan_may_be_point_to_point(eager: bool) -> None:
+def test_a_plan_may_be_point_to_point(monkeypatch: pytest.MonkeyPatch, eager: bool) -> None:
+    monkeypatch.setattr(codes, "PLANS", (*codes.PLANS, Star))
     mine, traffic = sums("star", eager)
     expected, _ = sums("all_gather", eager)
-    for of_step, expected_of_step in zip(mine, expected, strict=True):
-        for values, expected_values in zip(of_step, expected_of_step, strict=True):
-            for value, expected_value in zip(values, expected_values, strict=True):
-                np.testing.assert_array_equal(value, expected_value)
+    np.testing.assert_equal(mine, expected)
     # A header of 16 bytes, and 24 and 6 blocks of 34 bytes, up to a multiple of 16.
     assert traffic.plan == "star"
     assert traffic.sent_bytes == 16 + 30 * 34 + 4
-
-
-def test_a_plan_that_is_not_in_the_list_is_unknown() -> None:
-    with pytest.raises(ValueError, match=r"plan must be one of .*got 'star'"):
-        tf_gc.TwoBit(plan="star")

@@ -12,9 +12,10 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer
+from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer
+from tf_gc import ops
 from tf_gc.params.composed import COMPRESSED, FULL_PRECISION, WAYS
-from tf_gc.steps.trial import STEPS, TURN
+from tf_gc.steps.trial import STEPS, TURN, faster
 
 SHAPES = [(40, 60), (3,), (2400,)]
 COLD = tf_gc.Quantized(warm_up=False)
@@ -36,12 +37,6 @@ def residuals(strategy: Any, variables: list[Any]) -> list[list[np.ndarray]]:
     """The residuals of each compressed variable, by replica."""
     state = strategy.compression_state
     return [[r.numpy() for r in state.residuals_of(variables[i])] for i in (0, 2)]
-
-
-def assert_same(left: Any, right: Any) -> None:
-    for mine, other in zip(left, right, strict=True):
-        for a, b in zip(mine, other, strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 def turn(step: int) -> str:
@@ -68,17 +63,19 @@ def test_each_step_is_that_of_the_way_whose_turn_it_is(choice: str, eager: bool,
                 state = alone.compression_state.residuals_of(alone_variables[i])
                 for residual, value in zip(state, left, strict=True):
                     residual.assign(value)
-            assert_same(run(now), run_alone(now))
+            np.testing.assert_equal(run(now), run_alone(now))
             after = residuals(strategy, variables)
-            assert_same(after, residuals(alone, alone_variables))
+            np.testing.assert_equal(after, residuals(alone, alone_variables))
         else:
             given = list(now)
             if step == STEPS:  # what the trial left is sent with the first gradient after it
                 for i, left in zip((0, 2), before, strict=True):
                     given[i] = now[i] + np.stack(left)
-            assert_same(run(now), exact(given))
+            np.testing.assert_equal(run(now), exact(given))
             after = residuals(strategy, variables)
-            assert_same(after, [[0 * r for r in of] for of in before] if step == STEPS else before)
+            np.testing.assert_equal(
+                after, [[0 * r for r in of] for of in before] if step == STEPS else before
+            )
         before = after
     assert strategy.report().trial.chosen == strategy.report().trial.current == choice
 
@@ -86,24 +83,21 @@ def test_each_step_is_that_of_the_way_whose_turn_it_is(choice: str, eager: bool,
 @cases("params", None, tf_gc.TwoBit(0.5, plan="scatter_gather"))
 def test_a_warm_up_comes_first_nothing_is_lost_and_a_choice_repeats_a_run(params: Any) -> None:
     strategy, variables, run = make(tf_gc.Auto(params))
-    given = [gradients(step) for step in range(STEPS + 60)]
-    sums = [run(each) for each in given]
-    for i in (0, 2):
-        left = strategy.compression_state.total(variables[i])
-        sent = sum(of_step[0][i] for of_step in sums)
-        total = sum(each[i].sum(0) for each in given)
-        np.testing.assert_allclose(sent + (0 if left is None else left), total, atol=1e-3)
+    given, sums = [gradients(step) for step in range(STEPS + 60)], []
+
+    def run_and_keep(each: Any) -> Any:
+        sums.append(run(each))
+        return sums[-1]
+
+    check_that_nothing_is_lost(strategy, variables, run_and_keep, given, atol=1e-3)
     report, warm = strategy.report(), strategy.compression_state.warm_up_steps
     assert (10 < warm < 40) == (params is None)
     afterwards = STEPS + 60 - warm - STEPS
     compressed = STEPS // 2 + (afterwards if report.trial.chosen == COMPRESSED else 0)
-    assert (report.compressed_steps, report.warm_up_steps) == (
-        compressed,
-        STEPS + 60 - compressed,
-    )
+    steps = (report.compressed_steps, report.warm_up_steps)
+    assert steps == (compressed, STEPS + 60 - compressed)
     again = make(tf_gc.Auto(params, report.trial.chosen))[2]
-    for each, before in zip(given, sums, strict=True):
-        assert_same(before, again(each))
+    np.testing.assert_equal([again(each) for each in given], sums)
 
 
 def test_it_says_what_it_is_doing(caplog: pytest.LogCaptureFixture) -> None:
@@ -189,17 +183,29 @@ def test_no_choice_follows_from_times_that_only_another_process_has(
     assert max(again.report().trial.seconds) < time.monotonic() - began
 
 
-def test_wrong_arguments_are_errors() -> None:
-    for bad in ({"type": "none"}, tf_gc.Auto(), tf_gc.ByVariable({}, tf_gc.NoCompression())):
-        with pytest.raises(ValueError, match="params must say what is compressed"):
-            tf_gc.Auto(bad)
-    for choice in ("", 3, True, "all_gather, packed"):
-        with pytest.raises(
-            ValueError,
-            match=re.escape(f"choice must be None or one of {list(WAYS)}, got {choice!r}"),
-        ):
-            tf_gc.Auto(choice=choice)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"rules and default may have no tf_gc.Auto"):
-        tf_gc.ByVariable({"v0": tf_gc.Auto()})
-    as_dict = {"type": "auto", "choice": COMPRESSED}
-    assert tf_gc.params.from_params(as_dict) == tf_gc.Auto(None, COMPRESSED)
+@pytest.mark.parametrize("choice", ["", 3, True, "all_gather, packed"])
+def test_another_choice_is_an_error(choice: Any) -> None:
+    words = re.escape(f"choice must be None or one of {list(WAYS)}, got {choice!r}")
+    with pytest.raises(ValueError, match=words):
+        tf_gc.Auto(choice=choice)
+
+
+def test_the_slowest_worker_decides() -> None:
+    chosen, slowest = faster(tf.constant([[5, 3], [5, 9]], tf.int64))
+    assert int(chosen) == 0
+    assert slowest.numpy().tolist() == [5, 9]
+    assert int(faster(tf.constant([[5, 3], [5, 4]], tf.int64))[0]) == 1
+
+
+def test_times_are_medians_of_the_latest_steps_within_turns() -> None:
+    recorder = ops.Recorder()
+    for compressed in (False, True, True, True):
+        recorder.note_step(0, compressed)
+    full, compressed = recorder.trial_times(0, latest=9).numpy()
+    never = np.iinfo(np.int64).max
+    assert full == never
+    assert 0 < compressed < 5e9
+    for compressed in (False, False):
+        recorder.note_step(0, compressed)
+    assert 0 < recorder.trial_times(0, latest=9).numpy()[0] < 5e9
+    assert recorder.trial_times(7, latest=9).numpy().tolist() == [never] * 2

@@ -1,6 +1,7 @@
 """Running one reduction of gradients under a strategy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -52,3 +53,24 @@ def reducer(
         return [[value.numpy() for value in values] for values in zip(*local, strict=True)]
 
     return run
+
+
+def check_that_nothing_is_lost(
+    strategy: Any,
+    variables: Sequence[tf.Variable],
+    run: Callable[[Any], Any],
+    steps: Iterable[Sequence[np.ndarray]],
+    **tolerance: float,
+) -> None:
+    """Checks that all replicas get one sum, and that sums plus residuals are all gradients."""
+    given, sent = ([np.zeros(v.shape) for v in variables] for _ in range(2))
+    for gradients in steps:
+        first, *others = run(gradients)
+        np.testing.assert_equal(others, [first] * len(others))
+        for i, gradient in enumerate(gradients):
+            given[i] += gradient.sum(0, np.float64)
+            sent[i] += first[i]
+    for i, variable in enumerate(variables):
+        left = strategy.compression_state.total(variable)
+        total = sent[i] if left is None else sent[i] + left
+        np.testing.assert_allclose(total, given[i], **tolerance)
