@@ -27,6 +27,7 @@ Strategy = tf.distribute.Strategy
 
 @promise(each=MODES)
 def run_calls_the_function_in_a_context_of_each_replica(strategy: Strategy, mode: str) -> None:
+    """Which is on one of the strategy's devices."""
     seen = []
 
     def step() -> Any:
@@ -43,10 +44,6 @@ def run_calls_the_function_in_a_context_of_each_replica(strategy: Strategy, mode
     assert set(ids) <= set(range(strategy.num_replicas_in_sync))
     assert len(seen) == len(ids)
     assert all(seen)
-
-
-@promise()
-def replicas_run_on_the_strategys_devices(strategy: Strategy) -> None:
     values = strategy.experimental_local_results(strategy.run(lambda: tf.ones([]) + 1))
     for value, device in zip(values, strategy.extended.worker_devices, strict=True):
         actual, expected = map(tf.DeviceSpec.from_string, (value.device, device))
@@ -130,7 +127,7 @@ def the_extended_part_describes_the_devices(strategy: Strategy) -> None:
     assert extended.should_save_summary == chief
 
 
-@promise(one_host=True)
+@promise(on_workers=())
 def a_copy_is_a_strategy_of_its_own(strategy: Strategy) -> None:
     duplicate = copy.deepcopy(strategy)
     assert duplicate is not strategy

@@ -32,30 +32,16 @@ MODES = ("eager", "function")
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """A check, and who can be asked for it.
+    """A check, and who can be asked for it."""
 
-    Attributes:
-      name: of the module, the function and the case.
-      check: the function.
-      case: what it is called with, after the strategy.
-      one_host: whether it makes sense on one host only.
-      broken_by_stock: "", or the strategies of TensorFlow that do not keep it: "one host",
-        "workers" or "both".
-    """
-
-    name: str
+    name: str  # of the module, the function and the case
     check: Callable[..., None]
-    case: tuple[Any, ...]
-    one_host: bool
+    case: tuple[Any, ...]  # its arguments after the strategy
+    one_host: bool  # whether several workers are not asked
     broken_by_stock: str
 
     def keep(self, strategy: tf.distribute.Strategy, folder: Path) -> None:
-        """Raises what shows that the promise is broken.
-
-        Args:
-          strategy: who made it.
-          folder: for files; exists, and all workers see it.
-        """
+        """Raises what shows that the promise is broken; all workers see the folder, for files."""
         takes_folder = "folder" in inspect.signature(self.check).parameters
         self.check(strategy, *self.case, **({"folder": folder} if takes_folder else {}))
 
@@ -67,7 +53,6 @@ def promise(
     *,
     each: Iterable[Any] = ((),),
     on_workers: Iterable[Any] | None = None,
-    one_host: bool = False,
     broken_by_stock: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes promises of a function: one for each case, a value or a tuple of arguments.
@@ -75,8 +60,7 @@ def promise(
     Args:
       each: the cases.
       on_workers: those that several workers are asked for, if not all.
-      one_host: whether they are asked for none.
-      broken_by_stock: see `Promise`.
+      broken_by_stock: the strategies of TensorFlow that do not keep it: "workers" or "both".
     """
     asked = None if on_workers is None else list(on_workers)
 
@@ -86,7 +70,7 @@ def promise(
             name = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
             if arguments:
                 name += f"[{'-'.join(map(_label, arguments))}]"
-            alone = one_host or (asked is not None and case not in asked)
+            alone = asked is not None and case not in asked
             _made[name] = Promise(name, check, arguments, alone, broken_by_stock)
         return check
 
@@ -97,23 +81,15 @@ def _label(argument: Any) -> str:
     return str(getattr(argument, "__name__", None) or getattr(argument, "name", argument))
 
 
-def promises(stock: bool, workers: bool, but: Sequence[str] = ()) -> list[Promise]:
-    """Returns what the stock strategy or ours promises, on one host or on several workers.
-
-    Args:
-      stock: whether the stock strategy is asked.
-      workers: whether there are several workers.
-      but: beginnings of the names of promises that are left out, such as a module.
-    """
+def promises(stock: bool, workers: bool) -> list[Promise]:
+    """What the stock strategy or ours promises, on one host or on several workers."""
     for module in MODULES:
         importlib.import_module(f"tests.conformance.{module}")
-    broken = ("both", "workers" if workers else "one host")
+    broken = ("both", "workers") if workers else ("both",)
     return [
         each
         for each in _made.values()
-        if not (workers and each.one_host)
-        and not (stock and each.broken_by_stock in broken)
-        and not each.name.startswith(tuple(but))
+        if not (workers and each.one_host) and not (stock and each.broken_by_stock in broken)
     ]
 
 
@@ -175,9 +151,3 @@ def number_of_workers(strategy: tf.distribute.Strategy) -> int:
 def task(strategy: tf.distribute.Strategy) -> int:
     """Returns this worker's number."""
     return local_ids(strategy)[0] // len(strategy.extended.worker_devices)
-
-
-def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-    """Returns when all workers have come here."""
-    everyone = strategy.reduce("SUM", strategy.run(lambda: tf.ones([])), axis=None)
-    assert everyone == strategy.num_replicas_in_sync

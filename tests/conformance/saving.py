@@ -8,14 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.conformance.promise import (
-    assert_on_all,
-    local,
-    promise,
-    replica,
-    task,
-    wait_for_all,
-)
+from tests.conformance.promise import assert_on_all, local, promise, replica, task
 
 Strategy = tf.distribute.Strategy
 
@@ -79,8 +72,8 @@ def trained(strategy: Strategy) -> keras.Model:
     return made
 
 
-# All workers of the stock strategy write the same file.
-@promise(each=("model.keras", "weights.weights.h5"), broken_by_stock="workers")
+# tests/multiworker/test_files.py has workers write.
+@promise(each=("model.keras", "weights.weights.h5"), on_workers=())
 def keras_files_bring_model_and_optimizer_back(strategy: Strategy, name: str, folder: Path) -> None:
     """In the scope of the strategy, and without it."""
     saved = trained(strategy)
@@ -89,7 +82,6 @@ def keras_files_bring_model_and_optimizer_back(strategy: Strategy, name: str, fo
         saved.save(path)
     else:
         saved.save_weights(path)
-    wait_for_all(strategy)
 
     def load() -> keras.Model:
         if name.endswith(".keras"):
@@ -102,7 +94,6 @@ def keras_files_bring_model_and_optimizer_back(strategy: Strategy, name: str, fo
     with strategy.scope():
         inside = load()
     outside = load()
-    wait_for_all(strategy)
     for loaded in (inside, outside):
         assert loaded.optimizer.iterations == 1
         variables = [*loaded.weights, *loaded.optimizer.variables]
@@ -115,12 +106,11 @@ def keras_files_bring_model_and_optimizer_back(strategy: Strategy, name: str, fo
         np.testing.assert_allclose(value, outside(x), rtol=1e-6)
 
 
-@promise(broken_by_stock="workers")
+@promise(on_workers=())
 def an_exported_model_needs_no_strategy(strategy: Strategy, folder: Path) -> None:
     exported = trained(strategy)
     path = str(folder / "exported")
     exported.export(path, verbose=False)
-    wait_for_all(strategy)
     served = tf.saved_model.load(path)
     x = tf.ones([2, 4])
     np.testing.assert_allclose(served.serve(x), exported(x), rtol=1e-6)

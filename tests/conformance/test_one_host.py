@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf
 
+import tf_gc
 from tests.cases import matrix
-from tests.conformance import strategies
 from tests.conformance.promise import Promise, promises
+from tests.keras import stock
 
-# Without compression, tests/keras compares these with the stock strategy, to the bit.
-AS_STOCK = ("training", "callbacks")
-MARKS = {strategies.STOCK: pytest.mark.stock, "none": matrix}
+
+@functools.cache
+def strategy_named(name: str) -> tf.distribute.Strategy:
+    """Returns a strategy of two devices, the same one each time."""
+    if name == "stock":
+        return stock.stock_strategy(2)
+    return tf_gc.CompressedMirroredStrategy(stock.devices(2), {"type": name})
+
+
+def asked(name: str, *marks: Any, of: str = "") -> list[Any]:
+    """The promises of a module that a strategy is asked for, or all of them."""
+    return [
+        pytest.param(name, promise, id=f"{promise.name}-{name}", marks=marks)
+        for promise in promises(stock=name == "stock", workers=False)
+        if promise.name.startswith(of)
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "promise"),
     [
-        pytest.param(
-            name,
-            promise,
-            id=f"{promise.name}-{name}",
-            # That the stock strategy keeps it shows that it is a promise.
-            marks=MARKS.get(name, ()),
-        )
-        for name in strategies.NAMES
-        for promise in promises(
-            stock=name == strategies.STOCK, workers=False, but=AS_STOCK if name == "none" else ()
-        )
+        *asked("quantized"),
+        # Of all that is asked here, params only change how gradients are summed.
+        *asked("none", matrix, of="optimizers"),
+        # That the stock strategy keeps it shows that it is a promise.
+        *asked("stock", pytest.mark.stock),
     ],
 )
 def test_the_strategy_keeps_its_promise(name: str, promise: Promise, tmp_path: Path) -> None:
-    promise.keep(strategies.of_one_host(name), tmp_path)
+    promise.keep(strategy_named(name), tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -24,13 +23,65 @@ from tests.conformance.as_alone import (
     compiled,
     fit,
 )
-from tests.conformance.models import Largest, OwnStep, WithLoss, two_inputs
 from tests.conformance.promise import promise
 
 ROWS = 42  # leaves 10 for the last batch
 
 
-def fit_of_dicts(strategy: Strategy, folder: Path) -> Any:
+def two_inputs() -> keras.Model:
+    """From a dict of inputs to a dict of outputs."""
+    a, b = keras.Input((FEATURES,), name="a"), keras.Input((FEATURES,), name="b")
+    hidden = keras.layers.Dense(4)(keras.layers.concatenate([a, b]))
+    outputs = {"c": keras.layers.Dense(CLASSES, name="c")(hidden)}
+    outputs["d"] = keras.layers.Dense(1, name="d")(hidden)
+    return keras.Model({"a": a, "b": b}, outputs)
+
+
+class OwnStep(keras.Model):
+    """A model with a train_step and a metric of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(CLASSES)
+        self.dense.build((None, FEATURES))
+        self.mean = keras.metrics.Mean(name="mean")
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.mean]
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            logits = self(x, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            loss = tf.reduce_sum(losses) / BATCH
+        variables = self.trainable_variables
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        self.optimizer.apply(gradients, variables)
+        self.mean.update_state(losses)
+        return {"mean": self.mean.result()}
+
+
+class Largest(keras.metrics.Metric):
+    """A metric that is not a mean: the count of large logits."""
+
+    def __init__(self, name: str = "largest") -> None:
+        super().__init__(name=name)
+        self.count = self.add_weight(initializer="zeros", name="count")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        large = keras.ops.cast(y_pred > 0.1, "float32")
+        self.count.assign_add(keras.ops.sum(large))
+
+    def result(self) -> Any:
+        return self.count
+
+
+def fit_of_dicts(strategy: Strategy) -> Any:
     crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model = compiled(
         strategy,
@@ -44,24 +95,7 @@ def fit_of_dicts(strategy: Strategy, folder: Path) -> Any:
     return {**trained, "predicted": model.predict(inputs, batch_size=BATCH, verbose=0)}
 
 
-def fit_without_targets(strategy: Strategy, folder: Path) -> Any:
-    def build() -> keras.Model:
-        return keras.Sequential([keras.Input((FEATURES,)), WithLoss()])
-
-    return fit(compiled(strategy, build, loss=None, metrics=None), y=None)
-
-
-def fit_with_own_step(strategy: Strategy, folder: Path) -> Any:
-    return fit(compiled(strategy, OwnStep))
-
-
-def fit_with_own_metric(strategy: Strategy, folder: Path) -> Any:
-    with strategy.scope():
-        metrics = [Largest(), keras.metrics.SparseTopKCategoricalAccuracy(2)]
-    return fit(compiled(strategy, metrics=metrics), epochs=2)
-
-
-def single_batches(strategy: Strategy, folder: Path) -> Any:
+def single_batches(strategy: Strategy) -> Any:
     model = compiled(strategy)
     x, y, weights = X[:BATCH], Y[:BATCH], WEIGHTS[:BATCH]
     return {
@@ -73,24 +107,19 @@ def single_batches(strategy: Strategy, folder: Path) -> Any:
     }
 
 
-def evaluations(strategy: Strategy, folder: Path) -> Any:
-    model = compiled(strategy, weighted_metrics=["accuracy"])
+def evaluations_and_predictions(strategy: Strategy) -> Any:
+    with strategy.scope():
+        own = Largest()
+    model = compiled(strategy, metrics=[own], weighted_metrics=["accuracy"])
+    x, y, options = X[:ROWS], Y[:ROWS], {"batch_size": BATCH, "verbose": 0}
     return {
-        "arrays": model.evaluate(X[:ROWS], Y[:ROWS], batch_size=BATCH, verbose=0),
+        "arrays": model.evaluate(x, y, **options),
         "dataset": model.evaluate(batches(ROWS), verbose=0, return_dict=True),
-        "weighted": model.evaluate(
-            X[:ROWS], Y[:ROWS], batch_size=BATCH, sample_weight=WEIGHTS[:ROWS], verbose=0
-        ),
+        "weighted": model.evaluate(x, y, sample_weight=WEIGHTS[:ROWS], **options),
         "steps": model.evaluate(batches().repeat(), steps=2, verbose=0),
-    }
-
-
-def predictions(strategy: Strategy, folder: Path) -> Any:
-    model = compiled(strategy)
-    return {
-        "arrays": model.predict(X[:ROWS], batch_size=BATCH, verbose=0),
+        "predicted": model.predict(x, **options),
         "small": model.predict(X[:1], verbose=0),
-        "dataset": model.predict(batches(ROWS), verbose=0),
+        "of dataset": model.predict(batches(ROWS), verbose=0),
         "call": np.asarray(model(X[:2])),
     }
 
@@ -104,19 +133,17 @@ def fits_from(model: keras.Model, sources: dict[str, dict[str, Any]]) -> Any:
     return results
 
 
-def fits_of_sources(strategy: Strategy, folder: Path) -> Any:
+def fits_of_sources(strategy: Strategy) -> Any:
     sources: dict[str, dict[str, Any]] = {
-        "arrays": {"epochs": 2},
         "validation data": {"validation_data": (X[:ROWS], Y[:ROWS])},
         "validation split": {"validation_split": 1 / 3},
-        "dataset": {"x": batches(), "y": None},
         "repeated dataset": {"x": batches().repeat(), "y": None, "steps_per_epoch": 2, "epochs": 2},
         "PyDataset": {"x": Batches(), "y": None},
     }
     return fits_from(compiled(strategy), sources)
 
 
-def weighted_fits(strategy: Strategy, folder: Path) -> Any:
+def weighted_fits(strategy: Strategy) -> Any:
     sources: dict[str, dict[str, Any]] = {
         "classes": {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}},
         "samples": {"sample_weight": WEIGHTS},
@@ -127,31 +154,23 @@ def weighted_fits(strategy: Strategy, folder: Path) -> Any:
 TRAININGS: dict[str, Training] = {
     "sources": fits_of_sources,
     "weighted": weighted_fits,
-    "run eagerly": lambda s, _: fit(compiled(s, run_eagerly=True)),
+    "run eagerly": lambda strategy: fit(compiled(strategy, run_eagerly=True)),
     "dicts": fit_of_dicts,
-    "no targets": fit_without_targets,
-    "own step": fit_with_own_step,
-    "own metric": fit_with_own_metric,
-    "evaluate": evaluations,
-    "predict": predictions,
+    "own step": lambda strategy: fit(compiled(strategy, OwnStep)),
+    "evaluate and predict": evaluations_and_predictions,
     "one batch": single_batches,
 }
 
 
-# Under the stock strategy of several workers Keras 3 fails in the first step.
-@promise(each=TRAININGS, broken_by_stock="workers")
-def training_is_as_without_a_strategy(strategy: Strategy, name: str, folder: Path) -> None:
-    assert_as_alone(strategy, TRAININGS[name], folder)
-
-
-def fit_with_several_steps(strategy: Strategy, folder: Path) -> Any:
-    model = compiled(strategy, steps_per_execution=2)
-    return fit(model, epochs=2, validation_data=(X[:ROWS], Y[:ROWS]))
-
-
-@promise(broken_by_stock="both")
-def steps_run_several_at_once(strategy: Strategy, folder: Path) -> None:
-    assert_as_alone(strategy, fit_with_several_steps, folder)
+# tests/multiworker/test_fit.py asks workers for the others. Under the stock strategy of several
+# workers Keras 3 fails in the first step.
+@promise(
+    each=TRAININGS,
+    on_workers=("run eagerly", "own step", "one batch"),
+    broken_by_stock="workers",
+)
+def training_is_as_without_a_strategy(strategy: Strategy, name: str) -> None:
+    assert_as_alone(strategy, TRAININGS[name])
 
 
 @promise(broken_by_stock="workers")
@@ -163,35 +182,3 @@ def predict_on_batch_gives_what_each_replica_predicts(strategy: Strategy) -> Non
     assert len(predicted) % 4 == 0
     for part in np.split(predicted, len(predicted) // 4):
         np.testing.assert_allclose(part, expected, rtol=1e-5, atol=1e-6)
-
-
-# Under the stock strategies the copies of the statistics drift apart.
-@promise(broken_by_stock="both")
-def all_variables_are_the_same_on_all_replicas(strategy: Strategy) -> None:
-    """The statistics of normalizations among them."""
-
-    def build() -> keras.Model:
-        return keras.Sequential(
-            [
-                keras.Input((FEATURES,)),
-                keras.layers.Dense(4),
-                keras.layers.BatchNormalization(momentum=0.5),
-                keras.layers.Dropout(0.5),
-                keras.layers.Dense(CLASSES),
-            ]
-        )
-
-    model = compiled(strategy, build, lambda: keras.optimizers.Adam(0.1))
-    fit(model)
-    variables = [*model.trainable_variables, *model.optimizer.variables]
-    variables += [v for v in model.non_trainable_variables if "moving" in v.name]
-
-    def copy() -> tf.Tensor:
-        """All numbers of a replica, as a row."""
-        numbers = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for v in variables]
-        return tf.concat(numbers, axis=0)[None]
-
-    everyone = strategy.gather(strategy.run(copy), axis=0).numpy()
-    assert everyone.shape[0] == strategy.num_replicas_in_sync
-    assert everyone.shape[1] == sum(np.prod(v.shape, dtype=int) for v in variables)
-    np.testing.assert_array_equal(everyone, np.broadcast_to(everyone[0], everyone.shape))
