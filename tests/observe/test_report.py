@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import gc
 import logging
+import threading
 import time
 import weakref
 from typing import Any
@@ -16,7 +17,6 @@ import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc import ops
-from tf_gc.observe import verdict_log
 
 pytestmark = pytest.mark.optimized_graphs
 
@@ -276,14 +276,15 @@ def test_a_loop_of_steps_is_recorded() -> None:
 
 
 def test_nothing_keeps_a_strategy_alive() -> None:
+    before = {*threading.enumerate()}
     strategy = strategy_of(tf_gc.Quantized())
-    run: Any = reducer(strategy, variables_of(strategy, *SHAPES))
-    run(gradients())  # not enough for a verdict
+    runs: Any = [reducer(strategy, variables_of(strategy, *SHAPES)) for _ in range(2)]
+    for run in runs:
+        run(gradients())  # not enough for a verdict
     measurement = weakref.ref(strategy.extended.compressed_all_reduce._measurement)
-    thread = verdict_log._threads[measurement()]
+    (thread,) = [t for t in {*threading.enumerate()} - before if t.name == "tf_gc verdict"]
     assert thread.daemon
-    assert thread.is_alive()
-    del strategy, run
+    del strategy, run, runs
     gc.collect()
     thread.join(20)
     assert measurement() is None

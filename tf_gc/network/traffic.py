@@ -15,16 +15,15 @@ class Traffic:
       buckets: the number of messages in which the compressed gradients travel.
       compressed_tensors: the number of gradients that are compressed.
       bypassed_tensors: the number of gradients that the stock ops reduce.
-      sent_bytes: what a replica sends in a step, bypassed gradients included.
-        Unless the wire is packed, only a step itself knows that: this is then what the latest step
-        sent, or, while `at_most` says so, what a step sends at most.
-      stock_bytes: what a replica would send if the stock ops reduced all gradients. Sparse
-        gradients (`tf.IndexedSlices`) are gathered row by row. Where the number of rows is not
-        known before the step, one that is not compressed counts as large as its variable.
+      sent_bytes: what a replica sends in a step, bypassed gradients included. Unless the wire is
+        packed, only a step itself knows that: this is then what the latest step sent or, while
+        `at_most` says so, what a step sends at most.
+      stock_bytes: what a replica would send if the stock ops reduced all gradients. They gather
+        sparse gradients (`tf.IndexedSlices`) row by row. Where the number of rows is not known
+        before the step, one that is not compressed counts as large as its variable.
       wire: how codes travel: "packed" or "compact".
       at_most: whether no step has said yet what it sends.
-      excluded_tensors: how many of the bypassed gradients are bypassed because the user excludes
-        their variables.
+      excluded_tensors: how many of the bypassed gradients the user excludes.
       bypassed_bytes: how many of the `sent_bytes` are for bypassed gradients.
       without_rows: whether `sent_bytes` and `stock_bytes` leave out the rows of compressed sparse
         gradients, since no step has said yet how many there are.
@@ -49,6 +48,16 @@ class Traffic:
     def ratio(self) -> float:
         """`stock_bytes` divided by `sent_bytes`."""
         return self.stock_bytes / self.sent_bytes if self.sent_bytes else 1.0
+
+    def measured(self, sent: int, stock: int) -> "Traffic":
+        """Returns it with the bytes that only a step knows: in buckets, and by the stock ops."""
+        return dataclasses.replace(
+            self,
+            sent_bytes=self.bypassed_bytes + sent,
+            stock_bytes=self.stock_bytes + stock,
+            at_most=False,
+            without_rows=False,
+        )
 
     def __str__(self) -> str:
         if self.replicas == 1:

@@ -28,18 +28,16 @@ class Accounting:
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
         self._latest: Traffic | None = None
-        # The bytes of the buckets in the latest step, and by the stock ops the bytes beyond
-        # what is known: by what else is known of a step. Only the step itself knows how small its
-        # messages get, and how many rows it has. A traced step keeps its variable for ever.
+        # Of each kind of step, the arguments of `Traffic.measured` in the latest one: only the step
+        # itself knows how small its messages get, and how many rows it has.
         self._measured: dict[Traffic, tf.Variable] = {}
         self._warned_that_nothing_is_compressed = False
         self._missed: set[Pattern] = set()
 
     def traffic(self, built: Traffic | None = None) -> Traffic | None:
-        """Returns the bytes of a step; `None` until a reduction with compression was built.
+        """Returns the bytes of a step that `note` returned, or of the latest compressed step.
 
-        Args:
-          built: what `note` returned; `None` for what it returned of the latest compressed step.
+        `None` until a reduction with compression was built.
         """
         traffic = built or self._latest
         if traffic is None or traffic not in self._measured:
@@ -47,13 +45,7 @@ class Accounting:
         sent, stock = self._measured[traffic].numpy().tolist()
         if sent == _NOT_YET:
             return traffic
-        return dataclasses.replace(
-            traffic,
-            sent_bytes=traffic.bypassed_bytes + sent,
-            stock_bytes=traffic.stock_bytes + stock,
-            at_most=False,
-            without_rows=False,
-        )
+        return traffic.measured(sent, stock)
 
     def note(
         self,
@@ -63,18 +55,11 @@ class Accounting:
         replicas: int,
         compressed: bool,
     ) -> Traffic:
-        """Notes what a step sends; called while it is built.
+        """Returns the bytes of a step as far as they are known; called while it is built.
 
-        Args:
-          schedule: how each gradient is sent.
-          pairs: each gradient, a value for each replica of this host, with its variable.
-          reductions: the reductions of the schedule's buckets.
-          replicas: the number of replicas, on all hosts.
-          compressed: whether it is a compressed step, which is logged if it is not what was noted
-            before; not one in full precision of a trial.
-
-        Returns:
-          The bytes of a step as far as they are known.
+        A compressed step is logged if it is not what was noted before; one in full precision of a
+        trial is not. `pairs` are gradients, a value for each replica of this host, with their
+        variables.
         """
         in_steps = [reduction.stock_bytes for reduction in reductions]
         known_in_steps = {
@@ -112,41 +97,29 @@ class Accounting:
         if not known:
             more = sum((size for size in in_steps if size is not None), start=0)
             measured = tf.stack([tf.cast(sent, tf.int64), tf.cast(more, tf.int64)])
-            self._variable_of(traffic).assign(measured, read_value=False)
+            if traffic not in self._measured:
+                with tf.init_scope(), tf.device("CPU:0"):
+                    self._measured[traffic] = _compat.OwnVariable(
+                        tf.constant([_NOT_YET, 0], tf.int64), trainable=False
+                    )
+            self._measured[traffic].assign(measured, read_value=False)
         if not compressed:
             return traffic
-        if not self._is_known(traffic):
+        latest = self._latest
+        if latest is not None and tf.executing_eagerly():  # eager steps may differ in their bytes
+            names = ("sent_bytes", "stock_bytes", "bypassed_bytes")
+            latest = dataclasses.replace(latest, **{name: getattr(traffic, name) for name in names})
+        if traffic != latest:
             logging.info("tf_gc: %s: %s", self._params, traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
             for bucket in buckets:
-                if bucket.reducer.caution:
-                    names = ", ".join(bucket.variables)
-                    logging.info("tf_gc: %s: %s", names, bucket.reducer.caution)
+                if caution := bucket.reducer.caution:
+                    logging.info("tf_gc: %s: %s", ", ".join(bucket.variables), caution)
         self._latest = traffic
         return traffic
 
-    def _is_known(self, traffic: Traffic) -> bool:
-        """Whether the latest step sent the same. Eager steps may differ in their bytes alone."""
-        if self._latest is None or not tf.executing_eagerly():
-            return traffic == self._latest
-        bytes_of = {f.name: getattr(traffic, f.name) for f in dataclasses.fields(traffic)}
-        bytes_of = {name: value for name, value in bytes_of.items() if name.endswith("_bytes")}
-        return traffic == dataclasses.replace(self._latest, **bytes_of)
-
-    def _variable_of(self, traffic: Traffic) -> tf.Variable:
-        if traffic not in self._measured:
-            with tf.init_scope(), tf.device("CPU:0"):
-                self._measured[traffic] = _compat.OwnVariable(
-                    tf.constant([_NOT_YET, 0], tf.int64), trainable=False
-                )
-        return self._measured[traffic]
-
     def warn_of_unmatched_patterns(self, gradients: Sequence[Gradient | LeftAlone | None]) -> None:
-        """Warns, once for each, of the user's patterns that match no variable.
-
-        Args:
-          gradients: those that are reduced together, in all of which no pattern may match.
-        """
+        """Warns, once for each, of the user's patterns that match none of a model's variables."""
         known = [gradient for gradient in gradients if isinstance(gradient, Gradient)]
         for pattern in dict.fromkeys(self._params.patterns()) if known else ():
             if pattern not in self._missed and not any(matches(pattern, g) for g in known):

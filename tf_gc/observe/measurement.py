@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc.network.traffic import Traffic
-from tf_gc.observe import verdict, verdict_log
+from tf_gc.observe import verdict
 from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.ops.recorder import Recorder, Series
@@ -28,16 +29,13 @@ from tf_gc.schedule import Bucket, Schedule
 _NUMBERS = 3
 Array = npt.NDArray[np.float64]
 
+# Seconds between two looks for a verdict: at first, and at most.
+_FIRST, _LAST = 0.25, 2.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A reduction, as it was built.
-
-    Attributes:
-      schedule: how each gradient is sent.
-      traffic: what a replica sends in a step, or at most sends.
-      sizes: what it sends for each bucket, `None` where only the step knows that.
-    """
+    """How steps of a model were built. `sizes` has the bytes of each bucket that are known."""
 
     schedule: Schedule
     traffic: Traffic
@@ -76,19 +74,14 @@ class Measurement:
         self._numbers = itertools.count()
         self._latest: Model | None = None  # to be built
         self._to_judge: weakref.WeakSet[Model] = weakref.WeakSet()
+        self._is_watched = False  # by a thread that logs verdicts
         self._tries = isinstance(params, Auto)
         self.replicas: int | None = None
         self.recorder = Recorder()
         self.logs_verdicts = True
 
     def model_of(self, schedule: Schedule, notes: dict[Any, Any], *ends: Any) -> Model:
-        """Returns the model of gradients, always the same.
-
-        Args:
-          schedule: how they are sent.
-          notes: what is remembered of `ends`.
-          *ends: as in `Model`.
-        """
+        """Returns the model of gradients; always the same, kept in the notes of `ends`."""
         key = ("model", *(bucket.variables for bucket in schedule.buckets))
         with self._lock:
             if key not in notes:
@@ -98,23 +91,14 @@ class Measurement:
     def note_step(self, model: Model, gradient: tf.Tensor, compressed: bool) -> tf.Tensor:
         """Records a step; returns whether density and residuals are to be measured in it.
 
-        Args:
-          model: the model.
-          gradient: the first one to be summed. The time is that at which it is there, so that the
-            iterations of a loop record one by one.
-          compressed: whether the step compresses, or sums in full precision.
+        The time is that at which the first gradient to be summed is there, so that the iterations
+        of a loop record one by one.
         """
         with tf.control_dependencies([gradient]):
             return self.recorder.note_step(model.number, compressed)
 
     def measure_if(self, wanted: tf.Tensor, model: Model, reductions: Sequence[Reduction]) -> None:
-        """Measures density and residuals in the steps in which that is wanted.
-
-        Args:
-          wanted: what `note_step` returned, a bool scalar.
-          model: the model.
-          reductions: the reductions of the buckets.
-        """
+        """Measures density and residuals of buckets where `note_step` has returned `wanted`."""
 
         def keep() -> tf.Tensor:
             values = [_measure(reduction) for reduction in reductions]
@@ -140,9 +124,13 @@ class Measurement:
                 self._to_judge.add(model)
             model.built[compressed] = Built(schedule, traffic, known)
             self._latest = model
-            judge = self.logs_verdicts and model in self._to_judge
-        if judge:
-            verdict_log.watch(self)
+            watch = self.logs_verdicts and model in self._to_judge and not self._is_watched
+            self._is_watched |= watch
+        if watch:
+            arguments = (weakref.ref(self),)
+            thread = threading.Thread(target=_log_verdicts, args=arguments, name="tf_gc verdict")
+            thread.daemon = True
+            thread.start()
 
     def current(self) -> Built | None:
         """Returns how the latest step of the most recently built model was built.
@@ -170,11 +158,7 @@ class Measurement:
         return self._steps(model)[:2]
 
     def report(self, traffic: Traffic | None) -> Report:
-        """Returns what is known of the most recently built model.
-
-        Args:
-          traffic: what its latest step has sent.
-        """
+        """Returns what is known of the latest model to be built, and of its latest step."""
         model = self._latest
         if model is None:
             return Report(self._params, traffic, replicas=self.replicas)
@@ -197,10 +181,11 @@ class Measurement:
                 log_visibly(judged.text)
             else:
                 logging.log(judged.level, "%s", judged.text)
-        return bool(self._to_judge)
+        with self._lock:
+            self._is_watched = bool(self._to_judge)
+            return self._is_watched
 
     def _steps(self, model: Model) -> tuple[int, int, bool]:
-        """Returns the numbers of `Series.STEPS`."""
         full, compressed, latest = map(int, self.recorder.read(model.number, Series.STEPS))
         return full, compressed, bool(latest)
 
@@ -212,13 +197,7 @@ class Measurement:
         if None in sizes and parts:
             sent, stock = (sum(int(part[i]) for part in parts) for i in (-2, -1))
             sizes = [int(part[-2]) for part in parts]
-            traffic = dataclasses.replace(
-                traffic,
-                sent_bytes=traffic.bypassed_bytes + sent,
-                stock_bytes=traffic.stock_bytes + stock,
-                at_most=False,
-                without_rows=False,
-            )
+            traffic = traffic.measured(sent, stock)
         elements = [bucket.elements for bucket in buckets]
         densities = [min(part[-3] / n, 1.0) for part, n in zip(parts, elements, strict=False)]
         read = functools.partial(self.recorder.read, model.number)
@@ -254,10 +233,7 @@ class Measurement:
         )
 
     def _measured(self, model: Model, buckets: Sequence[Bucket]) -> tuple[int, list[Array]]:
-        """Returns the latest compressed step that was measured, and `_measure` of each bucket.
-
-        0 and nothing if there is none.
-        """
+        """Returns the latest compressed step that was measured, and `_measure` of buckets."""
         kept = self.recorder.read(model.number, Series.MEASURED)
         if not kept.size or not buckets:
             return 0, []
@@ -273,6 +249,22 @@ class Measurement:
         chosen, times = WAYS[int(kept[0])], kept[1:]
         seconds = np.where(times < np.iinfo(np.int64).max, times * 1e-9, np.nan)
         return TrialReport(tuple(seconds.tolist()), chosen, current)
+
+
+def _log_verdicts(reference: "weakref.ref[Measurement]") -> None:
+    """Logs verdicts when they are due: while a program trains, nobody else looks at its steps.
+
+    The thread sleeps nearly all of the time, and ends with the measurement, to which it holds no
+    reference, or when all verdicts are logged.
+    """
+    pause = _FIRST
+    while True:
+        time.sleep(pause)
+        pause = min(1.1 * pause, _LAST)
+        measurement = reference()
+        if measurement is None or not measurement.log_verdicts():
+            return
+        del measurement
 
 
 def _measure(reduction: Reduction) -> tf.Tensor:

@@ -17,8 +17,8 @@ _CONFIDENCE = 0.95
 class StepTime:
     """The time from one sum of gradients to the next, in seconds.
 
-    Evaluation, or anything else between two steps, makes single intervals longer. It hardly changes
-    the median. With gradient accumulation an interval has as many batches as are accumulated.
+    Evaluation, or anything else between two steps, makes single intervals longer, which hardly
+    changes the median. With gradient accumulation an interval has all batches that are accumulated.
 
     Attributes:
       median: the median of the latest intervals, of at most 256.
@@ -69,11 +69,9 @@ class Comparison:
 
     @classmethod
     def of(cls, before: Sequence[float], after: Sequence[float]) -> "Comparison | None":
-        """Compares steps; `None` if there are fewer than six intervals on either side.
+        """Compares intervals, in seconds, before and after the end of the warm-up.
 
-        Args:
-          before: the intervals before the end of the warm-up, in seconds.
-          after: the intervals after it.
+        `None` if there are fewer than six on either side.
         """
         length = min(len(before), cls.LONGEST)
         full = StepTime.of(before[len(before) - length :])
@@ -110,8 +108,8 @@ class TrialReport:
 
     Attributes:
       seconds: the time of a step in full precision, and of a compressed one: the median of at most
-        12 steps, on the slowest worker; NaN if this process did not measure it, as the trial began
-        in another one. Empty before the end of the trial, and after a restart.
+        12 steps, on the slowest worker; NaN if the trial began in another process. Empty before the
+        end of the trial, and after a restart.
       chosen: "full precision" or "compressed"; `None` likewise.
       current: the way that the latest step took; `None` before the first step.
     """
@@ -180,19 +178,18 @@ class Report:
       compression_params: what is compressed, and how.
       traffic: what a replica sends in a step; `None` until a step with compression was built.
       buckets: the gradients that travel together.
-      full_precision: the time of the steps in full precision, which the stock ops sum: the
-        warm-up. `None` if this run had fewer than seven of them.
+      full_precision: the time of the steps of the warm-up, which the stock ops sum; `None` if this
+        run had fewer than seven of them.
       compressed: the time of compressed steps; `None` before the seventh.
       comparison: both, around the end of the warm-up; `None` if there are too few steps.
       warm_up_steps: how many steps of this run were in full precision.
       compressed_steps: how many were compressed.
       trial: what `tf_gc.Auto` has found; `None` for other params.
-      replicas: how many train together, on all hosts; `None` before it is known. A single one
-        compresses nothing.
-      measured_step: which compressed step, from 1 on, was the latest whose density and residuals
-        were measured; 0 if none was.
-      density: the share of all codes that do not stand for zero; `None` before the first
-        compressed step.
+      replicas: how many train together, on all hosts; `None` before it is known.
+      measured_step: the latest compressed step, from 1 on, whose density and residuals were
+        measured; 0 if there is none.
+      density: the share of all codes that do not stand for zero; `None` before the first compressed
+        step.
       residual_ratio: the norm of the residuals divided by the gradients' norm, both of all
         compressed variables; `None` likewise, and where all gradients are zero.
       residual_ratios: the same by the name of the variable.

@@ -22,10 +22,8 @@ _WORTH_IT = 1.05
 class Verdict:
     """A line for the log.
 
-    Attributes:
-      level: its level: WARNING if compression does not pay or has not begun, INFO otherwise.
-      text: the line.
-      is_last: whether there is nothing more to say later on.
+    Its level is WARNING if compression does not pay or has not begun, INFO otherwise. If it
+    `is_last`, there is nothing more to say later on.
     """
 
     level: int
@@ -36,12 +34,9 @@ class Verdict:
 def judge(report: Report) -> Verdict | None:
     """Returns the verdict on a run; `None` if too few steps were compressed so far.
 
-    A warm-up that does not end gets a warning first.
-
     It rests on the 95% confidence intervals of the median times of steps right before and right
     after the end of the warm-up. Compression pays if all ratios within them are above 1, and does
-    not if all are below 1.05; otherwise these steps do not show it. Where too few steps were in
-    full precision, the line gives the time of compressed steps alone.
+    not if all are below 1.05; otherwise these steps do not show it.
     """
     if report.warm_up_steps >= LONG_WARM_UP and report.compressed_steps == 0:
         return Verdict(
@@ -89,7 +84,6 @@ def judge(report: Report) -> Verdict | None:
 
 
 def _choice(report: Report, trial: TrialReport) -> Verdict | None:
-    """Returns what to say of a trial; `None` before its end."""
     if trial.chosen is None:
         return None
     auto = report.compression_params
