@@ -35,7 +35,7 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 help:
 	@echo "make demo     train a small model with compressed gradients"
 	@echo "make test     lint, then test each promise once"
-	@echo "make test-all  lint, then run all tests and the sanitizers"
+	@echo "make test-all  lint, build the pages, then run all tests and the sanitizers"
 	@echo "make test-stock  ask the stock strategies what tests/conformance asks ours"
 	@echo "make test-versions  build and test with other versions of TensorFlow and Keras"
 	@echo "make test-wheels  install the wheel with each Python and TensorFlow, and train"
@@ -63,8 +63,8 @@ PYTEST_PROCESSES ?= 2
 test: lint build
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
-# The tests of `make test`, all other cases of them, and those that have to compile.
-test-all: lint build cuda-report
+# The tests of `make test`, all other cases of them, those that have to compile, and the pages.
+test-all: lint build cuda-report docs
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m "not stock" $(PYTEST_ARGS)
 	$(MAKE) sanitize
 
