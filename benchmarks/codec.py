@@ -1,18 +1,12 @@
 """Measures the codecs on one core, as ratios to memcpy in the same run.
 
-Besides encoding and decoding there is the second stage of the scatter-gather plan: `reencode` adds
-the messages of the other replicas to the own gradient and encodes the sum, `count` sums messages
-with a fixed threshold, `decode counts` turns such a sum into floats. `pack` and `unpack` are what
-the compact wire adds, with codes as training makes them: of gradients with heavy tails, whose mean
-is not zero, after some steps with error feedback.
+`reencode`, `count` and `decode counts` are the second stage of the scatter-gather plan. `pack` and
+`unpack` are the compact wire's, with codes as training makes them: of gradients with heavy tails,
+whose mean is not zero, after some steps with error feedback.
 
-A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads
-it, reads and writes the residual and writes the codes: 12.25 bytes an element.
-The results also have the float32 gradients per second that go through, in gigabytes, and the time
-for a block, by which the cases can be added up: of one message, but `decode N` reads N messages.
-Absolute rates depend on the machine and on its neighbours; the ratios are what counts.
-
-    python benchmarks/codec.py [--elements N ...] [--repetitions N] [--output DIR]
+A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads it, reads and
+writes the residual and writes the codes: 12.25 bytes an element. The results also have the time for
+a block, by which the cases can be added up: of one message, but `decode N` reads N messages.
 """
 
 from __future__ import annotations
@@ -41,15 +35,7 @@ from codec_messages import Array, Messages, aligned, message_of_laplace
 from codec_timing import Library
 
 from tests.custom_ops import native
-from tests.custom_ops.native import (
-    CODE_BITS,
-    COMPACTIBLE,
-    AnyCodec,
-    Codec,
-    Levels,
-    OneBit,
-    Target,
-)
+from tests.custom_ops.native import CODE_BITS, COMPACTIBLE, AnyCodec, Codec, Levels, OneBit, Target
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -127,27 +113,19 @@ class Cases:
         self.residual, self.result = aligned(size, np.float32), aligned(size, np.float32)
 
     def all(self) -> list[Case]:
-        """Returns the cases of all codecs."""
         library, residual, result = self.library, self.residual, self.result
         packings = [Packing(library, codec, self.size) for codec in COMPACTIBLE]
         copy = Case(
             MEMCPY, None, 2 * residual.nbytes, lambda n: library.time_memcpy(n, result, residual)
         )
-        return (
-            [copy]
-            + [
-                case
-                for target in library.supported_targets()
-                for codec in [*Codec, *OneBit, *Levels]
-                for case in self.of(codec, target)
-            ]
-            + [
-                case
-                for target in library.supported_targets()
-                for packing in packings
-                for case in packing.of(target)
-            ]
-        )
+        cases = [copy]
+        for target in library.supported_targets():
+            for codec in [*Codec, *OneBit, *Levels]:
+                cases += self.of(codec, target)
+        for target in library.supported_targets():
+            for packing in packings:
+                cases += packing.of(target)
+        return cases
 
     def of(self, codec: AnyCodec, target: Target) -> list[Case]:
         library, residual, result = self.library, self.residual, self.result
@@ -267,14 +245,8 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 
 def plot(results: dict[str, Any], path: Path) -> None:
     runs = results["runs"]
-    figure, axes = plt.subplots(
-        1,
-        len(runs),
-        figsize=(2 + 5 * len(runs), 14),
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    figure = plt.figure(figsize=(2 + 5 * len(runs), 14), layout="constrained")
+    axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)
     for axis, run in zip(axes[0], runs, strict=True):
         rows = [row for row in run["rows"] if row["case"] != MEMCPY]
         names = list(dict.fromkeys(row["case"] for row in rows))
@@ -282,9 +254,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
         height = 0.8 / len(targets)
         for i, target in enumerate(targets):
             ratios = {r["case"]: r["ratio_to_memcpy"] for r in rows if r["target"] == target}
-            at = [
-                position + (i - (len(targets) - 1) / 2) * height for position in range(len(names))
-            ]
+            at = np.arange(len(names)) + (i - (len(targets) - 1) / 2) * height
             bars = axis.barh(at, [ratios[name] for name in names], height, label=target)
             axis.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
         axis.axvline(1, color="black", linewidth=0.8)

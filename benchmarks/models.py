@@ -16,18 +16,11 @@ from keras import layers
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A model with a batch to train it on.
+    """A model with a batch to train it on."""
 
-    Attributes:
-      model: gives logits [batch, ..., classes].
-      x: inputs [batch, ...], an array or a list of them.
-      y: int32 labels [batch, ...].
-      optimizer: makes what trains it.
-    """
-
-    model: keras.Model
-    x: np.ndarray | list[np.ndarray]
-    y: np.ndarray
+    model: keras.Model  # gives logits [batch, ..., classes]
+    x: np.ndarray | list[np.ndarray]  # [batch, ...] each
+    y: np.ndarray  # int32 [batch, ...]
     optimizer: Callable[[], keras.optimizers.Optimizer] = lambda: keras.optimizers.SGD(
         1e-3, momentum=0.9
     )

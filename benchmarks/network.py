@@ -7,7 +7,6 @@ that a worker sends in a step, counted at its network interface. The last column
 and what TCP sent twice. Writes results/network_MODEL.json and .png and, for several numbers of
 workers, network_MODEL_workers.png.
 
-    sudo python benchmarks/network.py
     sudo python benchmarks/network.py --model lstm --workers 2 3 4 --rates 100mbit 1gbit none
 
 Modes: `stock`; `stock:4`, the same with gradients in packs of 4 MB, whose sums overlap with
@@ -65,14 +64,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def compression_params(mode: str) -> dict[str, Any] | None:
-    """Returns the parameters of a mode such as "default" or "default:compact:all_gather".
-
-    Raises:
-      ValueError: if there is no such mode.
-    """
-    if network_peers.peer(mode):
-        return None
-    if is_stock(mode):
+    """Returns the params of a mode such as "default:compact"; a ValueError if there is none."""
+    if network_peers.peer(mode) or is_stock(mode):
         return None
     name, *words = mode.split(":")
     forced = {"wire" if word in WIRES else "plan": word for word in words}
@@ -86,11 +79,7 @@ def compression_params(mode: str) -> dict[str, Any] | None:
 
 
 def is_stock(mode: str) -> bool:
-    """Whether a mode is the stock strategy, with packs of whatever size.
-
-    Raises:
-      ValueError: if the size is no number.
-    """
+    """Whether a mode is the stock strategy, with packs of whatever size."""
     name, _, megabytes = mode.partition(":")
     return name == "stock" and float(megabytes or 1) > 0
 
@@ -109,11 +98,6 @@ def start_job(mode: str, options: argparse.Namespace, links: Links) -> Job:
 
 
 def start_jobs(jobs: Jobs, modes: Sequence[str], workers: int) -> None:
-    """Starts a job for each mode, one after the other.
-
-    Raises:
-      RuntimeError: if a peer has another model, or a job fails that is no peer's.
-    """
     for mode in modes:
         if "failure" in attempt(jobs, mode, lambda _: {}):
             continue
@@ -140,11 +124,7 @@ def attempt(jobs: Jobs, mode: str, act: Callable[[Job], dict[str, Any]]) -> dict
 
 
 def measure_round(job: Job, links: Links, steps: int) -> dict[str, Any]:
-    """Returns each worker's median seconds, and what it sent per step.
-
-    There is a step to warm up before. Returns as well what `strategy.traffic` says that the latest
-    step has sent.
-    """
+    """Returns each worker's median seconds and bytes a step, and those of `strategy.traffic`."""
     job.run(1)
     before = np.array(links.sent())
     seconds = job.run(steps)

@@ -1,13 +1,8 @@
 """The pictures at the top of README.md and docs/precision.md, drawn from recorded results.
 
-Measures nothing. The first picture shows the time of a step by the rate of the links, the stock
-strategy with the `bytes_per_pack` that is best at each rate against tf_gc's default, with the wire
-that it chooses between hosts of that rate; it is drawn from results/links_*.json, which network.py
-writes. The second
-shows perplexity over steps, without and with compression, and the difference between the two; it
-is drawn from results/quality_runs.jsonl, which quality.py writes. Each picture names its sources.
-
-    python benchmarks/overview.py
+Measures nothing. The first picture has the time of a step by the rate of the links, the stock
+strategy with the best `bytes_per_pack` against tf_gc's default with the wire that it chooses. The
+second has perplexity over steps, without and with compression. Each picture names its sources.
 """
 
 import json

@@ -14,7 +14,6 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """Returns the processor, the number of cores in use and the system."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -62,8 +61,7 @@ def alternate(
 ) -> dict[str, list[list[float]]]:
     """Calls the runs in turn, `rounds` times, so that all meet the same noise.
 
-    Returns:
-      For each run what it returned, a list for each round.
+    Returns, for each run, its results of each round.
     """
     results: dict[str, list[list[float]]] = {name: [] for name in runs}
     for _ in range(rounds):
@@ -73,5 +71,4 @@ def alternate(
 
 
 def medians(rounds: list[list[float]]) -> list[float]:
-    """Returns the median of each round."""
     return [statistics.median(values) for values in rounds]

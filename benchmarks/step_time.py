@@ -2,9 +2,6 @@
 
 Trains a fully connected model on logical CPU devices, in alternation, and compares the median
 time of a step round by round, since machines drift. Writes results/step_time.json and .png.
-
-    python benchmarks/step_time.py
-    python benchmarks/step_time.py --layers 2 --width 512
 """
 
 import argparse
