@@ -1,25 +1,13 @@
 // Fuzz target of the codec library: the calls that codec.h allows, with any
 // bytes as messages, and the sizes of wire.h and bucket.h for any numbers.
-// The calls of compact.h are in fuzz_compact.cc, of rows.h in fuzz_rows.cc, and
-// of factors.h in fuzz_factors.cc.
-//
-// Each array has exactly the size that codec.h promises, so that
-// AddressSanitizer sees one byte too many. Results must equal the scalar
-// target's, to the bit, which makes them defined for every input.
+// The other fuzz_*.cc have the calls of other headers.
 
 #include <sys/mman.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <vector>
 
 #include "custom_ops/kernels/bucket.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/wire.h"
-#include "tests/sanitize/check.h"
-#include "tests/sanitize/fuzz_parts.h"
-#include "tests/sanitize/input.h"
+#include "tests/sanitize/fuzz.h"
 
 namespace tf_gc {
 namespace {
@@ -33,14 +21,6 @@ constexpr Codec kFixedCodecs[] = {Codec::kTwoBitFixed, Codec::kOneBitFixed};
 constexpr int kCountBits[] = {4, 8, 16};
 constexpr uint16_t kFixedScales[] = {0x3f80, kScaleNaN};
 
-std::vector<uint8_t> Join(const std::vector<std::vector<uint8_t>>& parts) {
-  std::vector<uint8_t> result;
-  for (const std::vector<uint8_t>& part : parts) {
-    result.insert(result.end(), part.begin(), part.end());
-  }
-  return result;
-}
-
 int64_t ShiftOf(Input* input) { return input->Coin() ? input->Below(9) : 0; }
 
 // Sizes with and without a partial last block, and with none.
@@ -49,42 +29,27 @@ int64_t SizeOf(Input* input) {
   return blocks * kBlockSize + (input->Coin() ? input->Below(kBlockSize) : 0);
 }
 
-float FloatOf(uint32_t bits) {
-  float result;
-  memcpy(&result, &bits, sizeof(result));
-  return result;
-}
-
 // One that the codec allows.
 float ThresholdOf(Codec codec, Input* input) {
   const uint32_t exponent = 1 + input->Below(246);  // up to 2^119
   const float magnitude =
-      FloatOf(exponent << 23 | (input->Value<uint32_t>() & 0x7fffff));
+      BitCast<float>(exponent << 23 | (input->Value<uint32_t>() & 0x7fffff));
   if (codec == Codec::kTwoBitFixed) return input->Coin() ? 0.5f : magnitude;
   if (codec == Codec::kOneBitFixed) return input->Coin() ? 0 : -magnitude;
   return 0;
 }
 
-enum class Style { kAnyBits, kFinite, kEqual };
-
-// Clears bits, so that the magnitude is well below 2^120, or 2^16 for a Half.
-void Tame(float* value) {
-  uint32_t bits;
-  memcpy(&bits, value, sizeof(bits));
-  bits &= 0xbfffffff;
-  memcpy(value, &bits, sizeof(bits));
-}
-void Tame(Half* value) { value->bits &= 0xbfff; }
-void Tame(BFloat16* value) { value->bits &= 0xbfff; }
-
+// Any bits, or finite values, or equal ones.
 template <typename T>
 void FillValues(Input* input, const Array<T>& values) {
-  const Style style = static_cast<Style>(input->Below(3));
-  input->Fill(values.data(), values.size() * sizeof(T));
-  if (style == Style::kAnyBits) return;
+  const int64_t style = input->Below(3);
+  values.Fill(input);
+  if (style == 0) return;
   for (int64_t i = 0; i < values.size(); ++i) {
-    Tame(&values[i]);
-    if (style == Style::kEqual) values[i] = values[0];
+    // The magnitude is well below 2^120 then, or 2^16 for a Half.
+    uint8_t* const bytes = reinterpret_cast<uint8_t*>(&values[i]);
+    bytes[sizeof(T) - 1] &= 0xbf;
+    if (style == 2) values[i] = values[0];
   }
 }
 
@@ -98,9 +63,9 @@ struct Messages {
     for (int64_t r = 0; r < count; ++r) {
       codes.emplace_back(blocks * CodeBytes(codec), ShiftOf(input));
       scales.emplace_back(HasScales(codec) ? blocks : 0, ShiftOf(input));
-      input->Fill(codes[r].data(), codes[r].size());
+      codes[r].Fill(input);
       if (equal) memset(codes[r].data(), byte, codes[r].size());
-      input->Fill(scales[r].data(), scales[r].size() * sizeof(uint16_t));
+      scales[r].Fill(input);
       for (int64_t i = 0; valid_scales && i < scales[r].size(); ++i) {
         scales[r][i] = kFixedScales[scales[r][i] % 64 == 0];
       }
@@ -121,21 +86,21 @@ int64_t ReplicasOf(Input* input) {
 }
 
 template <typename T>
-std::vector<uint8_t> DecodedSum(Codec codec, const Messages& messages,
-                                int64_t size, float threshold, int64_t shift) {
+Bytes DecodedSum(Codec codec, const Messages& messages, int64_t size,
+                 float threshold, int64_t shift) {
   const Array<T> sum(size, shift);
   DecodeSum(codec, messages.code_pointers.data(),
             messages.scale_pointers.data(), messages.codes.size(), size,
             threshold, sum.data());
-  return sum.Bytes();
+  return sum.Bits();
 }
 
 template <typename T>
-std::vector<uint8_t> DecodedCounts(const Array<uint8_t>& counts, int bits,
-                                   int64_t size, float unit, int64_t shift) {
+Bytes DecodedCounts(const Array<uint8_t>& counts, int bits, int64_t size,
+                    float unit, int64_t shift) {
   const Array<T> sum(size, shift);
   DecodeCounts(counts.data(), bits, size, unit, sum.data());
-  return sum.Bytes();
+  return sum.Bits();
 }
 
 // Encode(), or Reencode() if there are messages to add.
@@ -171,7 +136,7 @@ void FuzzEncode(Input* input, bool again) {
       Encode(codec, gradient.data(), before.data(), updated.data(), size,
              threshold, codes.data(), scales.data());
     }
-    return Join({updated.Bytes(), codes.Bytes(), scales.Bytes()});
+    return Join(updated, codes, scales);
   });
 }
 
@@ -205,7 +170,7 @@ void FuzzCount(Input* input) {
     CHECK(DecodedCounts<T>(counts, bits, size, CountUnit(codec, threshold),
                            shift) ==
           DecodedSum<T>(codec, messages, size, threshold, shift));
-    return counts.Bytes();
+    return counts.Bits();
   });
 }
 
@@ -215,7 +180,7 @@ void FuzzDecodeCounts(Input* input) {
   const int64_t size = SizeOf(input);
   const Array<uint8_t> counts(NumBlocks(size) * CodeBytes(CountsCodec(bits)),
                               ShiftOf(input));
-  input->Fill(counts.data(), counts.size());
+  counts.Fill(input);
   const float unit = ThresholdOf(Codec::kTwoBitFixed, input);
   const int64_t shift = ShiftOf(input);
   SameForAllTargets(
@@ -282,18 +247,11 @@ void FuzzBucket(Input* input) {
 
 template <typename T>
 void FuzzType(Input* input) {
-  switch (input->Below(5)) {
-    case 0:
-      return FuzzEncode<T>(input, false);
-    case 1:
-      return FuzzEncode<T>(input, true);
-    case 2:
-      return FuzzDecodeSum<T>(input);
-    case 3:
-      return FuzzCount<T>(input);
-    case 4:
-      return FuzzDecodeCounts<T>(input);
-  }
+  const int64_t call = input->Below(5);
+  if (call < 2) return FuzzEncode<T>(input, call == 1);
+  if (call == 2) return FuzzDecodeSum<T>(input);
+  if (call == 3) return FuzzCount<T>(input);
+  FuzzDecodeCounts<T>(input);
 }
 
 // One message with each scale there is, and all code bytes.
@@ -350,31 +308,16 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tf_gc::Input input(data, size);
-  switch (input.Below(8)) {
-    case 0:
-      tf_gc::FuzzSizes(&input);
-      break;
-    case 1:
-      tf_gc::FuzzBucket(&input);
-      break;
-    case 2:
-      tf_gc::FuzzType<float>(&input);
-      break;
-    case 3:
-      tf_gc::FuzzType<tf_gc::Half>(&input);
-      break;
-    case 4:
-      tf_gc::FuzzType<tf_gc::BFloat16>(&input);
-      break;
-    case 5:
-      tf_gc::FuzzCompact(&input);
-      break;
-    case 6:
-      tf_gc::FuzzRows(&input);
-      break;
-    case 7:
-      tf_gc::FuzzFactors(&input);
-      break;
+  using Part = void (*)(tf_gc::Input*);
+  const Part others[] = {tf_gc::FuzzSizes, tf_gc::FuzzBucket,
+                         tf_gc::FuzzCompact, tf_gc::FuzzRows,
+                         tf_gc::FuzzFactors};
+  const int64_t part = input.Below(8);
+  if (part < 5) {
+    others[part](&input);
+  } else {
+    WithType(&input,
+             [&](auto type) { tf_gc::FuzzType<decltype(type)>(&input); });
   }
   return 0;
 }

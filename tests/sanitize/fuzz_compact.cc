@@ -1,28 +1,19 @@
 // Fuzz target of compact.h: messages that come back as they were, and bytes
 // that are no message.
-//
-// Each array has exactly the size that compact.h promises. All targets unpack
-// any bytes to the same result.
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <functional>
 #include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
-#include "tests/sanitize/check.h"
-#include "tests/sanitize/fuzz_parts.h"
+#include "tests/sanitize/fuzz.h"
 
 namespace tf_gc {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
 using Task = std::function<void(int64_t)>;
 
 constexpr Codec kCodecs[] = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
@@ -45,20 +36,12 @@ void InThreads(int64_t tasks, const Task& task) {
 }
 
 int64_t BlocksOf(Input* input) {
-  switch (input->Below(8)) {
-    case 0:
-      return input->Below(18);
-    case 1:
-      return kSegmentBlocks - 2 + input->Below(5);
-    case 2:
-      return kSegmentBlocks + input->Below(2 * kSegmentBlocks);
-    case 3:
-    case 4:
-    case 5:
-      return kRun + input->Below(4 * kRun);
-    default:
-      return 16 + input->Below(50);
-  }
+  const int64_t kind = input->Below(8);
+  if (kind == 0) return input->Below(18);
+  if (kind == 1) return kSegmentBlocks - 2 + input->Below(5);
+  if (kind == 2) return kSegmentBlocks + input->Below(2 * kSegmentBlocks);
+  if (kind < 6) return kRun + input->Below(4 * kRun);
+  return 16 + input->Below(50);
 }
 
 // Which of 64 codes are not zero: none, all, half of them, a quarter and so on.
@@ -179,7 +162,7 @@ Bytes Unpacked(Codec codec, const MessageLayout& layout, const Bytes& bytes,
   const Array<uint8_t> message(layout.size);
   const bool whole = Unpack(codec, layout, compact.data(), compact.size(),
                             message.data(), run);
-  return whole ? message.Bytes() : Bytes();
+  return whole ? message.Bits() : Bytes();
 }
 
 SegmentHeader* HeadersOf(Bytes* compact) {
@@ -244,31 +227,23 @@ void Change(Codec codec, const MessageLayout& layout, Input* input,
   MessageHeader header;
   memcpy(&header, compact->data(), sizeof header);
   const bool packed = header.magic == kCompactMagic;
-  switch (input->Below(packed ? 8 : 3)) {
-    case 0:  // Bits anywhere.
-      for (int64_t i = input->Below(5); i >= 0; --i) {
-        (*compact)[input->Below(static_cast<int64_t>(compact->size()))] ^=
-            1 << input->Below(8);
-      }
-      break;
-    case 1:  // Another length.
-      compact->resize(input->Below(static_cast<int64_t>(compact->size()) + 99));
-      break;
-    case 2: {  // Any bytes from here on.
-      const int64_t size = static_cast<int64_t>(compact->size());
-      const int64_t from = input->Below(size);
-      input->Fill(compact->data() + from, static_cast<size_t>(size - from));
-      break;
+  const int64_t kind = input->Below(packed ? 8 : 3);
+  const int64_t size = static_cast<int64_t>(compact->size());
+  if (kind == 0) {  // Bits anywhere.
+    for (int64_t i = input->Below(5); i >= 0; --i) {
+      (*compact)[input->Below(size)] ^= 1 << input->Below(8);
     }
-    case 3:
-      ChangeTable(input, compact);
-      break;
-    case 4:
-    case 5:
-      ChangeSegment(codec, layout, input, compact);
-      break;
-    default:
-      ChangeField(NumSegments(layout.blocks), input, compact);
+  } else if (kind == 1) {  // Another length.
+    compact->resize(input->Below(size + 99));
+  } else if (kind == 2) {  // Any bytes from here on.
+    const int64_t from = input->Below(size);
+    input->Fill(compact->data() + from, static_cast<size_t>(size - from));
+  } else if (kind == 3) {
+    ChangeTable(input, compact);
+  } else if (kind < 6) {
+    ChangeSegment(codec, layout, input, compact);
+  } else {
+    ChangeField(NumSegments(layout.blocks), input, compact);
   }
 }
 
@@ -286,7 +261,7 @@ void FuzzCompact(Input* input) {
   Bytes compact;
   SameForAllTargets([&] {
     compact = Packed(codec, layout, periods, message, run);
-    CHECK(Unpacked(codec, layout, compact, run) == message.Bytes());
+    CHECK(Unpacked(codec, layout, compact, run) == message.Bits());
     return compact;
   });
   for (int64_t i = input->Below(4); i >= 0; --i) {

@@ -1,23 +1,13 @@
 // Fuzz target of factors.h: ranges that are split anywhere, residuals in place
-// or not, and numbers of any bits give the same for all targets.
+// or not, and numbers of any bits.
 
-#include <cstdint>
-#include <cstring>
 #include <utility>
-#include <vector>
 
 #include "custom_ops/lib/low_rank/factors.h"
-#include "tests/sanitize/check.h"
-#include "tests/sanitize/fuzz_parts.h"
+#include "tests/sanitize/fuzz.h"
 
 namespace tf_gc {
 namespace {
-
-template <typename T>
-void Append(const Array<T>& array, std::vector<uint8_t>* to) {
-  const std::vector<uint8_t> bytes = array.Bytes();
-  to->insert(to->end(), bytes.begin(), bytes.end());
-}
 
 template <typename T>
 void FuzzFactorsOf(Input* input) {
@@ -34,19 +24,16 @@ void FuzzFactorsOf(Input* input) {
   Array<T> gradient(elements, input->Below(4));
   Array<float> residual(elements, input->Below(4));
   Array<float> start(matrix.rank * matrix.columns, input->Below(4));
-  input->Fill(gradient.data(), elements * sizeof(T));
+  gradient.Fill(input);
   // Random bits are mostly numbers too large for a residual.
-  for (int64_t i = 0; i < elements; ++i) {
-    residual[i] = static_cast<float>(input->Below(1000)) - 500;
-  }
-  for (int64_t i = 0; i < start.size(); ++i) {
-    start[i] = static_cast<float>(input->Below(100)) - 50;
-  }
-  if (input->Coin()) {
-    for (int64_t i = 0; i < elements; ++i) {
-      RoundTo(static_cast<float>(input->Below(100)) - 50, gradient.data() + i);
+  const auto fill = [&](const auto& array, int64_t limit) {
+    for (int64_t i = 0; i < array.size(); ++i) {
+      RoundTo(static_cast<float>(input->Below(2 * limit) - limit), &array[i]);
     }
-  }
+  };
+  fill(residual, 500);
+  fill(start, 50);
+  if (input->Coin()) fill(gradient, 50);
 
   SameForAllTargets([&] {
     Array<float> basis(start.size());
@@ -59,42 +46,30 @@ void FuzzFactorsOf(Input* input) {
     Array<float> p(matrix.rank * matrix.rows);
     Array<float> q(matrix.rank * matrix.columns);
     Array<T> product(elements);
-    for (const auto& [first, last] :
-         {std::pair{row, matrix.rows}, {int64_t{0}, row}}) {
+    const auto row_ranges = {std::pair{row, matrix.rows}, {int64_t{0}, row}};
+    for (const auto& [first, last] : row_ranges) {
       ProjectMatrix(matrix, first, last, gradient.data(), before.data(),
                     basis.data(), p.data());
     }
-    std::vector<uint8_t> result;
-    Append(p, &result);
+    Array<float> projected(p.size());
+    projected.CopyFrom(p);
     MakeOrthonormal(matrix.rows, matrix.rank, p.data());
     for (const auto& [first, last] :
          {std::pair{column, matrix.columns}, {int64_t{0}, column}}) {
       EncodeMatrix(matrix, first, last, gradient.data(), before.data(),
                    after.data(), p.data(), q.data());
     }
-    for (const auto& [first, last] :
-         {std::pair{row, matrix.rows}, {int64_t{0}, row}}) {
+    for (const auto& [first, last] : row_ranges) {
       MultiplyFactors(matrix, first, last, p.data(), q.data(), product.data());
     }
-    Append(p, &result);
-    Append(q, &result);
-    Append(after, &result);
-    Append(product, &result);
-    return result;
+    return Join(projected, p, q, after, product);
   });
 }
 
 }  // namespace
 
 void FuzzFactors(Input* input) {
-  switch (input->Below(3)) {
-    case 0:
-      return FuzzFactorsOf<float>(input);
-    case 1:
-      return FuzzFactorsOf<Half>(input);
-    default:
-      return FuzzFactorsOf<BFloat16>(input);
-  }
+  WithType(input, [&](auto type) { FuzzFactorsOf<decltype(type)>(input); });
 }
 
 }  // namespace tf_gc

@@ -47,31 +47,25 @@ void Run(const Bytes& input) {
 Bytes Next(const std::vector<Bytes>& pool, std::mt19937_64* random) {
   const auto below = [&](size_t limit) { return (*random)() % limit; };
   Bytes input = pool[below(pool.size())];
-  switch (below(5)) {
-    case 0:
-      for (size_t i = 0; i <= below(8) && !input.empty(); ++i) {
-        input[below(input.size())] ^= 1 << below(8);
-      }
-      break;
-    case 1:
-      input.resize(below(input.size() + 1));
-      break;
-    case 2:
-      for (size_t i = 0; i <= below(64); ++i) {
-        input.push_back(static_cast<uint8_t>((*random)()));
-      }
-      break;
-    case 3: {
-      const Bytes& other = pool[below(pool.size())];
-      input.resize(below(input.size() + 1));
-      input.insert(input.end(), other.begin() + below(other.size() + 1),
-                   other.end());
-      break;
+  const size_t change = below(5);
+  if (change == 0) {
+    for (size_t i = 0; i <= below(8) && !input.empty(); ++i) {
+      input[below(input.size())] ^= 1 << below(8);
     }
-    case 4:
-      input.resize(below(200));
-      for (uint8_t& byte : input) byte = static_cast<uint8_t>((*random)());
-      break;
+  } else if (change == 1) {
+    input.resize(below(input.size() + 1));
+  } else if (change == 2) {
+    for (size_t i = 0; i <= below(64); ++i) {
+      input.push_back(static_cast<uint8_t>((*random)()));
+    }
+  } else if (change == 3) {
+    const Bytes& other = pool[below(pool.size())];
+    input.resize(below(input.size() + 1));
+    input.insert(input.end(), other.begin() + below(other.size() + 1),
+                 other.end());
+  } else {
+    input.resize(below(200));
+    for (uint8_t& byte : input) byte = static_cast<uint8_t>((*random)());
   }
   return input;
 }

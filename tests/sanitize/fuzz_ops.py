@@ -1,7 +1,5 @@
 """Hostile messages, shapes, attributes and residuals for the ops of dense gradients, for a time.
 
-    python -m tests.sanitize.fuzz_ops LIBRARY SECONDS [SEED]
-
 Each case is a right call in which something may have been changed. It must give a result, or fail
 with an error of a caller and leave the residuals as they were; what Pack makes, Unpack has to give
 back. Which error, and which result, is tested in tests/ops: this is for what sanitizers find.
@@ -30,29 +28,25 @@ REFUSALS = (
     tf.errors.FailedPreconditionError,
     tf.errors.ResourceExhaustedError,
 )
-# Names and thresholds, `None` for automatic scales.
-CODECS: list[tuple[str, float | None]] = [
-    *(("two_bit", None), ("two_bit", 0.5), ("two_bit", 2.0**-126)),
-    *(("one_bit", None), ("one_bit", 0.0), ("one_bit", -1.5)),
-    *(("three_bit", None), ("four_bit", None)),
-]
+THRESHOLDS: dict[str, list[float | None]] = {  # `None` for automatic scales
+    "two_bit": [None, 0.5, 2.0**-126],
+    "one_bit": [None, 0.0, -1.5],
+    "three_bit": [None],
+    "four_bit": [None],
+}
+CODECS = [(codec, value) for codec, values in THRESHOLDS.items() for value in values]
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 HUGE = [2**31 - 1, 2**31, 2**32 + 1, 2**40, 2**59, 2**61 - 1, 2**62, 2**63 - 1]
 HEADER_BYTES = 16
 
 
 class Fuzzer:
-    """Makes calls of the ops of a library."""
-
     def __init__(self, library: Any, rng: Rng) -> None:
         self.library, self.rng = library, rng
         self.codec, threshold = CODECS[rng.integers(len(CODECS))]
         self.fixed = threshold is not None
-        self.format = {
-            "codec": self.codec,
-            "automatic": not self.fixed,
-            "threshold": threshold or 0.0,
-        }
+        numbers = {"automatic": not self.fixed, "threshold": threshold or 0.0}
+        self.format = {"codec": self.codec, **numbers}
         dtype, sizes = DTYPES[rng.integers(3)], self._sizes()
         self.gradients = [self._values(size, dtype) for size in sizes]
         self.residuals = [tf.Variable(self._values(size, np.float32)) for size in sizes]
@@ -99,30 +93,21 @@ class Fuzzer:
             sum_codec=[self.codec, finer][self.rng.integers(2)],
         )
         del arguments["automatic"], arguments["threshold"]
-        return "reencode", {
-            "messages": self._changed(self._rows(shards, shards)),
-            **self._bucket(),
-            **arguments,
-        }
+        messages = self._changed(self._rows(shards, shards))
+        return "reencode", {"messages": messages, **self._bucket(), **arguments}
 
     def decode_shards(self) -> tuple[str, dict[str, Any]]:
         shards, replicas = int(self.rng.integers(1, 5)), int(self.rng.choice([1, 7, 8, 127, 128]))
         rows = self._rows(shards, shards)
         if self.fixed:
             numbers = {"codec": self.codec, "threshold": self.format["threshold"]}
-            counts = [
-                self.library.tf_gc_count(
-                    messages=[row[None]] * replicas, replicas=replicas, **numbers
-                )
-                for row in rows
-            ]
+            sent = [[row[None]] * replicas for row in rows]
+            count = self.library.tf_gc_count
+            counts = [count(messages=each, replicas=replicas, **numbers) for each in sent]
             rows = self._with_any_body(np.concatenate(counts))
         arguments = self._hostile(shards=shards, replicas=replicas)
-        return "decode_shards", {
-            "messages": self._changed(rows),
-            "like": self.gradients,
-            **arguments,
-        }
+        messages = self._changed(rows)
+        return "decode_shards", {"messages": messages, "like": self.gradients, **arguments}
 
     def pack(self) -> tuple[str, dict[str, Any]]:
         periods = self.rng.integers(1, 4097, self.rng.integers(5)).tolist()

@@ -1,20 +1,14 @@
 // Fuzz target of rows.h: rows that come back, and bytes that are no message.
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <vector>
+#include <utility>
 
 #include "custom_ops/lib/rows/rows.h"
 #include "custom_ops/lib/wire/rows_wire.h"
 #include "custom_ops/lib/wire/wire.h"
-#include "tests/sanitize/check.h"
-#include "tests/sanitize/fuzz_parts.h"
+#include "tests/sanitize/fuzz.h"
 
 namespace tf_gc {
 namespace {
-
-using Bytes = std::vector<uint8_t>;
 
 constexpr Codec kCodecs[] = {kNoCodec, Codec::kOneBitAuto, Codec::kTwoBitAuto,
                              Codec::kThreeBit, Codec::kFourBit};
@@ -56,8 +50,8 @@ void AppendSection(const Tables& tables, size_t table, const Occurrences& rows,
   }
   message->insert(message->end(), to.data(), to.data() + to.size());
   if (residual != nullptr) {
-    const Bytes bytes = residual->Bytes();
-    message->insert(message->end(), bytes.begin(), bytes.end());
+    const Bytes bits = residual->Bits();
+    message->insert(message->end(), bits.begin(), bits.end());
   }
 }
 
@@ -84,8 +78,8 @@ Bytes Decoded(const Tables& tables, const Bytes& bytes, int replicas) {
     Array<T> values(count * tables.layouts[table].columns());
     DecodeRows(tables.format, tables.layouts[table], rows, 0, count,
                values.data());
-    const Bytes bytes_of = values.Bytes();
-    sums.insert(sums.end(), bytes_of.begin(), bytes_of.end());
+    const Bytes bits = values.Bits();
+    sums.insert(sums.end(), bits.begin(), bits.end());
   }
   return sums;
 }
@@ -106,11 +100,11 @@ void FuzzRowsOf(Input* input) {
     rows.push_back(OccurrencesOf(indices.data(), count));
     const int64_t columns = tables.layouts[table].columns();
     values.emplace_back(count * columns);
-    input->Fill(values.back().data(), count * columns * sizeof(T));
+    values.back().Fill(input);
     // A residual of the whole table would take the fuzzer's time.
     residuals.emplace_back(
         keeps && tables.rows[table] <= 20 ? tables.rows[table] * columns : 0);
-    input->Fill(residuals.back().data(), residuals.back().Bytes().size());
+    residuals.back().Fill(input);
     splits.push_back(
         input->Below(static_cast<int64_t>(rows.back().indices.size()) + 1));
   }
@@ -157,14 +151,7 @@ void FuzzRowsOf(Input* input) {
 }  // namespace
 
 void FuzzRows(Input* input) {
-  switch (input->Below(3)) {
-    case 0:
-      return FuzzRowsOf<float>(input);
-    case 1:
-      return FuzzRowsOf<Half>(input);
-    default:
-      return FuzzRowsOf<BFloat16>(input);
-  }
+  WithType(input, [&](auto type) { FuzzRowsOf<decltype(type)>(input); });
 }
 
 }  // namespace tf_gc

@@ -1,15 +1,12 @@
 """Builds the native code with sanitizers and attacks it, each part for some seconds.
 
-    python tests/sanitize/run.py [SECONDS]
-
-- fuzz_codec.cc and the parts beside it: the codec library, under AddressSanitizer and
-  UndefinedBehaviorSanitizer;
+- fuzz_*.cc: the codec library, under AddressSanitizer and UndefinedBehaviorSanitizer;
 - fuzz_ops.py: the ops in TensorFlow, their library built with the same two;
 - threads.cc: the codec library in many threads, under ThreadSanitizer. Not the ops: it has to see
   every lock, and TensorFlow's own are not compiled for it.
 
-It needs GCC, or a compiler in CXX that takes the same flags. Programs stay in
-build/sanitize, with the input that made a fuzz target fail.
+It needs GCC, or a compiler in CXX that takes the same flags. Programs stay in build/sanitize, with
+the input that made a fuzz target fail.
 """
 
 from __future__ import annotations
@@ -32,9 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "sanitize"
 OUT = ROOT / "build" / "sanitize"
 CXX = shlex.split(os.environ.get("CXX", "g++"))
-FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
-LANGUAGE = ["-std=c++17", "-ffp-contract=off", "-fPIC", "-I."]
-WARNINGS = ["-Wall", "-Wextra"]
+FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-Wall", "-Wextra"]
+FLAGS += ["-std=c++17", "-ffp-contract=off", "-fPIC", "-I."]
 ADDRESS, THREAD = "-fsanitize=address,undefined", "-fsanitize=thread"
 # With these as well GCC 12 cannot compile TensorFlow's headers.
 NOT_IN_OPS = "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute,vptr"
@@ -57,7 +53,7 @@ OPS = sorted({*SETUP["SOURCES"]} - {*LIB})
 
 def objects(sources: Iterable[str], *flags: str) -> list[Path]:
     """Compiles what has changed, as setup.py does."""
-    command = [*CXX, *FLAGS, *LANGUAGE, *flags]
+    command = [*CXX, *FLAGS, *flags]
     builder = SETUP["BuildOps"](Distribution())
     return builder.compile(list(sources), {".cc": command}, SETUP["digest_of"](*command))
 
@@ -69,17 +65,13 @@ def link(result: Path, *parts: str | Path) -> Path:
 
 
 def program(name: str, sanitizer: str, sources: Iterable[Path]) -> Path:
-    """Builds a program of these sources and the codec library."""
     names = [*LIB, *(source.relative_to(ROOT).as_posix() for source in sources)]
-    compiled = objects(names, *WARNINGS, sanitizer)
+    compiled = objects(names, sanitizer)
     return link(OUT / name, sanitizer, "-pthread", *compiled)
 
 
 def op_library() -> Path:
-    """Builds the op library, of the objects that the program under the same sanitizers has.
-
-    The ops are compiled together: each by itself takes most of its time for TensorFlow's headers.
-    """
+    # Together, since each op by itself takes most of its time for TensorFlow's headers.
     tf_flags = SETUP["flags"](SETUP["find_tensorflow"]())
     together = OUT / "ops.cc"
     together.parent.mkdir(parents=True, exist_ok=True)
@@ -88,10 +80,10 @@ def op_library() -> Path:
         together.write_text(text)
     of_ops = objects(
         [together.relative_to(ROOT).as_posix()],
-        *(*WARNINGS, ADDRESS, NOT_IN_OPS),
+        *(ADDRESS, NOT_IN_OPS),
         *SETUP["BuildOps"].compile_flags(tf_flags),
     )
-    of_lib = objects(LIB, *WARNINGS, ADDRESS)
+    of_lib = objects(LIB, ADDRESS)
     return link(OUT / "_tf_gc_ops.so", "-shared", ADDRESS, *of_ops, *of_lib, *tf_flags.link)
 
 
@@ -104,12 +96,8 @@ def fixed_addresses() -> list[str]:
 
 def libraries(*names: str) -> list[str]:
     """Where the compiler's shared libraries are; just the file's name if it has none."""
-    paths = []
-    for name in names:
-        command = [*CXX, f"-print-file-name=lib{name}.so"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        paths.append(done.stdout.strip())
-    return paths
+    commands = [[*CXX, f"-print-file-name=lib{name}.so"] for name in names]
+    return [subprocess.check_output(command, text=True).strip() for command in commands]
 
 
 def main(seconds: str) -> None:
@@ -149,4 +137,4 @@ def main(seconds: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "10")
+    main(sys.argv[1])

@@ -1,12 +1,8 @@
-// The work of the kernels' threads, for ThreadSanitizer: parts of a
-// bucket are encoded, decoded, counted and encoded again side by side, from
-// inputs that all threads share into neighbouring bytes of the same outputs.
-// Messages are packed and unpacked by tasks side by side. Deadlines begin and
-// end while others expire.
-//
-// The results must equal one thread's. TensorFlow is not part of this:
-// ThreadSanitizer has to see every lock, and TensorFlow's are not compiled for
-// it.
+// The work of the kernels' threads, for ThreadSanitizer: side by side, parts of
+// a bucket are encoded, decoded, counted and encoded again, from inputs that
+// all threads share into neighbouring bytes, and messages are packed and
+// unpacked. The results must equal one thread's. Deadlines begin and end while
+// others expire.
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "custom_ops/kernels/bucket.h"
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/compact/frequencies.h"
 #include "custom_ops/lib/cpu/codec.h"
@@ -30,33 +25,26 @@ namespace tf_gc {
 namespace {
 
 constexpr int kThreads = 16;
-constexpr int64_t kReplicas = 4;
-constexpr int64_t kShards = 3;
-constexpr int64_t kSizes[] = {1, 0, 128, 129, 40000, 127, 5000};
+constexpr int kReplicas = 4;
+constexpr int64_t kSize = 45000;  // the last block is partial
 constexpr float kThreshold = 0.25f;
 
 using Bytes = std::vector<uint8_t>;
-template <typename T>
-using Tensors = std::vector<std::vector<T>>;
 
-void SetValue(float value, float* result) { *result = value; }
-void SetValue(float value, BFloat16* result) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  result->bits = static_cast<uint16_t>(bits >> 16);
+template <typename T>
+std::vector<T> Values(uint32_t seed) {
+  std::vector<T> values(kSize);
+  for (T& value : values) {
+    seed = seed * 1664525 + 1013904223;
+    RoundTo(static_cast<int32_t>(seed) * 0x1p-31f, &value);
+  }
+  return values;
 }
 
-template <typename T>
-Tensors<T> TensorsOf(uint32_t seed) {
-  Tensors<T> tensors;
-  for (int64_t size : kSizes) {
-    tensors.emplace_back(size);
-    for (T& value : tensors.back()) {
-      seed = seed * 1664525 + 1013904223;
-      SetValue(static_cast<int32_t>(seed) * 0x1p-31f, &value);
-    }
-  }
-  return tensors;
+void Expect(bool condition, Codec codec, const char* what) {
+  if (condition) return;
+  fprintf(stderr, "codec %d: %s\n", static_cast<int>(codec), what);
+  exit(1);
 }
 
 // Calls work(first, last) for parts of [0, blocks) in `threads` threads.
@@ -77,147 +65,88 @@ void ForBlocks(int threads, int64_t blocks,
   for (std::thread& thread : pool) thread.join();
 }
 
-// All that the ops make of the replicas' gradients, in order.
+// The bits of all that the ops make of the replicas' gradients.
 template <typename T>
-class Step {
- public:
-  Step(Codec codec, int threads) : codec_(codec), threads_(threads) {
-    for (int64_t size : kSizes) bucket_.Add(size);
-    blocks_ = ShardBlocks(bucket_.blocks(), kShards);
-    layout_ = LayoutOf(codec, blocks_);
+Bytes Step(Codec codec, int threads) {
+  const int64_t blocks = NumBlocks(kSize);
+  const MessageLayout layout = LayoutOf(codec, blocks);
+  std::vector<std::vector<T>> gradients;
+  std::vector<std::vector<float>> residuals;
+  for (uint32_t r = 0; r < kReplicas; ++r) {
+    gradients.push_back(Values<T>(r));
+    residuals.push_back(Values<float>(r + 99));
   }
-
-  std::vector<Bytes> Run() {
-    for (int64_t r = 0; r < kReplicas; ++r) {
-      gradients_.push_back(TensorsOf<T>(static_cast<uint32_t>(r)));
-      residuals_.push_back(TensorsOf<float>(static_cast<uint32_t>(r) + 99));
-      messages_.emplace_back(kShards * layout_.size);
-    }
-    // Replicas of one process encode at the same time.
-    std::vector<std::thread> replicas;
-    for (int64_t r = 0; r < kReplicas; ++r) {
-      replicas.emplace_back([this, r] { EncodeReplica(r); });
-    }
-    for (std::thread& replica : replicas) replica.join();
-    results_.insert(results_.end(), messages_.begin(), messages_.end());
-    DecodeMessages();
-    for (int64_t shard = 0; shard < kShards; ++shard) SumShard(shard);
-    for (const Tensors<float>& tensors : residuals_) Keep(tensors);
-    return results_;
-  }
-
- private:
-  void EncodeReplica(int64_t r) {
-    ForBlocks(threads_, bucket_.blocks(), [&](int64_t first, int64_t last) {
-      bucket_.ForEachShardRun(
-          first, last, kShards,
-          [&](const Bucket::Run& run, int64_t shard, int64_t block) {
-            float* residual = Residual(r, run);
-            uint8_t* row = messages_[r].data() + shard * layout_.size;
-            Encode(codec_, Gradient(r, run), residual, residual, run.size,
-                   kThreshold, layout_.Codes(row, block),
-                   layout_.Scales(row, block));
-          });
+  std::vector<Bytes> messages(kReplicas, Bytes(layout.size));
+  // Calls work(first element, size, block) for parts of the bucket.
+  const auto for_parts = [&](const auto& work) {
+    ForBlocks(threads, blocks, [&](int64_t first, int64_t last) {
+      const int64_t start = first * kBlockSize;
+      work(start, std::min(kSize, last * kBlockSize) - start, first);
     });
-  }
-
-  void DecodeMessages() {
-    Tensors<T> sums = TensorsOf<T>(0);
-    ForBlocks(threads_, bucket_.blocks(), [&](int64_t first, int64_t last) {
-      bucket_.ForEachShardRun(
-          first, last, kShards,
-          [&](const Bucket::Run& run, int64_t shard, int64_t block) {
-            const Parts parts = PartsOf(shard, block);
-            DecodeSum(codec_, parts.codes.data(), parts.scales.data(),
-                      kReplicas, run.size, kThreshold,
-                      sums[run.tensor].data() + run.first_element);
-          });
-    });
-    Keep(sums);
-  }
-
-  // The second stage: counts and their values, or codes again.
-  void SumShard(int64_t shard) {
-    const Bucket::Shard own = bucket_.ShardOf(shard, kShards);
-    const int bits = BitsOfCount(kReplicas);
-    const MessageLayout layout =
-        IsFixed(codec_) ? LayoutOf(CountsCodec(bits), blocks_) : layout_;
-    Bytes row(layout.size);
-    Tensors<T> sums = TensorsOf<T>(0);
-    ForBlocks(threads_, own.blocks(), [&](int64_t first, int64_t last) {
-      bucket_.ForEachRun(
-          own.first + first, own.first + last, [&](const Bucket::Run& run) {
-            const int64_t block = run.first_block - own.first;
-            const Parts parts = PartsOf(shard, block);
-            uint8_t* codes = layout.Codes(row.data(), block);
-            if (IsFixed(codec_)) {
-              Count(codec_, parts.codes.data(), parts.scales.data(), kReplicas,
-                    NumBlocks(run.size), bits, codes);
-              DecodeCounts(codes, bits, run.size, CountUnit(codec_, kThreshold),
-                           sums[run.tensor].data() + run.first_element);
-            } else {
-              float* residual = Residual(0, run);
-              uint16_t* scales = layout.Scales(row.data(), block);
-              Reencode(codec_, codec_, parts.codes.data(), parts.scales.data(),
-                       kReplicas, Gradient(0, run), residual, residual,
-                       run.size, codes, scales);
-            }
-          });
-    });
-    results_.push_back(row);
-    Keep(sums);
-  }
-
-  struct Parts {
-    std::vector<const uint8_t*> codes;
-    std::vector<const uint16_t*> scales;
   };
+  // Replicas of one process encode at the same time.
+  std::vector<std::thread> replicas;
+  for (int r = 0; r < kReplicas; ++r) {
+    replicas.emplace_back([&, r] {
+      for_parts([&](int64_t start, int64_t size, int64_t block) {
+        float* residual = residuals[r].data() + start;
+        uint8_t* message = messages[r].data();
+        Encode(codec, gradients[r].data() + start, residual, residual, size,
+               kThreshold, layout.Codes(message, block),
+               layout.Scales(message, block));
+      });
+    });
+  }
+  for (std::thread& replica : replicas) replica.join();
 
-  Parts PartsOf(int64_t shard, int64_t block) const {
-    Parts parts;
-    for (const Bytes& message : messages_) {
-      const uint8_t* row = message.data() + shard * layout_.size;
-      parts.codes.push_back(layout_.Codes(row, block));
-      parts.scales.push_back(layout_.Scales(row, block));
+  const int bits = BitsOfCount(kReplicas);
+  const MessageLayout of_sum =
+      IsFixed(codec) ? LayoutOf(CountsCodec(bits), blocks) : layout;
+  Bytes sum_message(of_sum.size);
+  std::vector<T> sums(kSize);
+  std::vector<T> counted(kSize);
+  for_parts([&](int64_t start, int64_t size, int64_t block) {
+    const uint8_t* codes[kReplicas];
+    const uint16_t* scales[kReplicas];
+    for (int r = 0; r < kReplicas; ++r) {
+      codes[r] = layout.Codes(messages[r].data(), block);
+      scales[r] = layout.Scales(messages[r].data(), block);
     }
-    return parts;
-  }
-
-  const T* Gradient(int64_t r, const Bucket::Run& run) const {
-    return gradients_[r][run.tensor].data() + run.first_element;
-  }
-  float* Residual(int64_t r, const Bucket::Run& run) {
-    return residuals_[r][run.tensor].data() + run.first_element;
-  }
-
-  template <typename Value>
-  void Keep(const Tensors<Value>& tensors) {
-    for (const std::vector<Value>& tensor : tensors) {
-      const uint8_t* first = reinterpret_cast<const uint8_t*>(tensor.data());
-      results_.emplace_back(first, first + tensor.size() * sizeof(Value));
+    DecodeSum(codec, codes, scales, kReplicas, size, kThreshold,
+              sums.data() + start);
+    // The second stage: counts and their values, or codes again.
+    uint8_t* sum_codes = of_sum.Codes(sum_message.data(), block);
+    if (IsFixed(codec)) {
+      Count(codec, codes, scales, kReplicas, NumBlocks(size), bits, sum_codes);
+      DecodeCounts(sum_codes, bits, size, CountUnit(codec, kThreshold),
+                   counted.data() + start);
+    } else {
+      float* residual = residuals[0].data() + start;
+      Reencode(codec, codec, codes, scales, kReplicas,
+               gradients[0].data() + start, residual, residual, size, sum_codes,
+               of_sum.Scales(sum_message.data(), block));
     }
-  }
+  });
 
-  const Codec codec_;
-  const int threads_;
-  Bucket bucket_;
-  int64_t blocks_;
-  MessageLayout layout_;
-  std::vector<Tensors<T>> gradients_;
-  std::vector<Tensors<float>> residuals_;
-  std::vector<Bytes> messages_;
-  std::vector<Bytes> results_;
-};
+  Bytes result;
+  const auto keep = [&](const auto& values) {
+    const auto* first = reinterpret_cast<const uint8_t*>(values.data());
+    result.insert(result.end(), first,
+                  first + values.size() * sizeof(values[0]));
+  };
+  for (const Bytes& message : messages) keep(message);
+  for (const std::vector<float>& residual : residuals) keep(residual);
+  keep(sum_message);
+  keep(sums);
+  keep(counted);
+  return result;
+}
 
 template <typename T>
 void CheckThreads(Codec codec) {
   // Before the one of a single thread: the first calls choose the target.
-  const std::vector<Bytes> many = Step<T>(codec, kThreads).Run();
-  if (many != Step<T>(codec, 1).Run()) {
-    fprintf(stderr, "threads change the bits of codec %d\n",
-            static_cast<int>(codec));
-    exit(1);
-  }
+  const Bytes many = Step<T>(codec, kThreads);
+  Expect(many == Step<T>(codec, 1), codec, "threads change the bits");
 }
 
 // Packs and unpacks a message of several segments, one of them not coded. Every
@@ -248,25 +177,19 @@ Bytes PackAndUnpack(Codec codec, int threads) {
   SegmentHeader second;
   memcpy(&second, compact.data() + kSegmentsOffset + sizeof second,
          sizeof second);
+  Expect(compact.size() < message.size() && second.period == kPlaneBytes, codec,
+         "packing does not make a message smaller by its period");
   Bytes unpacked(layout.size);
-  if (compact.size() >= message.size() || second.period != kPlaneBytes ||
-      !Unpack(codec, layout, compact.data(), compact.size(), unpacked.data(),
-              run) ||
-      unpacked != message) {
-    fprintf(stderr, "a message of codec %d was lost\n",
-            static_cast<int>(codec));
-    exit(1);
-  }
+  Expect(Unpack(codec, layout, compact.data(), compact.size(), unpacked.data(),
+                run) &&
+             unpacked == message,
+         codec, "a message was lost");
   return compact;
 }
 
 void CheckCompact(Codec codec) {
   const Bytes many = PackAndUnpack(codec, kThreads);
-  if (many != PackAndUnpack(codec, 1)) {
-    fprintf(stderr, "threads change the packed bytes of codec %d\n",
-            static_cast<int>(codec));
-    exit(1);
-  }
+  Expect(many == PackAndUnpack(codec, 1), codec, "threads change packed bytes");
 }
 
 void CheckCodecs() {
