@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,24 +30,28 @@ def encode_steps(*arguments: str) -> None:
         encode()
 
 
-@pytest.fixture
-def warnings_of(tmp_path: Path) -> Callable[..., list[str]]:
+def warnings_of(folder: Path, *arguments: float) -> list[str]:
     """The warnings of a process that encodes."""
-
-    def run(*arguments: float) -> list[str]:
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
-        log = tmp_path / "log"
-        task = Task(f"{__name__}:encode_steps", [*map(str, arguments)], environment, str(log))
-        codes, _ = FORK_SERVER.run([task], limit=600)
-        lines = log.read_text().splitlines()
-        assert codes == [0], lines
-        return [line for line in lines if "tf_gc: threshold" in line]
-
-    return run
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
+    log = folder / "log"
+    task = Task(f"{__name__}:encode_steps", [*map(str, arguments)], environment, str(log))
+    codes, _ = FORK_SERVER.run([task], limit=600)
+    lines = log.read_text().splitlines()
+    assert codes == [0], lines
+    return [line for line in lines if "tf_gc: threshold" in line]
 
 
-def density(line: str) -> tuple[int, float]:
-    """The elements sent, and the density, after checking what else a warning says."""
+@pytest.mark.parametrize(
+    ("step", "steps", "shards", "sent"),
+    [
+        *((0.00004, 250, shards, 0) for shards in (1, 3)),
+        (-0.0006, 100, 1, 600),  # the second tensor is sent once, by each replica
+    ],
+)
+def test_one_warning_names_the_density(
+    tmp_path: Path, step: float, steps: int, shards: int, sent: int
+) -> None:
+    (line,) = warnings_of(tmp_path, 0.5, step, steps, shards)
     found = re.search(
         r"threshold 0.5 sent (\d+) of (\d+) gradient elements in the first 100 steps "
         r'\(density ([\d.e-]+)\).*threshold="auto"',
@@ -57,24 +60,12 @@ def density(line: str) -> tuple[int, float]:
     assert found, line
     # The kernel of one replica may have been through before the other's last step.
     assert 199 * 30_300 <= int(found[2]) <= 200 * 30_300
-    assert float(found[3]) == pytest.approx(int(found[1]) / int(found[2]), rel=1e-4)
-    return int(found[1]), float(found[3])
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_one_warning_names_the_density(warnings_of: Callable[..., list[str]], shards: int) -> None:
-    # The largest residual is 100 * 10 * 0.00004 by then.
-    (line,) = warnings_of(0.5, 0.00004, 250, shards)
-    assert density(line)[0] == 0
-
-
-def test_the_density_is_that_of_plus_and_minus(warnings_of: Callable[..., list[str]]) -> None:
-    (line,) = warnings_of(0.5, -0.0006, 100, 1)  # the second tensor is sent once, by each replica
-    assert density(line)[0] == 600
+    assert float(found[3]) == pytest.approx(sent / int(found[2]), rel=1e-4)
+    assert int(found[1]) == sent
 
 
 @pytest.mark.parametrize(("step", "steps"), [(0.0012, 100), (0.00004, 99)])
 def test_no_warning_if_enough_is_sent_or_it_is_early(
-    warnings_of: Callable[..., list[str]], step: float, steps: int
+    tmp_path: Path, step: float, steps: int
 ) -> None:
-    assert warnings_of(0.5, step, steps, 1) == []
+    assert warnings_of(tmp_path, 0.5, step, steps, 1) == []

@@ -1,7 +1,6 @@
 """A native library that does not fit TensorFlow gives one readable ImportError.
 
-Each test makes a real misfit in a copy of the package and imports that copy in a
-process that has imported TensorFlow only.
+Each test makes a real misfit in a copy of the package, and imports that copy.
 """
 
 import json
@@ -27,10 +26,11 @@ def package(tmp_path: Path) -> Path:
     return shutil.copytree(PACKAGE, tmp_path / "site" / "tf_gc")
 
 
-def import_copy(package: Path, status: int = 0) -> str:
+def import_copy(package: Path, status: int = 0, *paths: Path) -> str:
     """The output of a program next to the copied package that imports it."""
     program = package.parent / "program.py"
-    program.write_text("import tf_gc\nprint(tf_gc.__file__)\n")
+    after = f"import sys\nsys.path += {[*map(str, paths)]}\n"
+    program.write_text(f"{after}import tf_gc\nprint(tf_gc.__file__)\n")
     return programs.output_of(program, status=status)
 
 
@@ -58,9 +58,7 @@ def doctor_versions(package: Path, *libraries: tuple[str, str]) -> None:
 def test_a_source_folder_that_hides_what_is_installed(package: Path, tmp_path: Path) -> None:
     (package / "ops" / _loader.library_path().name).unlink()
     installed = shutil.copytree(PACKAGE, tmp_path / "installed" / "tf_gc")
-    program = package.parent / "program.py"
-    program.write_text(f"import sys\nsys.path.append({str(installed.parent)!r})\nimport tf_gc\n")
-    output = programs.output_of(program, status=1)
+    output = import_copy(package, 1, installed.parent)
     assert f"The folder {package.parent} hides the tf_gc that is installed" in output
     assert "run the program from another folder" in output
 
@@ -117,21 +115,18 @@ def test_undefined_symbol(package: Path, tmp_path: Path) -> None:
     library = package / "ops" / _loader.library_path().name
     library.unlink()
     subprocess.run(["g++", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
-
     message = import_error(package)
-    assert f"built for TensorFlow {tf.__version__}" in message
-    assert f"found TensorFlow {tf.__version__}" in message
-    assert " -m pip install " in message
-    assert MISSING_SYMBOL in message
+    version = f"TensorFlow {tf.__version__}"
+    for part in (f"built for {version}", f"found {version}", " -m pip install ", MISSING_SYMBOL):
+        assert part in message
 
 
 @pytest.mark.parametrize("missing", ["_tf_gc_ops.so", "_build_info.py"])
 def test_not_built(package: Path, missing: str) -> None:
     (package / "ops" / missing).unlink()
     message = import_error(package)
-    assert "not built" in message
-    assert f"TensorFlow {tf.__version__}" in message
-    assert " -m pip install " in message
+    for part in ("not built", f"TensorFlow {tf.__version__}", " -m pip install "):
+        assert part in message
 
 
 def test_the_command_names_the_directory_of_the_installation(package: Path, tmp_path: Path) -> None:
@@ -147,39 +142,29 @@ def test_the_command_names_the_directory_of_the_installation(package: Path, tmp_
     assert import_error(package).endswith(f" -e '{source}'\n")
 
 
-@pytest.mark.parametrize(
-    ("direct_url", "source"),
-    [
-        ({"url": "file:///tmp", "dir_info": {}}, ["/tmp"]),
-        ({"url": "file:///tmp", "dir_info": {"editable": True}}, ["-e", "/tmp"]),
-        ({"url": Path(__file__).as_uri(), "archive_info": {}}, [__file__]),
-        (
-            {"url": "https://host/tf_gc.git", "vcs_info": {"vcs": "git", "commit_id": "01ab"}},
-            ["git+https://host/tf_gc.git@01ab"],
-        ),
-        ({"url": "https://host/x.tar.gz", "archive_info": {}}, ["https://host/x.tar.gz"]),
-    ],
-)
-def test_what_to_rebuild(direct_url: dict[str, object], source: list[str], tmp_path: Path) -> None:
-    assert _loader._source(json.dumps(direct_url), tmp_path) == ("", source)
+GIT = {"vcs_info": {"vcs": "git", "commit_id": "01ab"}}
 
 
 @pytest.mark.parametrize(
-    ("direct_url", "origin"),
+    ("url", "record", "says", "source"),
     [
-        ({"url": "file:///no/clone", "dir_info": {}}, "from /no/clone, which is no longer there"),
-        ({"url": "file:///no/x.tar.gz", "archive_info": {}}, "/no/x.tar.gz, which is no longer"),
-        ({"url": "https://host/x.whl", "archive_info": {}}, "https://host/x.whl, which has no so"),
-        (None, "It is not recorded from where tf_gc was installed"),
+        ("file:///tmp", {"dir_info": {}}, "", ["/tmp"]),
+        (Path(__file__).as_uri(), {"archive_info": {}}, "", [__file__]),
+        ("https://host/tf_gc.git", GIT, "", ["git+https://host/tf_gc.git@01ab"]),
+        ("https://host/x.tar.gz", {}, "", ["https://host/x.tar.gz"]),
+        ("file:///no/clone", {}, "from /no/clone, which is no longer there", None),
+        ("https://host/x.whl", {}, "from https://host/x.whl, which has no sources", None),
+        (None, {}, "It is not recorded from where tf_gc was installed", None),
     ],
 )
-def test_where_sources_have_to_be_got(
-    direct_url: dict[str, object] | None, origin: str, tmp_path: Path
+def test_what_to_rebuild(
+    url: str | None, record: dict[str, object], says: str, source: list[str] | None, tmp_path: Path
 ) -> None:
-    text = None if direct_url is None else json.dumps(direct_url)
-    said, source = _loader._source(text, tmp_path)
-    assert origin in said
-    assert source == ["FOLDER_OF_THE_SOURCES"]
+    direct_url = None if url is None else json.dumps({"url": url, **record})
+    said, found = _loader._source(direct_url, tmp_path)
+    assert says in said
+    assert bool(said) == (source is None)
+    assert found == (source or ["FOLDER_OF_THE_SOURCES"])
 
 
 def test_a_checkout_that_was_never_installed_rebuilds_itself(tmp_path: Path) -> None:
