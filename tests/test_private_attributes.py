@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_gc
 from tf_gc._compat import attributes as of_tensorflow
 from tf_gc._compat.lookup import Attributes, has_attribute, owner_of, symbol
-from tf_gc.keras.keras2 import optimizer_hook as of_keras2
+from tf_gc.keras import keras2 as of_keras2
 from tf_gc.keras.keras3 import private as of_keras
 
 PACKAGE = Path(tf_gc.__file__).parent

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tests.cases import cases, matrix
 from tests.multiworker import cluster
-from tf_gc.keras.multi_worker import one_writer
 
 pytestmark = pytest.mark.multiworker
 
@@ -169,15 +168,3 @@ def test_an_evaluator_needs_no_workers_and_no_port(tmp_path: Path) -> None:
 def test_a_single_worker_is_the_chief(tmp_path: Path) -> None:
     (report,) = cluster.values("file_scenarios:alone", str(tmp_path), workers=1)
     assert report == {"chief": True, "same": True, "saved": True, "backup": False}
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [(keras.Model, "export"), (keras.callbacks.CallbackList, "on_train_end")],
-)
-def test_a_keras_that_saves_in_another_way_is_refused(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
-) -> None:
-    monkeypatch.delattr(owner, name)
-    with pytest.raises(ImportError, match=rf"{owner.__name__}\.{name}"):
-        one_writer.install()

@@ -1,8 +1,8 @@
 """A directory of backups that has its last complete backup even if the writer is killed.
 
-Each backup is a folder of its own, with a number as its name. A list names the complete backups,
-the newest first. When another backup is complete, the list is replaced in one step; only then are
-older backups removed. A folder that is not in the list was left behind by a writer that was killed.
+Each backup is a folder with a number as its name. A list names the complete ones, the newest first.
+It is replaced in one step when another one is complete; only then are older ones removed. A folder
+that is not in the list was left behind by a writer that was killed.
 """
 
 import json
@@ -14,18 +14,12 @@ _LIST = "complete.json"
 
 
 class BackupFiles:
-    """The backups in a directory, local or a URL that `tf.io.gfile` knows."""
+    """The backups in a directory, local or a URL, that has nothing else and need not exist yet."""
 
     def __init__(self, directory: str) -> None:
-        """Initializes the object. The directory need not exist, and is not changed.
-
-        Args:
-          directory: where the backups are; it may contain nothing else.
-        """
         self._directory = directory
 
     def complete(self) -> list[str]:
-        """Returns the folders of the complete backups, the newest first."""
         return [self._path(name) for name in self._names()]
 
     def begin(self) -> str:
@@ -36,17 +30,17 @@ class BackupFiles:
         return folder
 
     def commit(self, folder: str, keep: int) -> None:
-        """Makes `folder` the newest complete backup and removes all but the newest `keep` backups.
-
-        Args:
-          folder: what `begin` returned, with all files written and closed.
-          keep: how many complete backups are kept, including this one.
-        """
+        """Makes a folder, with all files closed, the newest backup; removes all but `keep`."""
         for name in tf.io.gfile.listdir(folder):
             _flush(os.path.join(folder, name))
         _flush(folder)
         kept = [os.path.basename(folder), *self._names()][:keep]
-        self._replace_list(kept)
+        new = self._path(_LIST + ".new")
+        with tf.io.gfile.GFile(new, "w") as file:
+            file.write(json.dumps(kept))
+        _flush(new)
+        tf.io.gfile.rename(new, self._path(_LIST), overwrite=True)
+        _flush(self._directory)
         for name in self._entries():
             if name.isdecimal() and name not in kept:
                 tf.io.gfile.rmtree(self._path(name))
@@ -72,14 +66,6 @@ class BackupFiles:
             return []
         with tf.io.gfile.GFile(self._path(_LIST)) as file:
             return json.loads(file.read())
-
-    def _replace_list(self, names: list[str]) -> None:
-        new = self._path(_LIST + ".new")
-        with tf.io.gfile.GFile(new, "w") as file:
-            file.write(json.dumps(names))
-        _flush(new)
-        tf.io.gfile.rename(new, self._path(_LIST), overwrite=True)
-        _flush(self._directory)
 
 
 def _flush(path: str) -> None:

@@ -4,8 +4,8 @@ import os
 import sys
 
 from tf_gc._compat import require_attributes
-from tf_gc.keras.keras2 import optimizer_hook as keras2_optimizer_hook
-from tf_gc.keras.keras3 import asynchronous, layer_hook, optimizer_hook, private, trainer_hook
+from tf_gc.keras import keras2
+from tf_gc.keras.keras3 import optimizer_hook, private, trainer_hook, variable_hook
 from tf_gc.keras.multi_worker import one_writer
 
 # By what TensorFlow takes tf_keras for tf.keras.
@@ -15,24 +15,19 @@ _LEGACY = ("1", "true", "True")
 def install(several_workers: bool) -> None:
     """Hooks into Keras 3, and into tf_keras where the program uses it; further calls only check.
 
-    Strategies call it when they are made. The hooks act under those that extend `KerasStrategy`.
-
-    Args:
-      several_workers: whether to install the hooks that let the workers of a job agree, too.
-
-    Raises:
-      ImportError: if a private part of TensorFlow or Keras has moved; it names the part. Otherwise
-        training would go on without compression, or replicas would drift apart.
+    The hooks act under strategies that extend `KerasStrategy`, with `several_workers` also those
+    that let the workers of a job agree. Raises an ImportError that names a private part of
+    TensorFlow or Keras that has moved: otherwise training would go on without compression, or
+    replicas would drift apart.
     """
     require_attributes()
     private.check(several_workers)
     optimizer_hook.install()
-    layer_hook.install()
+    variable_hook.install()
     trainer_hook.install()
-    asynchronous.install()
     if several_workers:
         trainer_hook.install_for_workers()
         one_writer.install()
     # To import tf_keras takes seconds. It knows by itself how workers train together.
     if "tf_keras" in sys.modules or os.environ.get("TF_USE_LEGACY_KERAS") in _LEGACY:
-        keras2_optimizer_hook.install()
+        keras2.install()

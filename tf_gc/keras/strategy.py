@@ -1,28 +1,35 @@
-"""The interface through which the hooks into Keras and the callbacks use a strategy."""
+"""The interface through which the hooks into Keras use a strategy, and what all hooks need."""
 
 import abc
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_gc.cluster.workers import Workers
+from tf_gc.gradients import set_path
 from tf_gc.keras.multi_worker.private_files import PathT, private_path
 from tf_gc.observe.report import Report
 
 
 class KerasStrategy(abc.ABC):
-    """The base class of strategies for which Keras is hooked.
+    """The base class of strategies for which Keras is hooked; others leave Keras as it is.
 
-    Under all other strategies, and outside of any, the hooks leave Keras as it is. A dataset that
-    such a strategy distributes has a true attribute `unsharded` if every worker sees all its data.
+    A dataset that such a strategy distributes has a true attribute `unsharded` if every worker sees
+    all its data.
 
     Attributes:
       clip_after_sum: whether optimizers clip the sums of gradients, and not each replica's own.
       asynchronous: whether workers share variables on servers, and step without each other.
+      layer_state: gets each Keras variable that replicas update by themselves (`add`), and its
+        assignments (`note_assignment`); `None` if such variables stay as they are.
     """
 
     clip_after_sum: bool = False
     asynchronous: bool = False
+    layer_state: Any = None
 
     @property
     @abc.abstractmethod
@@ -33,8 +40,7 @@ class KerasStrategy(abc.ABC):
     def is_chief(self) -> bool:
         """Whether this process writes the job's files: the chief, or worker 0 without one.
 
-        A process that trains alone is the chief, but for an evaluator, and so is the coordinator
-        of parameter servers.
+        So does a process that trains alone, unless it is an evaluator, and a coordinator.
         """
         return self.workers.is_chief
 
@@ -51,9 +57,6 @@ class KerasStrategy(abc.ABC):
         manager = tf.train.CheckpointManager(checkpoint, strategy.write_path("checkpoints"), 3)
         ```
 
-        Args:
-          path: the path for the job.
-
         Returns:
           On the chief `path`. On other workers a path with the same name in a temporary
           directory, the same one for the same `path`, that is removed when the process ends.
@@ -62,19 +65,10 @@ class KerasStrategy(abc.ABC):
 
     @abc.abstractmethod
     def compresses_rows_of(self, variable: Any) -> bool:
-        """Returns whether a `tf.IndexedSlices` is compressed if it is a gradient of a variable."""
+        """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
 
-    @abc.abstractmethod
-    def keep_layer_state(self, weight: Any) -> None:
-        """Notes a Keras variable that each replica updates by itself, so that they drift apart."""
-
-    @abc.abstractmethod
-    def note_assignment(self, weight: Any) -> None:
-        """Notes that a replica assigns a Keras variable, or builds a function that does."""
-
-    def note_table(self, variable: Any) -> None:
+    def note_table(self, variable: Any) -> None:  # noqa: B027
         """Notes a `tf.Variable` of which layers look up rows."""
-        del variable
 
     @abc.abstractmethod
     def report(self) -> Report:
@@ -97,3 +91,27 @@ def workers_of(model: Any) -> Workers:
     """Returns the workers that train a Keras model; only this one under strategies of others."""
     strategy = getattr(model, "distribute_strategy", None)
     return strategy.workers if isinstance(strategy, KerasStrategy) else Workers()
+
+
+def is_variable(value: Any) -> bool:
+    """Returns whether a value is a variable of Keras 3; tf_keras has TensorFlow's own."""
+    return isinstance(value, keras.Variable)
+
+
+def tf_variable(variable: Any) -> Any:
+    """Returns the `tf.Variable` of a Keras variable, with its path; any other value unchanged."""
+    if not is_variable(variable):
+        return variable
+    set_path(variable.value, variable.path)
+    return variable.value
+
+
+def hook(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    """Lets a function take the place of a method: it gets that method, and then its arguments."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        return function(method, *args, **kwargs)
+
+    setattr(owner, name, hooked)

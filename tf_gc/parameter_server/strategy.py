@@ -121,11 +121,6 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     def compresses_rows_of(self, variable: Any) -> bool:
         return self.extended.pushes.compresses_rows_of(variable)
 
-    def keep_layer_state(self, weight: Any) -> None:
-        """Does nothing: all workers share what layers keep."""
-
-    note_assignment = keep_layer_state
-
     def note_table(self, variable: Any) -> None:
         variable.read_by_rows = True
 

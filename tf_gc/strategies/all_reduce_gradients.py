@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.gradients import GradientValue, sum_gradients
-from tf_gc.keras.variables import tf_variable
+from tf_gc.keras.strategy import tf_variable
 from tf_gc.state.stream import named_stream
 
 
@@ -16,24 +16,21 @@ def all_reduce_gradients(
 ) -> list[GradientValue]:
     """Sums gradients over all replicas, in compressed form if the strategy compresses.
 
-    Call it in a replica context, that is in the function given to `strategy.run`, at the same
-    place in all replicas. Keras' optimizers do this by themselves, so it is for loops that
-    apply gradients in another way. Under a strategy that is not one of tf_gc's the sum is the
-    strategy's own.
+    Call it in the function given to `strategy.run`, at the same place in all replicas. Keras'
+    optimizers do this by themselves, so it is for loops that apply gradients in another way.
 
     Args:
-      grads_and_vars: pairs of a gradient and its variable, a `tf.Variable` or
-        `keras.Variable` created under the strategy. A gradient may be a dense tensor, a
-        `tf.IndexedSlices` or `None`. One that is the same tensor in all of several local
-        replicas, such as the result of `strategy.reduce`, is taken as summed already. If a
-        variable occurs more than once, only its first gradient is compressed.
-      stream: a name for what these gradients come from, such as `"critic"`. Their
-        residuals are sent with later gradients of the same name. `None`: in each `strategy.run` the
-        first call for a variable, the second one, and so on, go on where they were in the last one.
+      grads_and_vars: pairs of a gradient and its variable, a `tf.Variable` or `keras.Variable`
+        created under the strategy. A gradient may be a dense tensor, a `tf.IndexedSlices` or
+        `None`. One that is the same tensor in all of several local replicas, such as the result of
+        `strategy.reduce`, is taken as summed already. If a variable occurs more than once, only its
+        first gradient is compressed.
+      stream: a name for what these gradients come from, such as `"critic"`. Their residuals are
+        sent with later gradients of the same name. `None`: in each `strategy.run` the first call
+        for a variable, the second one, and so on, go on where they were in the last one.
 
     Returns:
-      The sums in the order of the pairs, in this replica, with `None` where the gradient is
-      `None`.
+      The sums in the order of the pairs, with `None` where the gradient is `None`.
 
     Raises:
       RuntimeError: if called in a cross-replica context, or inside control flow (`tf.cond`,

@@ -31,14 +31,12 @@ from tf_gc.steps.trial_step import TrialStep
 class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     """Cross-device ops that sum gradients in compressed form.
 
-    A value is taken for a gradient if it is reduced in a batch with `ReduceOp.SUM` to the
-    devices of a distributed variable: `batch_reduce(SUM, [(gradient, variable), ...])`. That
-    is how `tf_gc.all_reduce_gradients` and, through it, Keras' optimizers call it. All else,
-    that is metrics, losses, BatchNormalization statistics and single reductions, goes to
-    other cross-device ops, as do gradients that `compression_params` says not to compress.
+    A value is taken for a gradient if it is reduced in a batch with `ReduceOp.SUM` to a distributed
+    variable, as `tf_gc.all_reduce_gradients` does. All else, that is metrics, losses,
+    BatchNormalization statistics and single reductions, goes to other cross-device ops.
 
-    tf_gc's strategies make one themselves. It also works in a stock strategy of one host, for
-    loops that call `tf_gc.all_reduce_gradients`:
+    tf_gc's strategies make one themselves. It also works in a stock strategy of one host, for loops
+    that call `tf_gc.all_reduce_gradients`:
 
     ```python
     strategy = tf.distribute.MirroredStrategy(
@@ -88,15 +86,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def connect(self, network: Network, logs: bool = True) -> None:
         """Says which replicas there are; otherwise they are the devices of the first gradients.
 
-        On several hosts this is a collective.
-
-        Args:
-          network: the replicas.
-          logs: whether to log what is true for all workers: the wire and the verdict.
-
-        Raises:
-          ValueError: if the native ops were not built for the devices, or the plan or the wire in
-            `compression_params` is of no use for these replicas.
+        On several hosts this is a collective. It logs, if told to, what is true for all workers. It
+        raises ValueError if the native ops were not built for the devices, or plan or wire are of
+        no use for these replicas.
         """
         check_devices(self.compression_params, network)
         self._measurement.logs_verdicts = logs
@@ -104,14 +96,12 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         # To make a reducer may be a collective, so each is made once.
         self._reducer_of = functools.cache(lambda spec: spec.on(network))
         self._connect(network)
-        choices = []
-        for spec in self.compression_params.specs():
-            reducer = self._reducer_of(spec)
-            choices += [] if isinstance(reducer, str) else [reducer.choice]
+        reducers = [self._reducer_of(spec) for spec in self.compression_params.specs()]
+        choices = dict.fromkeys(r.choice for r in reducers if not isinstance(r, str))
         if logs and self._is_alone:
             log_visibly(f"tf_gc: {ALONE}")
         if logs:
-            for choice in filter(None, dict.fromkeys(choices)):
+            for choice in filter(None, choices):
                 logging.info("tf_gc: %s: %s", self.compression_params, choice)
 
     def _connect(self, network: Network) -> None:
@@ -122,12 +112,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
     @property
     def _is_alone(self) -> bool:
-        """Whether there is something to compress, but nobody to send it to."""
         alone = self._sums is not None and self._sums.replicas == 1
         return alone and bool(self.compression_params.specs())
 
     def compresses_rows_of(self, variable: tf.Variable) -> bool:
-        """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
         if self._reducer_of is None or self._sums is None or self._sums.replicas == 1:
             return False
         gradient = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
@@ -205,25 +193,20 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             self.connect(LocalNetwork([component.device for component in variable.values]))
         assert self._sums is not None
         network = self._sums.network
-        results: list[Any] = [None] * len(pairs)
-        to_reduce = []
-        for i, (value, destination) in enumerate(pairs):
-            if len(value.values) == 1 and len(network.devices) > 1:
-                # One tensor for all local replicas: it is what they have reduced already, for
-                # instance by `strategy.reduce`, or a constant.
-                results[i] = self._stock.broadcast(value.values[0], destination)
-            else:
-                to_reduce.append(i)
-        if to_reduce:
-            reduced = self._reduce(reduce_op, [pairs[i] for i in to_reduce], options)
-            for i, value in zip(to_reduce, reduced, strict=True):
-                results[i] = value
-        return results
+        # One tensor for all local replicas is what they have reduced already, for instance by
+        # `strategy.reduce`, or a constant.
+        is_reduced = [len(v.values) == 1 and len(network.devices) > 1 for v, _ in pairs]
+        to_reduce = [pair for pair, reduced in zip(pairs, is_reduced, strict=True) if not reduced]
+        sums = iter(self._reduce(reduce_op, to_reduce, options) if to_reduce else [])
+        return [
+            self._stock.broadcast(value.values[0], destination) if reduced else next(sums)
+            for (value, destination), reduced in zip(pairs, is_reduced, strict=True)
+        ]
 
     def _reduce(self, reduce_op: Any, pairs: Pairs, options: Any) -> list[Any]:
         assert self._reducer_of is not None
-        assert self._sums is not None
         sums = self._sums
+        assert sums is not None
         if reduce_op != tf.distribute.ReduceOp.SUM or sums.replicas == 1:
             return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
         earlier: set[int] = set()
@@ -236,7 +219,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
         restore = known - schedule.with_residuals
         pairs = [
-            self._with_restored(stream, *pair) if i in restore else pair
+            (self._with_restored(stream, *pair), pair[1]) if i in restore else pair
             for i, pair in enumerate(pairs)
         ]
         step = self._step(
@@ -256,10 +239,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             results[i] = value
         return results
 
-    def _with_restored(self, stream: Stream, value: Any, variable: Any) -> tuple[Any, Any]:
-        """Returns a gradient that gets no residuals, plus what was restored, and where it goes."""
+    def _with_restored(self, stream: Stream, value: Any, variable: Any) -> Any:
+        """Returns a gradient that gets no residuals, plus what was restored."""
         total = self.compression_state.add_restored(stream, value.values, variable)
-        return (value if total is value.values else _compat.PerReplica(total)), variable
+        return value if total is value.values else _compat.PerReplica(total)
 
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:
@@ -272,7 +255,7 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
 
 
 def _gradient(value: Any, destination: Any, earlier: set[int]) -> Gradient | LeftAlone | None:
-    """Returns what is known of a gradient, as `gradient_of`; `None` for other values."""
+    """Returns what `gradient_of` does; `None` for other values than gradients."""
     if not isinstance(value, _compat.PerReplica):
         return None
     if not isinstance(destination, _compat.DistributedVariable):

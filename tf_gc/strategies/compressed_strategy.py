@@ -18,7 +18,7 @@ from tf_gc.strategies.layer_state import LayerState
 
 
 def refuse_params(name: str, value: object) -> None:
-    """Raises TypeError if `compression_params` are in the place of the argument `name`."""
+    """Raises TypeError if the argument of this name got `compression_params`."""
     if isinstance(value, CompressionParams | Mapping):
         raise TypeError(f"{name} got {value!r}: give it by name: compression_params=...")
 
@@ -26,9 +26,9 @@ def refuse_params(name: str, value: object) -> None:
 class OwnsDatasets:
     """Mixin of strategies whose iterators own the datasets that they read.
 
-    The threads of TensorFlow's iterator over several devices read a dataset that the destructor of
-    the iterator has freed already, unless a rewrite has made a dataset of the iterator's own. Keras
-    turns rewrites off for NumPy arrays, and deletes an iterator in each `fit` and `evaluate`.
+    The threads of TensorFlow's iterator over several devices read a dataset that its destructor has
+    freed already, unless a rewrite has made a dataset of its own. Keras turns rewrites off for
+    NumPy arrays, and deletes an iterator in each `fit` and `evaluate`.
     """
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
@@ -59,6 +59,19 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
 
     extended: Any
 
+    def _set_options(
+        self, params: CompressionParams, average_layer_state: Any, clip_after_sum: Any
+    ) -> None:
+        if average_layer_state is not None and not isinstance(average_layer_state, bool):
+            raise ValueError(
+                f"average_layer_state must be None, True or False, got {average_layer_state!r}"
+            )
+        if not isinstance(clip_after_sum, bool):
+            raise ValueError(f"clip_after_sum must be True or False, got {clip_after_sum!r}")
+        averages = bool(params.specs()) if average_layer_state is None else average_layer_state
+        self.layer_state = LayerState() if averages else None
+        self.clip_after_sum = clip_after_sum
+
     @property
     def compression_params(self) -> CompressionParams:
         """The params, which say what is compressed and how, as a value, even if given as a dict."""
@@ -82,11 +95,6 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
     def report(self) -> Report:
         """Returns what was measured of this worker's steps: times, bytes, density, residuals.
 
-        ```python
-        model.fit(...)
-        print(strategy.report())
-        ```
-
         Nothing waits for a device, and workers may call it by themselves. Before the first
         compressed step most of it is `None`.
         """
@@ -109,35 +117,6 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
     def compresses_rows_of(self, variable: Any) -> bool:
         return self._all_reduce.compresses_rows_of(variable)
 
-    def keep_layer_state(self, weight: Any) -> None:
-        if self.extended.layer_state is not None:
-            self.extended.layer_state.add(weight)
-
-    def note_assignment(self, weight: Any) -> None:
-        if self.extended.layer_state is not None:
-            self.extended.layer_state.note_assignment(weight)
-
     @property
     def _all_reduce(self) -> CompressedAllReduce:
         return self.extended.compressed_all_reduce
-
-
-def check_clip_after_sum(value: Any) -> bool:
-    """Returns the argument, or raises ValueError if it is neither `True` nor `False`."""
-    if not isinstance(value, bool):
-        raise ValueError(f"clip_after_sum must be True or False, got {value!r}")
-    return value
-
-
-def make_layer_state(params: CompressionParams, average: bool | None) -> LayerState | None:
-    """Returns what a strategy averages of its layers' state, `None` for nothing.
-
-    Args:
-      params: what the strategy compresses.
-      average: the argument `average_layer_state`; `None` averages unless nothing is compressed.
-    """
-    if average is not None and not isinstance(average, bool):
-        raise ValueError(f"average_layer_state must be None, True or False, got {average!r}")
-    if average is None:
-        average = bool(params.specs())
-    return LayerState() if average else None

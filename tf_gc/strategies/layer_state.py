@@ -1,10 +1,8 @@
 """State of layers that each replica updates by itself, averaged at the end of every run.
 
-Keras 2 averaged moving averages over the replicas when the program read them. To average them after
-each step gives the same values, because a moving average is linear. It also makes the components of
-the variables the same whenever no replica is running. Then a program can read a variable without a
-collective, and `predict`, `get_weights`, `save` and checkpoints see one model on all replicas and
-workers.
+Keras 2 averaged them when the program read them. To average after each step gives the same values,
+because a moving average is linear. It also lets a program read a variable without a collective, and
+`predict`, `get_weights`, `save` and checkpoints see one model on all replicas and workers.
 """
 
 import dataclasses
@@ -19,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
-from tf_gc.keras.variables import tf_variable
+from tf_gc.keras.strategy import tf_variable
 from tf_gc.strategies.sample_weights import holds_samples
 
 
@@ -29,23 +27,15 @@ class _Weight:
 
     It stays in the list after it has ended in this process, as garbage is collected at other times
     in other workers, and all of them have to average the same weights.
-
-    Attributes:
-      keras: returns the Keras variable, `None` when it has ended.
-      size: its number of elements.
-      dtype: in what it is averaged.
-      assigned_in_function: whether a function was built that assigns it.
-      holds_samples: whether a warning has said so.
     """
 
-    keras: Callable[[], Any]
+    keras: Callable[[], Any]  # the Keras variable, `None` when it has ended
     size: int
-    dtype: tf.DType
+    dtype: tf.DType  # in which it is averaged
     assigned_in_function: bool = False
-    holds_samples: bool = False
+    holds_samples: bool = False  # as a warning has said
 
     def variable(self) -> Any:
-        """Returns the distributed variable, `None` if there is none."""
         variable = tf_variable(self.keras())
         return variable if isinstance(variable, _compat.DistributedVariable) else None
 
@@ -62,7 +52,6 @@ class LayerState:
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def add(self, weight: Any) -> None:
-        """Notes a Keras variable; only those with floating-point numbers are averaged."""
         dtype = tf.as_dtype(weight.dtype)
         if dtype.is_floating:
             dtype = tf.float64 if dtype == tf.float64 else tf.float32
@@ -71,7 +60,6 @@ class LayerState:
                 self._weights.append(weight.tf_gc_layer_state)
 
     def note_assignment(self, weight: Any) -> None:
-        """Notes that a replica assigns a weight, or builds a function that does."""
         noted = vars(weight).get("tf_gc_layer_state")
         if noted is None:
             return
@@ -81,12 +69,7 @@ class LayerState:
             self._assigned.add(noted)
 
     def average_after(self, run: Callable[[], Any], extended: Any) -> Any:
-        """Calls `run`, averages what its replicas wrote, and returns what it returns.
-
-        Args:
-          run: called once, without arguments, in the cross-replica context.
-          extended: the strategy's implementation.
-        """
+        """Calls `run`, averages what its replicas wrote, and returns what it returns."""
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
             # A run may call another one in a merge_call; then this is the set of the outer run.
@@ -119,7 +102,6 @@ class LayerState:
     def _written_by(
         self, graph: tf.Graph, operations: Sequence[tf.Operation], extended: Any
     ) -> list[_Weight]:
-        """Returns the weights that some operations of a graph write, and warns of samples."""
         weights = self._all(extended)
         handles = _compat.written_handles(graph, operations) if weights else set()
         written = []
@@ -134,7 +116,6 @@ class LayerState:
         return written
 
     def _all(self, extended: Any) -> list[_Weight]:
-        """Returns the weights; in a single process, those that have not ended."""
         with self._lock:
             # A weight that no function assigns is averaged only after an eager run that assigns it.
             self._weights = [
@@ -150,11 +131,7 @@ class LayerState:
 
 
 class RunsReplicas:
-    """Mixin of strategies' implementations: averages the state of layers after each run.
-
-    Attributes:
-      layer_state: what is averaged; `None` for nothing.
-    """
+    """Mixin of strategies' implementations: averages the state of layers after each run."""
 
     layer_state: LayerState | None = None
 
@@ -164,19 +141,14 @@ class RunsReplicas:
         if state is None or self._num_replicas_in_sync == 1:  # type: ignore[attr-defined]
             return run_replicas(function, args, kwargs)
         if _compat.is_function_to_trace(function):
-            # The base class traces all replicas inside of this function. The averaging has to be
-            # traced inside of the same function.
-            traced = state.lifted.get(function)
-            if traced is None:
-                python_function = function.python_function
-                traced = _compat.clone_function(
+            # The base class traces all replicas inside of this function, and so the averaging.
+            if function not in state.lifted:
+                inner = function.python_function
+                state.lifted[function] = _compat.clone_function(
                     function,
-                    lambda *args, **kwargs: self._call_for_each_replica(
-                        python_function, args, kwargs
-                    ),
+                    lambda *args, **kwargs: self._call_for_each_replica(inner, args, kwargs),
                 )
-                state.lifted[function] = traced
-            return traced(*args, **kwargs)
+            return state.lifted[function](*args, **kwargs)
         return state.average_after(lambda: run_replicas(function, args, kwargs), self)
 
 
@@ -192,14 +164,8 @@ _HOLDS_SAMPLES = (
 def _average(weights: Sequence[_Weight], extended: Any) -> list[_Weight]:
     """Gives all replicas the mean of each weight over the replicas in which it is finite.
 
-    A replica without a batch, as at the end of a dataset, has no statistics: Keras gets NaN.
-
-    Args:
-      weights: which ones, of one dtype.
-      extended: the implementation of the replicas' strategy.
-
-    Returns:
-      Weights that have ended on all workers.
+    A replica without a batch, as at the end of a dataset, has no statistics: Keras gets NaN. The
+    weights are of one dtype. It returns those that have ended on all workers.
     """
     dtype = weights[0].dtype
     sizes = [weight.size for weight in weights]

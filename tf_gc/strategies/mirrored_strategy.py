@@ -13,25 +13,12 @@ from tf_gc.network.collectives import CollectiveOps, new_key_base
 from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce, check_cross_device_ops
-from tf_gc.strategies.compressed_strategy import (
-    CompressedStrategy,
-    check_clip_after_sum,
-    make_layer_state,
-    refuse_params,
-)
+from tf_gc.strategies.compressed_strategy import CompressedStrategy, refuse_params
 from tf_gc.strategies.layer_state import RunsReplicas
 
 
 class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrategy):
     """`tf.distribute.MirroredStrategy` that sums gradients in compressed form.
-
-    ```python
-    strategy = tf_gc.CompressedMirroredStrategy()
-    with strategy.scope():
-        model = keras.Sequential([...])
-        model.compile(...)
-    model.fit(...)
-    ```
 
     Only gradients are compressed. The base class reduces metrics, losses and the statistics of a
     synchronized BatchNormalization, to the bit as without compression. On a single device there is
@@ -80,11 +67,11 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         params = from_params(compression_params)
         if cross_device_ops is not None:
             check_cross_device_ops(cross_device_ops)
-        self.clip_after_sum = check_clip_after_sum(clip_after_sum)
+        self._set_options(params, average_layer_state, clip_after_sum)
         install(several_workers=False)
         self._collective_key_base = new_key_base()
         extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)
-        extended.layer_state = make_layer_state(params, average_layer_state)
+        extended.layer_state = self.layer_state
         tf.distribute.Strategy.__init__(self, extended)
 
 

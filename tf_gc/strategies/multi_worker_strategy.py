@@ -15,19 +15,14 @@ from tf_gc.cluster.cluster import is_evaluator, joining, set_server_options
 from tf_gc.cluster.devices import check_devices
 from tf_gc.cluster.workers import Workers, check_agreement
 from tf_gc.keras.install import install
-from tf_gc.keras.variables import is_variable
+from tf_gc.keras.strategy import is_variable
 from tf_gc.network.cluster_network import ClusterNetwork
 from tf_gc.network.collectives import new_key_base
 from tf_gc.network.group import LocalNetwork, Network
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.state.registry import Zeros
 from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
-from tf_gc.strategies.compressed_strategy import (
-    CompressedStrategy,
-    check_clip_after_sum,
-    make_layer_state,
-    refuse_params,
-)
+from tf_gc.strategies.compressed_strategy import CompressedStrategy, refuse_params
 from tf_gc.strategies.layer_state import RunsReplicas
 
 
@@ -79,15 +74,14 @@ class CompressedMultiWorkerMirroredStrategy(
         """
         _check_types(cluster_resolver, communication_options)
         params = from_params(compression_params)
-        self.clip_after_sum = check_clip_after_sum(clip_after_sum)
+        self._set_options(params, average_layer_state, clip_after_sum)
         install(several_workers=True)
-        state = make_layer_state(params, average_layer_state)
         self._collective_key_base = new_key_base()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
         with joining(cluster_resolver, options.timeout_seconds):
             extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options)
         tf.distribute.Strategy.__init__(self, extended)
-        self.extended.layer_state = state
+        self.extended.layer_state = self.layer_state
         self.extended.compress(params, self.clip_after_sum)
         if cluster_resolver is None and not os.environ.get("TF_CONFIG"):
             logging.warning("tf_gc: TF_CONFIG is not set: this process trains without any others")
@@ -95,9 +89,8 @@ class CompressedMultiWorkerMirroredStrategy(
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         """Distributes a dataset, as `tf.distribute.Strategy.experimental_distribute_dataset`.
 
-        With `AutoShardPolicy.OFF` a worker runs through all of the dataset in batches of its
-        share: there are more of them than the dataset's cardinality, which Keras would believe.
-        The result's attribute `unsharded` says so, and an epoch then has all the data.
+        With `AutoShardPolicy.OFF` a worker runs through all of the dataset in batches of its share,
+        of which there are more than Keras would count. Its attribute `unsharded` says so.
         """
         distributed = super().experimental_distribute_dataset(dataset, options)
         policy = dataset.options().experimental_distribute.auto_shard_policy
@@ -108,8 +101,7 @@ class CompressedMultiWorkerMirroredStrategy(
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
         """Reduces `value` over replicas, as `tf.distribute.Strategy.reduce`.
 
-        Keras 3 reduces the scalars that a step returns with `axis=0`, which they do not have;
-        that means to reduce them over the replicas only.
+        Keras 3 reduces scalars with `axis=0`, which they do not have: over replicas only.
         """
         if is_variable(value):
             # A metric may return its variable, which is reduced over the replicas when it is read.
@@ -120,8 +112,6 @@ class CompressedMultiWorkerMirroredStrategy(
 
 
 class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
-    """The implementation, with CompressedAllReduce in front of its cross-device ops."""
-
     def __init__(
         self,
         strategy: CompressedMultiWorkerMirroredStrategy,
@@ -144,7 +134,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         )
 
     def compress(self, params: CompressionParams, clip_after_sum: bool) -> None:
-        """Puts CompressedAllReduce in front of the cross-device ops; all workers have to."""
+        """Puts CompressedAllReduce in front of the cross-device ops; a collective."""
         network: Network = LocalNetwork(self.worker_devices)
         if self.workers.count > 1:
             network = self._network
@@ -236,7 +226,6 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
 
 
 def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver, workers: int) -> bool:
-    """Returns whether this process writes the job's files: the chief, or worker 0 without one."""
     if workers == 1:
         return not is_evaluator(resolver)
     chief = ("chief" if "chief" in resolver.cluster_spec().jobs else "worker", 0)
@@ -249,7 +238,6 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _check_types(cluster_resolver: Any, communication_options: Any) -> None:
-    """Raises TypeError if an argument is of another type, such as `compression_params`."""
     refuse_params("cluster_resolver", cluster_resolver)
     refuse_params("communication_options", communication_options)
     if cluster_resolver is not None and not hasattr(cluster_resolver, "cluster_spec"):

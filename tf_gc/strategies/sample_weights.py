@@ -1,8 +1,7 @@
 """Finds weights of layers that hold samples, of which a mean over replicas makes no sense.
 
 A running statistic is computed from its old value as a whole. A queue of samples, such as the keys
-of MoCo (He et al. 2020), keeps some of its elements and replaces others by values of the batch. A
-graph shows which of the two an assignment does.
+of MoCo (He et al. 2020), keeps some of its elements and replaces others. A graph shows which.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,28 +21,15 @@ _WRITING_PARTS = {
 
 # Ops after which a sample is still a sample. Statistics come from others, such as Mean.
 _KEEPING_ELEMENTS = {
-    "Cast",
-    "ExpandDims",
-    "Identity",
-    "Mul",
-    "RealDiv",
-    "Reshape",
-    "Roll",
-    "Slice",
-    "Squeeze",
-    "StopGradient",
-    "StridedSlice",
-    "Transpose",
+    *("Cast", "ExpandDims", "Identity", "Mul", "RealDiv", "Reshape", "Roll", "Slice", "Squeeze"),
+    *("StopGradient", "StridedSlice", "Transpose"),
 }
 
 
 def holds_samples(graph: tf.Graph, operations: Sequence[tf.Operation], variable: Any) -> bool:
-    """Returns whether operations replace some elements of a variable and keep others.
+    """Returns whether operations of a graph, in the order in which they were made, write samples.
 
-    Args:
-      graph: the graph of the operations.
-      operations: in the order in which they were made.
-      variable: a component of a distributed variable that the operations write.
+    The variable is a component of a distributed one.
     """
     handles = {id(variable.handle)}
     handles.update(id(inner) for outer, inner in graph.captures if outer is variable.handle)
@@ -68,7 +54,6 @@ def holds_samples(graph: tf.Graph, operations: Sequence[tf.Operation], variable:
 
 
 def _sources(tensor: tf.Tensor) -> Iterator[tf.Operation]:
-    """Yields the operations that the elements of a tensor come from."""
     waiting, seen = [tensor.op], set()
     while waiting:
         operation = waiting.pop()

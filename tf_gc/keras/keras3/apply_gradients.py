@@ -1,10 +1,8 @@
 """Keras' optimizer step where it depends on the step's number: all replicas decide together.
 
-With `gradient_accumulation_steps` Keras decides in a `cond`, inside each replica, whether a step
-updates the variables or only accumulates gradients. With `ema_overwrite_frequency` it decides in
-the same way whether to overwrite the variables. Replicas cannot meet inside a `cond` of one
-replica, so Keras fails there under a strategy. The functions here let the replicas meet first,
-decide once, and then run the branch together.
+With `gradient_accumulation_steps` and with `ema_overwrite_frequency` Keras decides in a `cond`
+inside each replica. Replicas cannot meet there, so it fails under a strategy. Here they meet first,
+decide once, and run the branch together.
 """
 
 import functools
@@ -13,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.keras.strategy import KerasStrategy
-from tf_gc.keras.variables import tf_variable
+from tf_gc.keras.strategy import KerasStrategy, tf_variable
 
 
 def needs_decision(optimizer: Any) -> bool:
@@ -31,12 +28,6 @@ def apply_gradients(
     """Does what Keras' `_backend_apply_gradients` does, in a replica context.
 
     With `gradient_accumulation_steps`, only the steps that update the variables send gradients.
-
-    Args:
-      strategy: the strategy of the replica.
-      optimizer: a Keras optimizer.
-      gradients: this replica's gradients.
-      variables: the Keras variables of those gradients.
     """
     if optimizer.gradient_accumulation_steps:
         _accumulate_or_update(strategy, optimizer, gradients, variables)
@@ -68,7 +59,9 @@ def _accumulate_or_update(
         means = [(g + total) / steps for g, total in zip(gradients, accumulators, strict=True)]
         # Keras accumulates a dense table, of which only some rows are not zero.
         means = [
-            _rows_of(mean) if kept and isinstance(gradient, tf.IndexedSlices) else mean
+            _rows_that_are_not_zero(mean)
+            if kept and isinstance(gradient, tf.IndexedSlices)
+            else mean
             for gradient, mean, kept in zip(gradients, means, keeps, strict=True)
         ]
         _update(optimizer, means, variables)
@@ -89,8 +82,7 @@ def _accumulate_or_update(
     )
 
 
-def _rows_of(table: tf.Tensor) -> tf.IndexedSlices:
-    """Returns the rows of a table that are not zero."""
+def _rows_that_are_not_zero(table: tf.Tensor) -> tf.IndexedSlices:
     indices = tf.where(tf.reduce_any(tf.not_equal(table, 0), axis=range(1, table.shape.rank)))[:, 0]
     return tf.IndexedSlices(tf.gather(table, indices), indices, tf.shape(table, tf.int64))
 
@@ -107,13 +99,9 @@ def _decide(
     otherwise: Callable[[Any], None],
     values: Any = None,
 ) -> None:
-    """Lets the replicas meet, and calls one of two functions in the cross-replica context.
+    """Lets the replicas meet, and calls one of two functions with the `values` of all.
 
-    Args:
-      remainder: returns the number that decides, which is the same in all replicas.
-      if_zero: called with the replicas' `values` if that number is 0.
-      otherwise: called with the replicas' `values` if it is not 0.
-      values: a structure of this replica's tensors.
+    The remainder is the same in all replicas.
     """
 
     def decide(_: tf.distribute.Strategy, values: Any) -> None:

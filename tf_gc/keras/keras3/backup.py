@@ -10,14 +10,10 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc._compat.lookup import require
+from tf_gc.keras import keras2
 from tf_gc.keras.backup_files import BackupFiles
-from tf_gc.keras.keras2 import backup as keras2_backup
 from tf_gc.keras.keras3 import private
-from tf_gc.keras.keras3.backup_residuals import (
-    read_residuals,
-    restore_residuals,
-    write_residuals,
-)
+from tf_gc.keras.keras3.backup_residuals import read_residuals, restore_residuals, write_residuals
 from tf_gc.keras.multi_worker.preemption import Preemption
 from tf_gc.keras.strategy import workers_of
 from tf_gc.params.arguments import POSITIVE, integer
@@ -33,10 +29,10 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     ```
 
     A backup holds the model, its optimizer, the epoch and, for each variable, the sum of its
-    residuals over the replicas, in float32: the gradient that has not been applied yet. The last
-    complete backup is there whenever the job is killed. Restoring gives each replica an equal part
-    of the residuals, whatever the number of replicas. If the model has changed, what fits is
-    restored, and one line of the log says what did not. Backups of Keras' callback restore as well.
+    residuals over the replicas, in float32, of which restoring gives each replica an equal part,
+    whatever their number. The last complete backup is there whenever the job is killed. If the
+    model has changed, what fits is restored, and one line of the log says what did not. Backups of
+    Keras' callback restore as well.
 
     Workers give the same directory, on a file system that they share. The chief writes.
 
@@ -51,9 +47,6 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     Attributes:
       preempted: whether the last `fit` stopped early for SIGTERM or `request_stop`.
     """
-
-    # Tells `one_writer` that other workers need no files of their own for this callback.
-    writes_on_chief = True
 
     def __init__(
         self,
@@ -82,35 +75,25 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         super().__init__(os.fspath(backup_dir), save_freq, double_checkpoint, delete_checkpoint)
         self.preempted = False
         self._files = BackupFiles(self.backup_dir)
-        self._preemption: Any = None  # while `fit` runs, a Preemption
-        self._asked_before = False
+        self._preemption = Preemption()
         self._for_keras2 = False
 
     def request_stop(self) -> None:
         """Asks `fit` to save after this step and stop, as SIGTERM does. For signal handlers.
 
-        If no `fit` is running, the next one stops after its first step.
-
-        Raises:
-          NotImplementedError: if the model is one of tf_keras.
+        If no `fit` is running, the next one stops after its first step. With a model of tf_keras
+        it raises NotImplementedError.
         """
         if self._for_keras2:
             raise NotImplementedError(
                 "with tf_keras, BackupAndRestore stops no training: set model.stop_training in a "
                 "callback, and the end of the epoch is saved"
             )
-        if self._preemption is None:
-            self._asked_before = True
-        else:
-            self._preemption.request()
+        self._preemption.request()
 
     def set_model(self, model: Any) -> None:
-        """Sets the model.
-
-        Raises:
-          ValueError: if it is one of tf_keras, and an argument is for Keras 3.
-        """
-        if not keras2_backup.is_model(model):
+        """Sets the model, or raises ValueError if tf_keras, whose it is, has no such backups."""
+        if not keras2.is_model(model):
             super().set_model(model)
             return
         if self.double_checkpoint or self.save_freq is False:
@@ -119,12 +102,10 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
                 f"last backup; got save_freq={self.save_freq!r}, "
                 f"double_checkpoint={self.double_checkpoint!r}"
             )
-        of_keras2 = keras2_backup.make_callback(
-            self.backup_dir, self.save_freq, self.delete_checkpoint
-        )
+        of_keras2 = keras2.backup_callback(self.backup_dir, self.save_freq, self.delete_checkpoint)
         of_keras2.set_model(model)
         self._for_keras2 = True
-        for name in keras2_backup.METHODS:
+        for name in keras2.METHODS:
             setattr(self, name, getattr(of_keras2, name))
 
     # tf_keras asks a callback which batches concern it.
@@ -136,12 +117,8 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.preempted = False
-        self._preemption = Preemption(self.model)
-        if self._asked_before:
-            self._preemption.request()
-            self._asked_before = False
         self._restore()
-        self._preemption.watch()
+        self._preemption.watch(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._current_epoch = epoch  # Keras' callback has 0 here after a restart
@@ -167,7 +144,6 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._preemption.unwatch()
-        self._preemption = None
         if self.delete_checkpoint and not self.preempted and self._is_chief:
             self._files.remove()
 
@@ -217,7 +193,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
 
     def _restore_from(self, folder: str) -> list[str]:
-        """Restores a backup, and returns in words what did not fit between backup and model."""
+        """Restores a backup, and says what did not fit between backup and model."""
         if not self.model.built:
             raise ValueError(
                 "build the model before fit(), for instance by calling it on a batch of data: "

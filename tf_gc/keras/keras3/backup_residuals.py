@@ -22,13 +22,9 @@ _EARLIER = re.compile(r"(?:(\w+)_)?(\d+)(?:@\d+)?")
 
 
 def write_residuals(model: Any, path: str | None) -> None:
-    """Sums what replicas keep of a model's variables and writes it.
+    """Sums what replicas keep of a model's variables, a collective, and writes it.
 
-    All workers have to call this, since the sums are collectives.
-
-    Args:
-      model: a Keras model; under a strategy without residuals the file contains none.
-      path: the path of the file, or `None` to take part in the sums without writing.
+    Without a path it takes part in the sums and writes nothing.
     """
     state = _state(model)
     entries = []
@@ -44,11 +40,7 @@ def write_residuals(model: Any, path: str | None) -> None:
 
 
 def read_residuals(path: str) -> tuple[Variables, list[Entry]]:
-    """Reads what `write_residuals` wrote: the model's variables, and the entries kept for them.
-
-    Raises:
-      OSError: if the file cannot be read.
-    """
+    """Reads the model's variables and the entries kept for them; raises OSError if it cannot."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             data = file.read()
@@ -80,15 +72,8 @@ def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> l
 
     If the model's variables have the saved shapes in the saved order, this function takes it for
     the saved model, whatever the names: Keras numbers the names of layers as a process happens to
-    make them. In any other model it finds variables by path and shape.
-
-    Args:
-      model: a Keras model.
-      variables: the variables of the model that was saved.
-      saved: the entries kept for them; empty for a backup that cannot have residuals.
-
-    Returns:
-      Clauses that say what did not fit.
+    make them. In any other model it finds variables by path and shape. It returns clauses that say
+    what did not fit.
     """
     state = _state(model)
     if state is not None:

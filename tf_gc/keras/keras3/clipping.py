@@ -1,8 +1,7 @@
 """Clipping: of the summed gradients, by the norms that all replicas agree on; and of rows.
 
-Keras clips the gradients of each replica before the sum. Then one program clips in another way for
-each number of replicas: replicas whose gradients differ have larger norms than their sum. Here the
-sums are clipped, as a process does that trains alone on the whole batch.
+Keras clips the gradients of each replica, whose norms differ from the norm of their sum, before the
+sum. Here the sums are clipped, as a process does that trains alone on the whole batch.
 """
 
 from typing import Any
@@ -10,20 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.gradients import GradientValue
-from tf_gc.keras.strategy import KerasStrategy
-from tf_gc.keras.variables import tf_variable
+from tf_gc.keras.strategy import KerasStrategy, tf_variable
 
 
 def clip_sums(optimizer: Any, sums: list[GradientValue]) -> list[GradientValue]:
-    """Returns summed gradients, clipped as the optimizer is told to.
+    """Returns summed gradients, clipped as the optimizer is told to; a sparse one stays sparse.
 
     All replicas have to call it, with the same sums. Numbers that are not finite give what they
     give when Keras clips.
-
-    Args:
-      optimizer: a Keras optimizer with at most one of `clipnorm` (the norm of each gradient),
-        `global_clipnorm` (the norm of all gradients together) and `clipvalue` (each element).
-      sums: the summed gradients, of which a sparse one stays sparse.
     """
     present = [i for i, total in enumerate(sums) if total is not None]
     if not present:
@@ -77,14 +70,10 @@ def has_rows_to_clip(
 
 
 def clip_rows(limit: float, gradients: list[GradientValue]) -> list[GradientValue]:
-    """Returns a replica's gradients, clipped by their global norm to the values that Keras gives.
+    """Returns a replica's gradients, clipped by `global_clipnorm` to the values that Keras gives.
 
     Rows stay rows. Of an index that occurs several times each row counts by itself in the norm, as
     it does in Keras.
-
-    Args:
-      limit: the optimizer's `global_clipnorm`.
-      gradients: as they are before the sum.
     """
     norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
     # NaN for a norm that is not finite, as in Keras.

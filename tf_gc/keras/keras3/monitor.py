@@ -24,19 +24,12 @@ class CompressionMonitor(keras.callbacks.Callback):
     model.fit(..., callbacks=[tf_gc.keras.CompressionMonitor("logs")])
     ```
 
-    The scalars, which docs/monitoring.md explains, are `compression/step_seconds` (the median of
-    the latest 256 compressed steps), `full_precision_step_seconds`, `sent_bytes` (of a replica in
-    a step), `density` (the share of the codes that do not stand for zero), `residual_ratio` (the
-    norm of the residuals divided by the norm of the gradients) and, with `per_variable`,
-    `residual_ratio/<variable>`.
-
-    There is a point for each step that was measured, and none before the first compressed step. The
-    horizontal axis has the steps of the optimizer. With several workers the chief writes its own
-    measurements. Under strategies that are not tf_gc's nothing is written, and a warning says so.
+    The scalars, which docs/monitoring.md explains, are `compression/step_seconds`,
+    `full_precision_step_seconds`, `sent_bytes`, `density`, `residual_ratio` and, with
+    `per_variable`, `residual_ratio/<variable>`, at the optimizer's steps that were measured. With
+    several workers the chief writes its own measurements. Under other strategies than tf_gc's it
+    writes nothing but a warning.
     """
-
-    # Tells `one_writer` that other workers need no files of their own for this callback.
-    writes_on_chief = True
 
     def __init__(
         self, log_dir: str | os.PathLike[str], every: int = 100, per_variable: bool = False
@@ -45,8 +38,7 @@ class CompressionMonitor(keras.callbacks.Callback):
 
         Args:
           log_dir: a folder for the events, or a URL of one.
-          every: one compressed step in `every` is measured, which reads the gradients and the
-            residuals once more.
+          every: one compressed step in `every` is measured, which reads gradients and residuals.
           per_variable: whether to write the norms of each variable.
 
         Raises:
@@ -94,11 +86,11 @@ class CompressionMonitor(keras.callbacks.Callback):
         self._since_look += batch - self._batches
         self._batches = batch
         if self._since_look >= self.every:
-            self._look()
+            self._write_latest()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._strategy is not None:
-            self._look()
+            self._write_latest()
         if self._writer is not None:
             self._writer.flush()
 
@@ -117,8 +109,7 @@ class CompressionMonitor(keras.callbacks.Callback):
     def _implements_predict_batch_hooks(self) -> bool:
         return False
 
-    def _look(self) -> None:
-        """Writes the latest measurement unless it was written before."""
+    def _write_latest(self) -> None:
         assert self._strategy is not None
         self._since_look = 0
         report = self._strategy.report()
@@ -135,7 +126,6 @@ class CompressionMonitor(keras.callbacks.Callback):
 
 
 def _scalars(report: Report, per_variable: bool) -> dict[str, float]:
-    """Returns what there is to write, by name."""
     compressed, full, traffic = report.compressed, report.full_precision, report.traffic
     scalars: dict[str, float | None] = {
         "step_seconds": None if compressed is None else compressed.median,

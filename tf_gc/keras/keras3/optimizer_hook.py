@@ -1,10 +1,8 @@
-"""The hook by which Keras' optimizers hand their gradients to a strategy of tf_gc.
+"""The hooks by which Keras' optimizers hand their gradients to a strategy of tf_gc.
 
-A Keras 3 optimizer sums its gradients by `replica_context.all_reduce(SUM, gradients)`. The strategy
-then gets a list of tensors. It cannot tell them from the sums of a synchronized
-BatchNormalization, and it does not learn which variables they belong to. The hook replaces that
-method, and also the method that applies gradients where Keras' own cannot run under a strategy, and
-the one that clips them before the sum.
+A Keras 3 optimizer sums its gradients by `replica_context.all_reduce`. A strategy cannot tell such
+a list of tensors from the sums of a synchronized BatchNormalization, and does not learn which
+variables they belong to.
 """
 
 import functools
@@ -16,12 +14,10 @@ import tensorflow as tf
 
 from tf_gc._compat.lookup import owner_of
 from tf_gc.gradients import sum_gradients
-from tf_gc.keras.hook import hook
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
 from tf_gc.keras.keras3.clipping import as_sent, clip_rows, clip_sums, has_rows_to_clip
-from tf_gc.keras.strategy import strategy_of_replica
-from tf_gc.keras.variables import tf_variable
+from tf_gc.keras.strategy import hook, strategy_of_replica, tf_variable
 from tf_gc.state.stream import stream_of
 
 

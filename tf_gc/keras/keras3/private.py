@@ -1,8 +1,6 @@
 """The private parts of Keras 3 that tf_gc needs, each with its purpose.
 
-No other module imports `keras.src` or uses private attributes that are not listed here. If one
-moved, making a strategy fails: otherwise training would go on without compression, or with replicas
-that drift apart, without a word.
+No other module imports `keras.src` or uses private attributes that are not listed here.
 """
 
 import keras
@@ -71,15 +69,9 @@ ATTRIBUTES = (OPTIMIZER, LAYER, VARIABLE, TRAINER, EPOCH_ITERATOR, BACKUP, RESTO
 
 
 def check(several_workers: bool) -> None:
-    """Checks that Keras 3 is one that tf_gc knows, on the TensorFlow backend; for new strategies.
+    """Raises ImportError if Keras 3 is not one that tf_gc knows, on the TensorFlow backend.
 
     A program may use tf_keras instead, or as well.
-
-    Args:
-      several_workers: whether workers have to agree about epochs.
-
-    Raises:
-      ImportError: if it is not.
     """
     major, minor = (int(part) for part in keras.__version__.split(".")[:2])
     if (major, minor) < _OLDEST_KERAS:

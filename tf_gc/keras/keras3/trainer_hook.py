@@ -1,15 +1,14 @@
 """The hooks into Keras' trainer: replicas and workers may get data of different sizes.
 
-Keras 3 builds a compiled model before its first step, and takes the mean of the first batch over
-all replicas to learn shapes and dtypes. That fails where the parts of the replicas differ in size,
-as 32 samples on 3 devices do, and for strings and sparse tensors, which have no mean. Here it
-builds the model from the batch of one replica.
+Keras 3 builds a compiled model from the mean of the first batch over all replicas. That fails where
+their parts differ in size, as 32 samples on 3 devices do, and for strings and sparse tensors, which
+have no mean. Here it builds the model from the batch of one replica.
 
-Keras ends an epoch after as many steps as the dataset has batches that it is given. Under a
-multi-worker strategy each worker counts its own dataset. If the counts differ, a worker that ends
-its epoch early leaves the others waiting in a step in which it does not take part. Here all workers
-run as many steps as the longest dataset has batches; TensorFlow gives empty batches to workers that
-have run out of data.
+Keras ends an epoch after as many steps as a worker's own dataset has batches. If they differ, a
+worker leaves the others waiting in a step in which it takes no part. Here all workers run as many
+steps as the longest dataset has batches; TensorFlow gives empty batches to those without data.
+
+Under parameter servers `fit` fails, so it is refused.
 """
 
 import functools
@@ -20,15 +19,17 @@ import keras
 import tensorflow as tf
 
 from tf_gc._compat.lookup import owner_of
-from tf_gc.keras.hook import hook
 from tf_gc.keras.keras3 import private
-from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.keras.strategy import KerasStrategy, hook
 
 
 @functools.cache
 def install() -> None:
     """Lets Keras build models from the first batch of one replica."""
-    hook(owner_of(private.TRAINER), "_maybe_symbolic_build", _build)
+    trainer_class = owner_of(private.TRAINER)
+    hook(trainer_class, "_maybe_symbolic_build", _build)
+    for method in ("fit", "evaluate", "predict"):
+        hook(trainer_class, method, _refuse_under_servers)
 
 
 @functools.cache
@@ -37,6 +38,19 @@ def install_for_workers() -> None:
     iterator_class = owner_of(private.EPOCH_ITERATOR)
     hook(iterator_class, "__init__", _init)
     hook(iterator_class, "reset", _reset)
+
+
+def _refuse_under_servers(
+    keras_method: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any
+) -> Any:
+    strategy = trainer.distribute_strategy
+    if isinstance(strategy, KerasStrategy) and strategy.asynchronous:
+        raise NotImplementedError(
+            f"Keras 3 cannot {keras_method.__name__}() under parameter servers. Schedule steps by "
+            "tf.distribute.coordinator.ClusterCoordinator(strategy), as docs/parameter_servers.md "
+            "does"
+        )
+    return keras_method(trainer, *args, **kwargs)
 
 
 def _build(

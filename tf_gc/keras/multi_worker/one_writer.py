@@ -1,20 +1,18 @@
 """Workers train the same weights in the same way, and only the chief's files are kept.
 
-A worker that trains something else would leave the others in a step in which it takes no part, or
-end all of them by an error of TensorFlow about shapes. So workers meet in `fit`.
+A worker that trains something else would leave the others in a step in which it takes no part. So
+workers meet in `fit`.
 
-Each of them would write a model, a log or a backup to the same path, and cannot just skip saving,
-because reading a variable may be a collective. So the workers other than the chief save in full, to
-temporary files that are removed at once, and their callbacks write to a temporary directory. Before
-workers read a file that the chief writes, they wait for the chief.
+They cannot just skip saving, because reading a variable may be a collective. So the workers other
+than the chief save in full, to temporary files that are removed at once, and their callbacks write
+to a temporary directory. Before workers read a file that the chief writes, they wait for the chief.
 
 An evaluator is no worker, but may run the same program. Its models and its files of `fit` are
-treated in the same way, and since no chief writes them instead, a warning says so. Files that
-callbacks write in its `evaluate` and `predict` are kept: such results are the purpose of it.
+treated in the same way, and a warning says so. Files that callbacks write in its `evaluate` and
+`predict` are kept: such results are the purpose of it.
 """
 
 import functools
-import inspect
 import math
 import os
 import shutil
@@ -27,9 +25,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from tf_gc.keras.hook import hook
+from tf_gc.keras.keras3.backup import BackupAndRestore
 from tf_gc.keras.multi_worker import private_files
-from tf_gc.keras.strategy import workers_of
+from tf_gc.keras.strategy import hook, workers_of
 
 # Methods of a model that write to `filepath`, and callbacks with their public path attribute.
 _SAVES = ("save", "save_weights", "export")
@@ -39,59 +37,20 @@ _CALLBACKS = {
     keras.callbacks.ModelCheckpoint: "filepath",
     keras.callbacks.TensorBoard: "log_dir",
 }
-_EVENTS = ("set_model", "on_train_begin", "on_epoch_end", "on_train_end")
 
 # For each BackupAndRestore that was redirected, the backup directory that it was made with.
 _shared_backups: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
-def install() -> None:
-    """Hooks into Keras' models and callbacks; further calls only check.
-
-    Raises:
-      ImportError: if the installed Keras saves in a way that tf_gc does not know. Workers would
-        then write the same files.
-    """
-    _check_keras()
-    _hook()
-
-
 @functools.cache
-def _hook() -> None:
+def install() -> None:
+    """Hooks into Keras' models and callbacks."""
     for name in _SAVES:
         hook(keras.Model, name, _save_in_private)
-    hooks: list[Callable[..., Any]]
-    hooks = [_redirect_before, _begin_together, _end_epoch_together, _end_together]
-    for name, function in zip(_EVENTS, hooks, strict=True):
-        hook(keras.callbacks.CallbackList, name, function)
-
-
-def _check_keras() -> None:
-    missing = [
-        f"Model.{name}(filepath)"
-        for name in _SAVES
-        if "filepath" not in _parameters(getattr(keras.Model, name, None))
-    ]
-    missing += [
-        f"callbacks.CallbackList.{name}"
-        for name in _EVENTS
-        if name not in vars(keras.callbacks.CallbackList)
-    ]
-    missing += [
-        f"callbacks.{kind.__name__}.{name}"
-        for kind, name in _CALLBACKS.items()
-        if name not in _parameters(kind) or getattr(kind("a.keras"), name, None) != "a.keras"
-    ]
-    if missing:
-        raise ImportError(
-            f"Keras {keras.__version__} has no {', '.join(missing)}: it writes files in a way that "
-            "tf_gc does not know, and the workers of a job would overwrite each other's. See the "
-            "README for the versions that work."
-        )
-
-
-def _parameters(function: Any) -> list[str]:
-    return list(inspect.signature(function).parameters) if callable(function) else []
+    hook(keras.callbacks.CallbackList, "set_model", _redirect_before)
+    hook(keras.callbacks.CallbackList, "on_train_begin", _begin_together)
+    hook(keras.callbacks.CallbackList, "on_epoch_end", _end_epoch_together)
+    hook(keras.callbacks.CallbackList, "on_train_end", _end_together)
 
 
 def _save_in_private(
@@ -121,7 +80,6 @@ def _redirect_before(keras_set_model: Callable[..., Any], callbacks: Any, model:
 
 
 def _warn_that_it_is_not_kept(path: str) -> None:
-    """Warns, once in a process."""
     logging.log_first_n(
         logging.WARNING,
         "tf_gc: this process is an evaluator, and the chief writes the files of the job: what this "
@@ -135,8 +93,8 @@ def _warn_that_it_is_not_kept(path: str) -> None:
 def _redirect(callback: Any, is_evaluator: bool) -> None:
     """Moves the files of a callback to a directory of this process."""
     for kind, name in _CALLBACKS.items():
-        if not isinstance(callback, kind) or getattr(callback, "writes_on_chief", False):
-            continue
+        if not isinstance(callback, kind) or isinstance(callback, BackupAndRestore):
+            continue  # tf_gc's own one writes on the chief only
         root = os.fspath(getattr(callback, name))
         private = private_files.mirror(root, "callbacks")
         if private == root:  # this callback was redirected before
@@ -157,8 +115,8 @@ def _redirect(callback: Any, is_evaluator: bool) -> None:
 def _begin_together(keras_train_begin: Callable[..., Any], callbacks: Any, logs: Any = None) -> Any:
     """Lets all workers train the same, from the same backup, which no other worker changes.
 
-    BackupAndRestore repairs a broken backup in place, so the workers cannot all read the chief's
-    files. The other workers make a copy, and the chief waits until they have it.
+    Keras' BackupAndRestore repairs a broken backup in place, so the other workers make a copy of
+    the chief's files, and the chief waits until they have it.
     """
     workers = workers_of(getattr(callbacks, "model", None))
     if workers.count == 1:
@@ -208,7 +166,6 @@ def _end_together(keras_train_end: Callable[..., Any], callbacks: Any, logs: Any
 
 
 def _files(folder: str) -> Iterator[tuple[str, int]]:
-    """Yields names and sizes of the files in a directory; it may be remote, or not exist."""
     for parent, _, names in tf.io.gfile.walk(folder):
         for name in names:
             path = os.path.join(parent, name)

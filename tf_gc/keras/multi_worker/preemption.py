@@ -18,21 +18,18 @@ _SECONDS_BETWEEN_QUESTIONS = 1.0
 class Preemption:
     """Whether `fit` of a Keras model has to stop because a worker got SIGTERM.
 
-    One worker may get the signal alone, or earlier than others, but all workers have to stop after
-    the same step. So the workers ask each other whenever the slowest worker has trained for about a
-    second. No signal is taken before `watch`.
+    One worker may get the signal alone, or earlier than others, but all have to stop after the same
+    step. So they ask each other whenever the slowest one has trained for about a second.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._workers = workers_of(model)
-        self._asked = False
-        self._watching = False
+    def __init__(self) -> None:
+        self._asked = self._watching = False
+
+    def watch(self, model: Any) -> None:
+        """Takes SIGTERM in a `fit` as a request, unless the program has a handler of its own."""
+        self._model, self._workers = model, workers_of(model)
         self._since = time.monotonic()
         self._steps = self._steps_between = 0
-
-    def watch(self) -> None:
-        """Takes SIGTERM as a request, unless the program has a handler of its own."""
         # Python handles signals in the main thread alone.
         if threading.current_thread() is not threading.main_thread():
             logging.warning(
@@ -44,20 +41,17 @@ class Preemption:
             self._watching = True
 
     def unwatch(self) -> None:
-        """Restores the default handling of SIGTERM, if `watch` changed it."""
-        if self._watching:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            self._watching = False
+        """Ends with it."""
+        self._asked = False
+        self._take_no_signals()
 
     def request(self) -> None:
-        """Asks `fit` to stop, as SIGTERM does; for programs with a handler of their own."""
         self._asked = True
 
     def agreed(self, ask_now: bool = False) -> bool:
-        """Returns whether all workers stop now. All workers call this after each step.
+        """Returns whether all workers stop now; all of them call this after each step.
 
-        Args:
-          ask_now: whether to ask the other workers now in any case; the same on all workers.
+        With `ask_now`, the same on all workers, they ask each other in any case.
         """
         if self._workers.count == 1:
             return self._asked
@@ -73,11 +67,16 @@ class Preemption:
 
     def _handle(self, number: int, frame: Any) -> None:
         # A second signal, or a signal after `fit` ended with an error, ends the process as usual.
-        self.unwatch()
+        self._take_no_signals()
         if self._is_in_fit(frame):
             self._asked = True
         else:
             os.kill(os.getpid(), number)
+
+    def _take_no_signals(self) -> None:
+        if self._watching:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._watching = False
 
     def _is_in_fit(self, frame: Any) -> bool:
         while frame is not None:

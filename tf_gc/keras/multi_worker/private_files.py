@@ -13,18 +13,16 @@ PathT = TypeVar("PathT", str, os.PathLike[str])
 
 @functools.cache
 def root() -> str:
-    """Returns the temporary directory of this process."""
+    """Returns that directory."""
     folder = tempfile.mkdtemp(prefix="tf_gc_")
     weakref.finalize(root, shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def mirror(path: str | os.PathLike[str], area: str) -> str:
-    """Returns where `path`, local or a URL, lies below the temporary directory.
+    """Returns where a path, local or a URL, lies in a folder of the temporary directory.
 
-    Args:
-      path: any path; one that is below the temporary directory is returned as it is.
-      area: the folder in the temporary directory, which keeps paths of different use apart.
+    One that is below that directory is returned as it is.
     """
     text = os.fspath(path)
     if is_below(text, root()):
@@ -37,10 +35,7 @@ def mirror(path: str | os.PathLike[str], area: str) -> str:
 
 
 def private_path(path: PathT) -> PathT:
-    """Returns a path with the same name that belongs to this process, in an existing directory.
-
-    The same path always gets the same private path. Its files are removed when the process ends.
-    """
+    """Returns a path of the same name that is this process's alone, in an existing directory."""
     private = mirror(path, "written")
     os.makedirs(os.path.dirname(private), exist_ok=True)
     same_type: Any = private if isinstance(path, str) else pathlib.Path(private)

@@ -1,32 +1,41 @@
-"""The hook by which Keras 2's optimizers hand their gradients to a strategy of tf_gc.
+"""Keras 2, the package tf_keras: the hook of its optimizers, and its backups.
 
 Keras 2 compresses by itself: its optimizers hand gradients to a strategy together with their
 variables. The hook keeps the residuals of different optimizers apart.
 """
 
 import functools
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from tf_gc._compat.lookup import Attributes, owner_of, require
 from tf_gc.gradients import sum_gradients
-from tf_gc.keras.hook import hook
-from tf_gc.keras.strategy import strategy_of_replica
+from tf_gc.keras.strategy import hook, strategy_of_replica
 from tf_gc.state.stream import stream_of
 
 _STREAMS = "to keep apart what was not sent of different optimizers"
 _NEW = Attributes("tf_keras.optimizers.Optimizer", {"aggregate_gradients": _STREAMS})
 _LEGACY = Attributes("tf_keras.optimizers.legacy.Optimizer", {"_aggregate_gradients": _STREAMS})
-
 ATTRIBUTES = (_NEW, _LEGACY)
+
+# The methods of a callback that tf_keras calls, besides `set_model`.
+METHODS = (
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_epoch_end",
+    "on_train_end",
+    "_implements_train_batch_hooks",
+)
 
 
 def install() -> None:
-    """Hooks into Keras 2's optimizers; further calls only check.
-
-    Raises:
-      ImportError: if the installed tf_keras reduces gradients in a way that tf_gc does not know.
-    """
+    """Hooks into the optimizers, or raises ImportError if they sum gradients in an unknown way."""
     require(*ATTRIBUTES)
     _install()
 
@@ -54,3 +63,29 @@ def _sum_of_legacy(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars
             "what was pushed back from the servers: take the one in tf_keras.optimizers"
         )
     return _sum(keras_sum, optimizer, grads_and_vars)
+
+
+def is_model(model: Any) -> bool:
+    """Returns whether a model is one of tf_keras."""
+    keras2 = sys.modules.get("tf_keras")  # whoever has such a model has imported it
+    return keras2 is not None and isinstance(model, keras2.Model)
+
+
+def backup_callback(*arguments: Any) -> Any:
+    """Returns `tf_keras.callbacks.BackupAndRestore`, with the residuals in its checkpoints."""
+    stock = importlib.import_module("tf_keras").callbacks.BackupAndRestore
+
+    class Backup(stock):  # type: ignore[misc, valid-type]
+        def on_train_begin(self, logs: Any = None) -> None:
+            state = getattr(self.model.distribute_strategy, "compression_state", None)
+            if state is not None:
+                # Checkpoints hold what a model has. The residuals themselves would become weights.
+                self.model._tf_gc_backup = tf.train.Checkpoint(compression_state=state)
+            super().on_train_begin(logs)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            super().on_train_end(logs)
+            if hasattr(self.model, "_tf_gc_backup"):
+                del self.model._tf_gc_backup
+
+    return Backup(*arguments)
