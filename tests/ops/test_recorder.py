@@ -63,6 +63,16 @@ def test_intervals_are_seconds_and_the_latest_are_kept() -> None:
     assert recorder.read(0, ops.Series.FIRST)[0] == interval
 
 
+def test_a_trial_has_the_median_of_the_latest_intervals() -> None:
+    recorder = ops.Recorder()
+    notes(recorder, *[(0, FULL)] * 10)
+    for _ in range(3):
+        time.sleep(0.1)
+        notes(recorder, (0, FULL))
+    full, compressed = recorder.trial_times(0, 3).numpy()
+    assert 0.1e9 <= full < compressed  # which was never tried
+
+
 def test_some_steps_are_to_be_measured() -> None:
     recorder = ops.Recorder()
     due = notes(recorder, *[(0, FULL)] * 3, *[(0, COMPRESSED)] * 201)
