@@ -22,25 +22,20 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
     """A worker pulls a variable that changes between its steps, and then does not."""
     resolver = servers.in_this_process(1)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     random = np.random.default_rng(3)
     with strategy.scope():
         variable = tf.Variable(random.normal(size=(50, 60)).astype(np.float32))
 
-    @tf.function(autograph=False)
-    def read() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        def replica() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            with tf.GradientTape() as tape:
-                once, again = tf.identity(variable), variable * 2.0
-                loss = tf.reduce_sum(once * 3.0 + again)
-            return once, again, tape.gradient(loss, variable)
+    def replica() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            once, again = tf.identity(variable), variable * 2.0
+            loss = tf.reduce_sum(once * 3.0 + again)
+        return once, again, tape.gradient(loss, variable)
 
-        return strategy.run(replica)
+    reads = servers.Steps(strategy, replica)
 
     def step() -> Array:
-        value = coordinator.schedule(read)
-        coordinator.join()
-        once, again, gradient = value.fetch()
+        once, again, gradient = reads.run(1)[-1]
         np.testing.assert_array_equal(again, once * 2)
         np.testing.assert_array_equal(gradient, np.full(once.shape, 5.0))
         pulled: Array = once
@@ -57,7 +52,7 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
     results["infinite"] = (variable.numpy(), step())
     variable.assign(whole)
     results["finite"] = [(whole, step()) for _ in range(steps)]
-    graph = read.get_concrete_function().graph.as_graph_def()
+    graph = reads.function.get_concrete_function().graph.as_graph_def()
     nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
     results["ops"] = [node.op for node in nodes]
     if pull == "delta":
@@ -75,28 +70,23 @@ def crossings(pull: str) -> dict[str, Any]:
     """The bytes that a step hands from device to device."""
     resolver = servers.in_this_process(1)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP, pull=pull)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         matrix = tf.Variable(tf.ones([60, 50]))
         optimizer = keras.optimizers.SGD(0.5)
         optimizer.build([matrix])
 
-    @tf.function(autograph=False)
-    def step() -> tuple[tf.Tensor, tf.Tensor]:
-        def replica() -> tuple[tf.Tensor, tf.Tensor]:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.matmul(matrix, matrix, transpose_b=True))
-            optimizer.apply_gradients([(tape.gradient(loss, matrix), matrix)])
-            before = tf.reduce_sum(loss)
-            with tf.device(matrix.device):
-                matrix.assign(tf.zeros(matrix.shape))
-            return before, tf.reduce_sum(tf.abs(matrix))
+    def replica() -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(matrix, matrix, transpose_b=True))
+        optimizer.apply_gradients([(tape.gradient(loss, matrix), matrix)])
+        before = tf.reduce_sum(loss)
+        with tf.device(matrix.device):
+            matrix.assign(tf.zeros(matrix.shape))
+        return before, tf.reduce_sum(tf.abs(matrix))
 
-        return strategy.run(replica)
-
-    value = coordinator.schedule(step)
-    coordinator.join()
-    graph = step.get_concrete_function().graph
+    steps = servers.Steps(strategy, replica)
+    ((_, after),) = steps.run(1)
+    graph = steps.function.get_concrete_function().graph
     devices = {inner.name: outer.device for outer, inner in graph.captures}
 
     def is_on_server(operation: tf.Operation) -> bool:
@@ -114,7 +104,7 @@ def crossings(pull: str) -> dict[str, Any]:
             and is_on_server(operation) != is_on_server(tensor.op)
         ],
         "traffic": (strategy.traffic.pushed, strategy.traffic.pulled, str(strategy.traffic)),
-        "after writing": float(value.fetch()[1]),
+        "after writing": float(after),
     }
 
 
@@ -122,7 +112,6 @@ def recurrent(pull: str) -> dict[str, Any]:
     """Computes gradients of a recurrent layer on a worker and here; and writes in a loop."""
     resolver = servers.in_this_process(1)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         model = keras.Sequential([keras.Input((6, 32)), keras.layers.LSTM(40)])
         matrix = tf.Variable(tf.ones([60, 50]))
@@ -133,13 +122,9 @@ def recurrent(pull: str) -> dict[str, Any]:
             loss = tf.reduce_sum(model(x) ** 2)
         return tape.gradient(loss, model.trainable_variables)
 
-    @tf.function(autograph=False)
-    def step() -> list[tf.Tensor]:
-        return strategy.run(gradients)
-
-    value = coordinator.schedule(step)
-    coordinator.join()
-    graph = step.get_concrete_function().graph.as_graph_def()
+    steps = servers.Steps(strategy, gradients)
+    (on_worker,) = steps.run(1)
+    graph = steps.function.get_concrete_function().graph.as_graph_def()
     bodies = [f for f in graph.library.function if "while" in f.signature.name]
 
     def write_in_loop() -> None:
@@ -150,12 +135,11 @@ def recurrent(pull: str) -> dict[str, Any]:
     said = []
     for write in (write_in_loop, lambda: matrix.assign(half())):
         try:
-            coordinator.schedule(tf.function(functools.partial(strategy.run, write)))
+            tf.function(functools.partial(strategy.run, write)).get_concrete_function()
         except NotImplementedError as error:
             said.append(str(error))
-    coordinator.join()
     return {
-        "on worker": value.fetch(),
+        "on worker": on_worker,
         "here": [gradient.numpy() for gradient in gradients()],
         "in loops": {n.op for f in bodies for n in f.node_def if "Read" in n.op or n.op == "If"},
         "loops": len(bodies),
@@ -164,42 +148,31 @@ def recurrent(pull: str) -> dict[str, Any]:
 
 
 def two_traces() -> set[str]:
-    """Builds a function that reads a variable in a loop while another thread builds one.
-
-    Returns:
-      The ops in the loop's body that read a variable.
-    """
+    """The ops that read a variable in a loop, built while another thread builds a function."""
     strategy = tf_gc.CompressedParameterServerStrategy(servers.in_this_process(1))
     with strategy.scope():
         matrix = tf.Variable(tf.ones([60, 50]))
         other = tf.Variable(tf.ones([60, 50]))
     begun, written, read = (threading.Event() for _ in range(3))
 
-    @tf.function
     def reading() -> tf.Tensor:
-        def replica() -> tf.Tensor:
-            begun.set()
-            written.wait(60)
-            total = tf.zeros([60, 50])
-            for _ in tf.range(3):
-                total += matrix
-            return total
+        begun.set()
+        written.wait(60)
+        total = tf.zeros([60, 50])
+        for _ in tf.range(3):
+            total += matrix
+        return total
 
-        return strategy.run(replica)
-
-    @tf.function(autograph=False)
     def writing() -> None:
-        def replica() -> None:
-            begun.wait(60)
-            other.assign_add(other)
-            written.set()
-            read.wait(60)
+        begun.wait(60)
+        other.assign_add(other)
+        written.set()
+        read.wait(60)
 
-        strategy.run(replica)
-
-    beside = threading.Thread(target=writing.get_concrete_function)
+    reader, writer = (tf.function(functools.partial(strategy.run, f)) for f in (reading, writing))
+    beside = threading.Thread(target=writer.get_concrete_function)
     beside.start()
-    graph = reading.get_concrete_function().graph.as_graph_def()
+    graph = reader.get_concrete_function().graph.as_graph_def()
     read.set()
     beside.join()
     bodies = [f for f in graph.library.function if "while" in f.signature.name]

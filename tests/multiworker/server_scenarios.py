@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_gc
@@ -97,23 +99,13 @@ def _push_all(strategy: Any, variable: Any, gradients: Array) -> Array:
 def warm_up(steps: int) -> list[float]:
     """A worker pushes the same gradient again and again; returns how far off each push is."""
     strategy = tf_gc.CompressedParameterServerStrategy(servers.in_this_process(1))
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         variable = tf.Variable(tf.zeros([40, 60]))
     gradient = np.random.default_rng(4).normal(size=(40, 60)).astype(np.float32)
-
-    @tf.function(autograph=False)
-    def push() -> tf.Tensor:
-        def replica() -> tf.Tensor:
-            (pushed,) = tf_gc.push_gradients([(tf.constant(gradient), variable)])
-            return pushed
-
-        return strategy.run(replica)
-
-    values = [coordinator.schedule(push) for _ in range(steps)]
-    coordinator.join()
+    pairs = [(tf.constant(gradient), variable)]
+    values = servers.Steps(strategy, lambda: tf_gc.push_gradients(pairs)).run(steps)
     assert strategy.compression_state.warm_up_steps < steps
-    return [float(np.abs(value.fetch() - gradient).max()) for value in values]
+    return [float(np.abs(value - gradient).max()) for (value,) in values]
 
 
 def shards(steps: int) -> dict[str, Any]:
@@ -121,30 +113,10 @@ def shards(steps: int) -> dict[str, Any]:
     resolver = servers.in_this_process(2)
     sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, sharding, pull="delta")
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    target = np.random.default_rng(1).normal(size=(60, 80)).astype(np.float32)
-    with strategy.scope():
-        matrix = tf.Variable(tf.zeros(target.shape), name="matrix")
-
-    @tf.function(autograph=False)
-    def step() -> tf.Tensor:
-        def replica() -> tf.Tensor:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((tf.convert_to_tensor(matrix) - target) ** 2)
-            gradients = tape.gradient(loss, matrix.variables)
-            pushed = tf_gc.push_gradients(zip(gradients, matrix.variables, strict=True))
-            for gradient, shard in zip(pushed, matrix.variables, strict=True):
-                with tf.device(shard.device):
-                    shard.assign_sub(300.0 * gradient)
-            return loss
-
-        return strategy.run(replica)
-
-    losses = [coordinator.schedule(step) for _ in range(steps)]
-    coordinator.join()
+    matrix = servers.Matrix(strategy)
     return {
-        "losses": [float(loss.fetch()) for loss in losses],
-        "devices": [shard.device for shard in matrix.variables],
+        "losses": [float(loss) for loss in matrix.steps.run(steps)],
+        "devices": [shard.device for shard in matrix.shards],
         "buckets": [bucket.variables for bucket in strategy.schedule.buckets],
     }
 
@@ -204,56 +176,37 @@ def _push_some(strategy: Any, variable: Any, workers: int, *factors: float) -> A
 def train_alike(steps: int) -> list[list[bytes]]:
     """Trains the same model under the stock strategy and without compression, with one worker."""
     resolver = servers.in_this_process(1)
-    return [
-        _train(make(resolver), steps, scaled=True)[1]
-        for make in (
-            tf.distribute.ParameterServerStrategy,
-            lambda resolver: tf_gc.CompressedParameterServerStrategy(
-                resolver, compression_params={"type": "none"}
-            ),
-        )
-    ]
+    stock = tf.distribute.ParameterServerStrategy(resolver)
+    ours = tf_gc.CompressedParameterServerStrategy(resolver, None, {"type": "none"})
+    return [_train(strategy, steps, scaled=True)[1] for strategy in (stock, ours)]
 
 
 def _train(
     strategy: Any, steps: int, scaled: bool = False, **arguments: Any
 ) -> tuple[Any, list[bytes]]:
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     keras.utils.set_random_seed(1)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((6,), dtype="int32"),
-                keras.layers.Embedding(500, 48),
-                keras.layers.Flatten(),
-                keras.layers.Dense(40, activation="relu"),
-                keras.layers.Dense(5),
-            ]
-        )
+        layers = [keras.layers.Embedding(500, 48), keras.layers.Flatten()]
+        layers += [keras.layers.Dense(40, activation="relu"), keras.layers.Dense(5)]
+        model = keras.Sequential([keras.Input((6,), dtype="int32"), *layers])
         optimizer = keras.optimizers.Adam(0.01, **arguments)
         if scaled:  # its step runs the replica once more inside of the first run
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=64.0)
         optimizer.build(model.trainable_variables)
     loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    @tf.function(autograph=False)
-    def step(words: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        def replica(words: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-            with tf.GradientTape() as tape:
-                loss = loss_fn(labels, model(words, training=True))
-                scaled_loss = optimizer.scale_loss(loss)
-            gradients = tape.gradient(scaled_loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-            return loss
-
-        return strategy.run(replica, args=(words, labels))
+    def replica(words: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_fn(labels, model(words, training=True))
+            scaled_loss = optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled_loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
 
     words = np.random.default_rng(2).integers(0, 500, (16, 6)).astype(np.int32)
-    labels = words[:, 0] % 5
-    losses = [coordinator.schedule(step, args=(words, labels)) for _ in range(steps)]
-    coordinator.join()
-    values = [loss.fetch() for loss in losses]
-    graph = step.get_concrete_function(words, labels).graph
+    training = servers.Steps(strategy, replica)
+    values = training.run(steps, words, words[:, 0] % 5)
+    graph = training.function.get_concrete_function(words, words[:, 0] % 5).graph
     facts = {
         "losses": values,
         "iterations": int(optimizer.iterations.numpy()),
@@ -268,62 +221,56 @@ def keras_models(workers: int, steps: int) -> list[dict[str, Any]]:
     """Trains a model with an embedding in several ways, and says how it went."""
     resolver = servers.in_this_process(workers)
     table = tf_gc.Quantized(sparse=True)
-    return [
-        _train(
-            tf_gc.CompressedParameterServerStrategy(resolver, compression_params=params, pull=pull),
-            steps,
-            **arguments,
-        )[0]
-        for params, pull, arguments in (
-            (table, "full", {}),
-            (table, "bfloat16", {}),
-            (table, "delta", {"global_clipnorm": 1.0}),
-            (
-                tf_gc.ByVariable({"embeddings": table}, tf_gc.Cast("bfloat16")),
-                "delta",
-                {"scaled": True},
-            ),
-        )
-    ]
+    mixed = tf_gc.ByVariable({"embeddings": table}, tf_gc.Cast("bfloat16"))
+    outcomes = []
+    for params, pull, arguments in (
+        (table, "full", {}),
+        (table, "bfloat16", {}),
+        (table, "delta", {"global_clipnorm": 1.0}),
+        (mixed, "delta", {"scaled": True}),
+    ):
+        strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, params, pull=pull)
+        outcomes.append(_train(strategy, steps, **arguments)[0])
+    return outcomes
 
 
-def refusals() -> dict[str, str]:
-    """The words in which something is refused."""
+def refusals() -> None:
+    """What is of no use is refused in words."""
     resolver = servers.in_this_process(1)
-
-    def make(**arguments: Any) -> Any:
-        return tf_gc.CompressedParameterServerStrategy(resolver, **arguments)
-
-    said: dict[str, str] = {}
-
-    def ask(name: str, call: Any) -> None:
-        try:
-            call()
-        except Exception as error:
-            said[name] = f"{type(error).__name__}: {error}"
-        else:
-            said[name] = "nothing"
-
-    ask("auto", lambda: make(compression_params={"type": "auto"}))
-    ask("plan", lambda: make(compression_params=tf_gc.Quantized(plan="all_gather")))
-    ask("sums", lambda: make(compression_params=tf_gc.Quantized(sum_bits=3)))
-    rules = {"x": tf_gc.Quantized(2, plan="all_gather")}
-    ask("rules", lambda: make(compression_params=tf_gc.ByVariable(rules)))
-    ask("pull", lambda: make(pull="half"))
-    ask("place", lambda: make(variable_partitioner={"type": "2bit"}))
-    ask("server", lambda: tf_gc.run_server(resolver))
+    make = functools.partial(tf_gc.CompressedParameterServerStrategy, resolver)
+    sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
+    planned = tf_gc.Quantized(plan="all_gather")
+    in_a_rule = tf_gc.ByVariable({"x": planned})
     strategy = make()
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
         model.compile("sgd", "mse")
         variable = tf.Variable(tf.zeros([40, 60]))
-    push = lambda: tf_gc.push_gradients([(tf.ones(variable.shape), variable)])  # noqa: E731
-    ask("not scheduled", tf.function(lambda: strategy.run(push), autograph=False))
+
+    @tf.function(autograph=False)
+    def not_scheduled() -> Any:
+        return strategy.run(lambda: tf_gc.push_gradients([(tf.ones(variable.shape), variable)]))
+
+    def shard() -> None:
+        with make(sharding).scope():
+            keras.layers.Dense(8).build((None, 6))
+
+    refused = [
+        (ValueError, "must not be tf_gc.Auto", lambda: make(None, {"type": "auto"})),
+        (ValueError, "plan='all_gather' says how replicas sum", lambda: make(None, planned)),
+        (ValueError, "plan='all_gather' says how replicas", lambda: make(None, in_a_rule)),
+        (ValueError, "sum_bits=3 is for sums", lambda: make(None, tf_gc.Quantized(sum_bits=3))),
+        (ValueError, "one of .'full', 'bfloat16', 'delta'., got 'half'", lambda: make(pull="half")),
+        (TypeError, "variable_partitioner got {'type': '2bit'}", lambda: make({"type": "2bit"})),
+        (ValueError, "run_server runs a task of the jobs", lambda: tf_gc.run_server(resolver)),
+        (RuntimeError, "run it by ClusterCoordinator.schedule", not_scheduled),
+        (NotImplementedError, "tf_gc measures no steps", strategy.report),
+        (RuntimeError, "tf_gc.push_gradients is for functions", lambda: tf_gc.push_gradients([])),
+        (NotImplementedError, "no layers with variables in shards", shard),
+    ]
     for method in ("fit", "evaluate", "predict"):
-        ask(method, lambda method=method: getattr(model, method)(np.zeros((8, 4))))
-    ask("report", strategy.report)
-    ask("push", lambda: tf_gc.push_gradients([]))
-    sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
-    with make(variable_partitioner=sharding).scope():
-        ask("shards", lambda: keras.layers.Dense(8).build((None, 6)))
-    return said
+        call = functools.partial(getattr(model, method), np.zeros((8, 4)))
+        refused.append((NotImplementedError, f"Keras 3 cannot {method}.. under parameter", call))
+    for error, words, call in refused:
+        with pytest.raises(error, match=words):
+            call()

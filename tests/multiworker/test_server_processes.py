@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tf_gc
 from tests.cases import matrix
@@ -27,64 +27,31 @@ pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 LIMIT = 120  # seconds, for what else would never end
 
 
-class Job:
-    """A matrix that workers pull, and push the gradient of its distance from another one."""
+def delta_matrix(resolver: Any) -> servers.Matrix:
+    return servers.Matrix(tf_gc.CompressedParameterServerStrategy(resolver, pull="delta"))
 
-    def __init__(self, strategy: Any) -> None:
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        target = np.random.default_rng(1).normal(size=(60, 80)).astype(np.float32)
-        with strategy.scope():
-            self._matrix = tf.Variable(tf.zeros(target.shape))
-            self._done = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._values: list[Any] = []
 
-        @tf.function(autograph=False)
-        def step() -> tf.Tensor:
-            def replica() -> tf.Tensor:
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_mean((self._matrix - target) ** 2)
-                gradient = tape.gradient(loss, self._matrix)
-                (pushed,) = tf_gc.push_gradients([(gradient, self._matrix)])
-                with tf.device(self._matrix.device):
-                    self._matrix.assign_sub(300.0 * pushed)
-                self._done.assign_add(1)
-                return loss
+def wait_until_done(job: servers.Matrix, steps: int) -> None:
+    while int(job.done.numpy()) < steps:
+        time.sleep(0.01)
 
-            return strategy.run(replica)
 
-        self._step = step
-
-    def schedule(self, steps: int) -> None:
-        self._values += [self._coordinator.schedule(self._step) for _ in range(steps)]
-
-    def run(self, steps: int = 0) -> None:
-        self.schedule(steps)
-        self._coordinator.join()
-
-    def wait_until_done(self, steps: int) -> None:
-        while int(self._done.numpy()) < steps:
-            time.sleep(0.01)
-
-    def wait_until_alive(self, workers: int) -> None:
-        """Waits until that many workers have what they pulled."""
-        while len(self._matrix.cache.on_worker.values) < workers:
-            time.sleep(0.1)
-
-    def outcome(self) -> dict[str, Any]:
-        cache = self._matrix.cache
-        pairs = zip(cache.on_worker.values, cache.minus.values, strict=True)
-        return {
-            "losses": [float(value.fetch()) for value in self._values],
-            "done": int(self._done.numpy()),
-            # Whether the servers believe of all workers what those have.
-            "agree": all(np.array_equal(has.numpy(), -minus.numpy()) for has, minus in pairs),
-        }
+def outcome(job: servers.Matrix, losses: list[Any]) -> dict[str, Any]:
+    cache = job.variable.cache
+    pairs = zip(cache.on_worker.values, cache.minus.values, strict=True)
+    return {
+        "losses": [float(loss) for loss in losses],
+        "done": int(job.done.numpy()),
+        # Whether the servers believe of all workers what those have.
+        "agree": all(np.array_equal(has.numpy(), -minus.numpy()) for has, minus in pairs),
+    }
 
 
 @contextlib.contextmanager
 def task(resolver: Any, job: str, *program: str) -> Iterator[Any]:
     """Starts the last task of a job; yields its process, and how to kill it and start another."""
     started: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, *(program or ("-m", "tf_gc.server"))]
     index = resolver.cluster_spec().num_tasks(job) - 1
     config = {"cluster": resolver.cluster_spec().as_dict(), "task": {"type": job, "index": index}}
 
@@ -94,12 +61,8 @@ def task(resolver: Any, job: str, *program: str) -> Iterator[Any]:
             process.wait()
 
     def start() -> None:
-        started.append(
-            subprocess.Popen(
-                [sys.executable, *(program or ("-m", "tf_gc.server"))],
-                env={**os.environ, "TF_CONFIG": json.dumps(config)},
-            )
-        )
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
+        started.append(subprocess.Popen(command, env=environment))
 
     start()
     try:
@@ -111,30 +74,29 @@ def task(resolver: Any, job: str, *program: str) -> Iterator[Any]:
 def kill_and_restart(resolver: Any) -> dict[str, Any]:
     """Trains while a worker dies and comes back."""
     with task(resolver, "worker") as (_, kill, start):
-        job = Job(tf_gc.CompressedParameterServerStrategy(resolver, pull="delta"))
-        job.run(20)
-        job.schedule(200)
-        job.wait_until_done(40)
+        job = delta_matrix(resolver)
+        job.steps.run(20)
+        job.steps.schedule(200)
+        wait_until_done(job, 40)
         kill()
         start()
-        job.run()
-        job.wait_until_alive(2)
-        job.run(100)  # once more with both
-        return job.outcome()
+        job.steps.run(0)
+        while len(job.variable.cache.on_worker.values) < 2:
+            time.sleep(0.1)
+        return outcome(job, job.steps.run(100))  # once more with both
 
 
 def stop_and_continue(resolver: Any) -> dict[str, Any]:
     """Trains while a worker stands still, and later goes on."""
     with task(resolver, "worker") as (worker, _, _):
-        job = Job(tf_gc.CompressedParameterServerStrategy(resolver, pull="delta"))
-        job.run(20)
+        job = delta_matrix(resolver)
+        job.steps.run(20)
         worker.send_signal(signal.SIGSTOP)
-        job.schedule(200)
-        job.wait_until_done(219)  # the others do all but the step that waits for the worker
+        job.steps.schedule(200)
+        wait_until_done(job, 219)  # the others do all but the step that waits for the worker
         worker.send_signal(signal.SIGCONT)
-        job.run()
-        job.run(20)
-        return job.outcome()
+        job.steps.run(0)
+        return outcome(job, job.steps.run(20))
 
 
 PLAIN_SERVER = """
@@ -158,11 +120,11 @@ def dead_server(resolver: Any) -> str:
         # Seldom, TensorFlow takes the error for the worker's, and waits until the server answers.
         comes_back = threading.Timer(30, start)
         try:
-            job = Job(tf_gc.CompressedParameterServerStrategy(resolver))
-            job.run(10)
+            job = servers.Matrix(tf_gc.CompressedParameterServerStrategy(resolver))
+            job.steps.run(10)
             kill()
             comes_back.start()
-            job.run(10)
+            job.steps.run(10)
         except Exception as error:
             return type(error).__name__
         finally:
@@ -175,25 +137,22 @@ def coordinated(program: Any, folder: Path, workers: int, job: str) -> Any:
     configs = servers.tf_configs(workers, 1)
     of_job = [config for config in configs if json.loads(config)["task"]["type"] == job]
     configs.remove(of_job[-1])
-    outcome, *_ = cluster.values(
-        servers.coordinate, program, str(folder), configs=configs, limit=LIMIT
-    )
-    return outcome
+    return cluster.values(servers.coordinate, program, str(folder), configs=configs, limit=LIMIT)[0]
 
 
 def test_a_worker_that_dies_and_comes_back_goes_on(tmp_path: Path) -> None:
-    outcome = coordinated(kill_and_restart, tmp_path, 2, "worker")
-    assert len(outcome["losses"]) == 320  # none was lost
-    assert outcome["done"] >= 320  # one that runs again may count twice
-    assert outcome["agree"]
-    assert np.mean(outcome["losses"][-10:]) < 0.01 * outcome["losses"][0]
+    found = coordinated(kill_and_restart, tmp_path, 2, "worker")
+    assert len(found["losses"]) == 320  # none was lost
+    assert found["done"] >= 320  # one that runs again may count twice
+    assert found["agree"]
+    assert np.mean(found["losses"][-10:]) < 0.01 * found["losses"][0]
 
 
 @matrix
 def test_nobody_but_its_own_step_waits_for_a_worker_that_stands_still(tmp_path: Path) -> None:
-    outcome = coordinated(stop_and_continue, tmp_path, 2, "worker")
-    assert outcome["done"] == 240
-    assert outcome["agree"]
+    found = coordinated(stop_and_continue, tmp_path, 2, "worker")
+    assert found["done"] == 240
+    assert found["agree"]
 
 
 def test_a_task_without_the_native_ops_is_named(tmp_path: Path) -> None:
@@ -205,3 +164,10 @@ def test_a_task_without_the_native_ops_is_named(tmp_path: Path) -> None:
 @matrix
 def test_a_dead_server_is_an_error(tmp_path: Path) -> None:
     assert coordinated(dead_server, tmp_path, 1, "ps") == "UnavailableError"
+
+
+def test_the_program_takes_no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["tf_gc.server", "ps"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tf_gc.server", run_name="__main__")
+    assert ended.value.code == 2

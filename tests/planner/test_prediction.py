@@ -14,7 +14,7 @@ from tf_gc.params import Gradient
 from tf_gc.planner.copies import Copies
 from tf_gc.planner.measure import Costs, gradients_of, measure_compute
 from tf_gc.planner.prediction import STOCK, Cost, Gradients, Prediction, predict
-from tf_gc.planner.time_model import Compute, Link
+from tf_gc.planner.time_model import Compute, Link, step_seconds
 from tf_gc.planner.workload import Workload, make_workload
 from tf_gc.schedule import Schedule
 
@@ -57,6 +57,26 @@ def test_faster_links_never_make_a_step_slower(
         fast = predicted(elements, params, Link(workers, rate * factor))
         assert COMPUTE.total <= fast.seconds <= slow.seconds
         assert fast.sent_bytes == slow.sent_bytes
+
+
+def test_collectives_are_those_of_the_alpha_beta_model() -> None:
+    payload = 1538 / 1448  # so that the link carries 1 GB of payload a second
+    link = Link(4, 8e9 * payload, launch=0, latency=1, byte=0)
+    # 2 alpha (p - 1) + 2 b (p - 1) / (p BW), and alpha (p - 1) + m (p - 1) / BW.
+    assert link.all_reduce(4e9) == pytest.approx(6 + 6)
+    assert link.all_gather(4e9) == pytest.approx(3 + 12)
+    assert Link(4, 8e9 * payload, 0, 0, byte=1e-9).all_gather(1e9) == pytest.approx(2 * 3)
+    assert Link(4, 1e9, 5, 0, 0).seconds(0, rounds=3, collectives=2) == 10
+
+
+@given(st.floats(0.1, 1), st.integers(2, 50), st.floats(0, 1), st.floats(1, 2))
+def test_equal_buckets_take_what_the_paper_says(
+    backward: float, buckets: int, network: float, slowdown: float
+) -> None:
+    expected = max(slowdown * backward, (buckets - 1) * network) + network
+    early = (buckets - 1) * network
+    step = step_seconds(Compute(0, backward, 0), early, network, slowdown=slowdown)
+    assert step == pytest.approx(expected if network else backward)
 
 
 def test_plan_and_wire_are_those_that_a_strategy_chooses() -> None:

@@ -43,7 +43,6 @@ class PerWorker:
 
     @property
     def parts(self) -> int:
-        """How many variables there are."""
         return len(self.values)
 
     def handle(self) -> tf.Tensor:
@@ -103,5 +102,4 @@ def on_workers(
 
 
 def _variable(shape: tf.TensorShape, dtype: tf.DType) -> Any:
-    """Returns a variable of zeros that no strategy knows of, on the current device."""
     return _compat.OwnVariable(tf.zeros(shape, dtype), trainable=False)

@@ -17,10 +17,7 @@ class Cache:
     The server keeps for each worker what that worker has: both add the same decoded differences to
     the same values. They number the pulls. Where the numbers differ, as after a restart of the
     worker or a message that did not arrive, the server sends the whole variable, and both begin
-    with that.
-
-    Attributes:
-      message_bytes: the bytes of a difference.
+    with that. A difference has `message_bytes`.
     """
 
     def __init__(self, strategy: Any, variable: Any) -> None:

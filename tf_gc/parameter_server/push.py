@@ -20,10 +20,8 @@ from tf_gc.steps import warm_up
 class Pushes:
     """Pushes gradients to servers, as params say.
 
-    Attributes:
-      state: the residuals.
-      sent: the bytes of the step that was traced last, without rows of tables.
-      schedule: what that step pushes, and how; `None` before.
+    `schedule` says what the step that was traced last pushes, and `sent` its bytes without rows of
+    tables.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, params: CompressionParams) -> None:
@@ -34,7 +32,6 @@ class Pushes:
         self.sent = Sent()
 
     def compresses_rows_of(self, variable: Any) -> bool:
-        """Returns whether a `tf.IndexedSlices` is compressed if it is a gradient of a variable."""
         known = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
         return bool(make_schedule(self._params, [known], self._pushes.__getitem__).buckets)
 

@@ -23,12 +23,8 @@ FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 class ServerVariable(_compat.CachingVariable):
     """A variable on a server, which replicas pull once until it is written.
 
-    Gradients are taken at the value as it was sent.
-
-    Attributes:
-      cache: the copies that workers have of it, if they pull differences.
-      read_by_rows: whether it is a table of embeddings, of which a lookup gets some rows from the
-        server. Reading all of it is in full precision.
+    Gradients are taken at the value as it was sent. A lookup gets rows of a table (`read_by_rows`)
+    from the server; reading all of it is in full precision.
     """
 
     def __init__(self, variable: Any, pulls: "Pulls") -> None:
@@ -55,8 +51,6 @@ class ServerVariable(_compat.CachingVariable):
 
 
 def _writing(name: str) -> Callable[..., Any]:
-    """Returns a method that writes to a variable only values that no pull has rounded."""
-
     def write(self: ServerVariable, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = self._tf_gc_pulls.not_rounded(self, (args, kwargs))
         return getattr(super(ServerVariable, self), name)(*args, **kwargs)
@@ -97,7 +91,6 @@ class _Trace:
         self._known: dict[Any, int] = {graph: len(graph.get_operations())}
 
     def forget_written(self) -> None:
-        """Forgets what was pulled of variables that were written."""
         for graph in _compat.graphs_from(tf.compat.v1.get_default_graph(), self.graph):
             operations = graph.get_operations()
             new = operations[self._known.get(graph, 0) :]
@@ -122,8 +115,7 @@ class _Trace:
 class Pulls:
     """Pulls variables for the replicas of a strategy, by the name of a way such as `DELTA`.
 
-    Attributes:
-      sent: the bytes of the function whose trace ended last, without rows of tables.
+    `sent` has the bytes of the function whose trace ended last, without rows of tables.
     """
 
     def __init__(self, name: str, strategy: Callable[[], Any]) -> None:
@@ -203,13 +195,8 @@ class Pulls:
         return trace.rounded[id(linked)]
 
     def _rounds(self, variable: ServerVariable) -> bool:
-        return bool(
-            self._name != FULL
-            and variable.trainable
-            and not variable.read_by_rows
-            and variable.dtype == tf.float32
-            and not _is_small(variable)
-        )
+        trained = variable.trainable and not variable.read_by_rows and not _is_small(variable)
+        return bool(self._name != FULL and trained and variable.dtype == tf.float32)
 
     def not_rounded(self, variable: ServerVariable, written: Any) -> Any:
         """Returns the arguments of a write, computed from variables that no pull has rounded.
@@ -264,8 +251,7 @@ def _place(trace: _Trace, graph: Any, variable: ServerVariable) -> Any:
 
 
 def _is_small(variable: ServerVariable) -> bool:
-    """Whether it is pulled in full, as one of an unknown shape is."""
-    return (variable.shape.num_elements() or 0) < BYPASS_SIZE
+    return (variable.shape.num_elements() or 0) < BYPASS_SIZE  # or of an unknown shape
 
 
 def _as_tensor(written: Any) -> Any:

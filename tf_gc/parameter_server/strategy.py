@@ -172,8 +172,6 @@ def push_gradients(
 
 
 class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
-    """ParameterServerStrategyV2Extended that encodes what is pushed and pulled."""
-
     def __init__(
         self,
         strategy: CompressedParameterServerStrategy,

@@ -17,7 +17,7 @@ _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def bits_per_second(text: str) -> float:
-    """The type of `--rate`: "100mbit" is 1e8 bits a second."""
+    """Reads "100mbit" as 1e8 bits a second."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
     if not match or not float(match[1]):
         raise argparse.ArgumentTypeError(
@@ -27,21 +27,21 @@ def bits_per_second(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """The type of flags that count."""
+    """Reads a number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
     return int(text)
 
 
 def milliseconds(text: str) -> float:
-    """The type of flags that give times; returns seconds."""
+    """Reads milliseconds; returns seconds."""
     if not re.fullmatch(r"\d+(\.\d+)?", text):
         raise argparse.ArgumentTypeError(f"must be a number of milliseconds from 0, not {text!r}")
     return float(text) / 1e3
 
 
 def seconds_per_byte(text: str) -> float:
-    """The type of `--transport`: a rate, or "none" for a transport that takes no time."""
+    """Reads a rate, or "none" for a transport that takes no time."""
     return 0.0 if text == "none" else 8 / bits_per_second(text)
 
 
@@ -53,13 +53,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "cluster of such machines, without compression and with 1 to 4 bits. The defaults of the "
         "transport are TensorFlow's collectives over gRPC, measured on 2 cores.",
     )
-
     add = parser.add_argument
     add("--model", required=True, metavar="FILE.py:FUNCTION", help="returns a Keras model")
-    batch = (
-        "given a batch size, returns (x, y), for a model that is compiled with a loss (default: "
-    )
-    batch += "random inputs, and the mean of the squared outputs as the loss)"
+    batch = "given a batch size, returns (x, y), for a model that is compiled with a loss (default:"
+    batch += " random inputs, and the mean of the squared outputs as the loss)"
     add("--batch", metavar="FILE.py:FUNCTION", help=batch)
     add("--batch-size", type=count, default=32, help="of a worker (default: 32)")
     workers = "how many (default: 2 4 8)"
@@ -81,12 +78,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def plan(options: argparse.Namespace) -> forecast.Forecast:
-    """Measures the model on this machine, says what that takes, and returns the predictions.
-
-    Raises:
-      UsageError: if the model or its batch cannot be used.
-      ValueError: if the native ops were not built for this machine's device.
-    """
+    """Measures the model on this machine, says what that takes, and returns the predictions."""
     make_batch = load_function(options.batch, "--batch") if options.batch else None
     make_model = load_function(options.model, "--model")
     workload = make_workload(make_model, options.batch_size, make_batch)

@@ -10,12 +10,9 @@ from tf_gc.planner.time_model import Link
 
 
 class Copies:
-    """The `tf_gc.network.group.Network` of workers of one replica each.
+    """The `tf_gc.network.group.Network` of workers of one replica each, the first on a device.
 
-    Attributes:
-      hosts: the number of workers.
-      devices: the device of the worker that exists.
-      channels: the channels of the buckets that were reduced, one each.
+    Its channels are one for each bucket that was reduced.
     """
 
     def __init__(self, link: Link, device: str) -> None:
@@ -39,12 +36,7 @@ class Copies:
 
 
 class CopyChannel(Channel):
-    """Gives a worker copies of its own messages in place of the other workers' messages.
-
-    Attributes:
-      collectives: how many collectives there were.
-      rounds: how many rounds of messages they take.
-    """
+    """Gives a worker its own messages as everyone's; counts collectives and rounds of messages."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)

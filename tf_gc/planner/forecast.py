@@ -27,23 +27,14 @@ _POINTS_IN_A_DECADE = 32
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """All predictions for a model.
-
-    Attributes:
-      workers: the numbers of workers.
-      rates: the rates of links, in bits a second.
-      predict: predicts a step, given params, a number of workers and a rate.
-    """
+    """All predictions for a model: for numbers of workers, and rates in bits a second."""
 
     workers: tuple[int, ...]
     rates: tuple[float, ...]
     predict: Callable[[CompressionParams, int, float], Prediction]
 
     def fastest_link_that_pays(self, workers: int) -> float | None:
-        """Returns the highest rate at which the default pays, infinity if it does at all rates.
-
-        `None` means that it pays at none.
-        """
+        """Returns the highest rate at which the default pays, `None` if at none, or infinity."""
         steps = round(math.log10(_FASTEST / _SLOWEST) * _POINTS_IN_A_DECADE)
         for step in range(steps, -1, -1):
             rate = _SLOWEST * 10 ** (step / _POINTS_IN_A_DECADE)

@@ -58,23 +58,15 @@ def gradients_of(workload: Workload) -> tuple[list[Any], Gradients]:
 
 
 class Costs:
-    """Measures what it costs to compress the gradients of a workload, each schedule once."""
+    """Measures what it costs to compress a workload's gradients, each schedule once."""
 
     def __init__(self, workload: Workload, values: Sequence[Any], repeats: int = REPEATS) -> None:
-        """Initializes the object.
-
-        Args:
-          workload: the model.
-          values: the gradients, as `gradients_of` returned them.
-          repeats: how often each time is measured.
-        """
         self._variables = [variable.value for variable in workload.model.trainable_variables]
         self._values = values
         self._repeats = repeats
         self._known: dict[tuple[int, str], Cost] = {}
 
     def __call__(self, schedule: Schedule, network: Copies) -> Cost:
-        """Returns the cost of a schedule's buckets, whose reducers are on this network."""
         key = (network.hosts, str(schedule))
         if key not in self._known:
             self._known[key] = self._measured(schedule, network)

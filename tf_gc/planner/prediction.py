@@ -17,13 +17,10 @@ _GATHERS_OF_SPARSE = 3
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """A model's gradients, without their values.
+    """A model's gradients, `None` for a variable without one, and the device that has them.
 
-    Attributes:
-      known: in the order of the variables, `None` for a variable without one.
-      sparse_bytes: by their positions, the bytes of the sparse ones (`tf.IndexedSlices`), values
-        and indices.
-      device: the device that computes them.
+    `sparse_bytes` has, by position, the bytes of sparse ones (`tf.IndexedSlices`), values and
+    indices.
     """
 
     known: tuple[Gradient | None, ...]
@@ -35,10 +32,8 @@ class Gradients:
 class Cost:
     """The cost of compressing, for one worker in one step.
 
-    Attributes:
-      seconds: the time to encode, decode and add up.
-      sent: for each bucket the bytes that a worker sends to all others together, in how many rounds
-        of messages, and in how many collectives.
+    Seconds to encode, decode and add up, and for each bucket the bytes that a worker sends to all
+    others together, in how many rounds of messages, and in how many collectives.
     """
 
     seconds: float
@@ -47,13 +42,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A prediction.
-
-    Attributes:
-      seconds: the time of a step.
-      sent_bytes: the bytes that a worker sends in a step.
-      plans: plan and wire of each bucket; none if nothing is compressed.
-    """
+    """The time of a step, the bytes that a worker sends, and plan and wire of each bucket."""
 
     seconds: float
     sent_bytes: int
@@ -67,18 +56,7 @@ def predict(
     cost_of: Callable[[Schedule, Copies], Cost],
     link: Link,
 ) -> Prediction:
-    """Predicts a step.
-
-    Args:
-      params: how gradients are compressed.
-      gradients: the model's gradients.
-      compute: the computing of a step.
-      cost_of: returns the cost of a schedule's buckets, whose reducers are on a network.
-      link: the links and the number of workers.
-
-    Raises:
-      ValueError: if the params force a plan that is of no use.
-    """
+    """Predicts a step; `cost_of` a schedule's buckets is the cost on a network of copies."""
     workers = link.workers
     if workers == 1:
         return Prediction(compute.total, 0)

@@ -25,14 +25,11 @@ _PAYLOAD = 1448 / 1538
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """The links between workers, all alike, and the transport over them.
+    """The links between workers, each on a host of its own, and the transport over them.
 
-    Attributes:
-      workers: how many there are, each on a host of its own.
-      bits_per_second: the rate of a worker's link, in each direction.
-      launch: seconds to start a collective.
-      latency: seconds that a round of messages takes besides those for its bytes (alpha).
-      byte: seconds that the transport takes for a byte, were the link infinitely fast.
+    The rate is a worker's, in each direction. The transport takes `launch` seconds to start a
+    collective, `latency` (alpha) for a round of messages besides the seconds for its bytes, and
+    `byte` for a byte, were the link infinitely fast.
     """
 
     workers: int
@@ -42,15 +39,10 @@ class Link:
     byte: float = BYTE
 
     def seconds(self, sent_bytes: float, rounds: int, collectives: int = 1) -> float:
-        """Returns the time in which each worker sends its messages.
+        """Returns the time in which each worker sends all others these bytes together.
 
-        Args:
-          sent_bytes: the bytes that a worker sends to all others together.
-          rounds: how many rounds of messages follow one another.
-          collectives: how many collectives they belong to.
+        The rounds of messages follow one another.
         """
-        if self.workers == 1:
-            return 0.0
         on_link = 8 / (_PAYLOAD * self.bits_per_second)
         starts = self.launch * collectives + self.latency * rounds
         return starts + sent_bytes * (on_link + self.byte)
@@ -68,13 +60,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """The computing of a step on one worker, besides compression.
-
-    Attributes:
-      forward: the forward pass.
-      backward: backpropagation.
-      update: the optimizer.
-    """
+    """Seconds of a step on one worker: forward pass, backpropagation, the optimizer's update."""
 
     forward: float
     backward: float
@@ -91,18 +77,10 @@ def step_seconds(
 ) -> float:
     """Returns the time of a step.
 
-    Early transfers overlap with backpropagation and with all other work of the processor; what
-    takes longer counts. Late ones come after that:
+    Early transfers, of buckets that are ready while backpropagation goes on, overlap with it and
+    with encoding, decoding and adding up (`work`); what takes longer counts. Late ones, of which
+    the bucket with the first variable always is one, come after that:
     max(slowdown * T_comp, (k - 1) * T_comm(b)) + T_comm(last).
-
-    Args:
-      compute: the computing of a step.
-      early: the time to send the buckets that are ready while backpropagation goes on. The bucket
-        with the first variable never is.
-      late: the time to send the others.
-      work: the processor's time to encode, decode and add up.
-      slowdown: how much slower backpropagation is while something is sent (gamma); without early
-        transfers nothing is.
     """
     busy = compute.backward * (slowdown if early else 1) + work
     return compute.forward + max(busy, early) + late + compute.update

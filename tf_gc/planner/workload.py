@@ -16,23 +16,14 @@ class UsageError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """A model with a batch.
-
-    Attributes:
-      model: a built and compiled Keras model.
-      forward: returns the scalar loss of one forward pass in training.
-    """
+    """A built and compiled Keras model; `forward` is its loss on a batch, in training."""
 
     model: Any
     forward: Callable[[], tf.Tensor]
 
 
 def load_function(text: str, flag: str) -> Callable[..., Any]:
-    """Returns the function that `FILE.py:FUNCTION` names.
-
-    Raises:
-      UsageError: if there is no such file or function.
-    """
+    """Returns the function that `FILE.py:FUNCTION` names."""
     name, colon, function = text.rpartition(":")
     path = Path(name)
     if not colon or path.suffix != ".py":
@@ -52,18 +43,9 @@ def make_workload(
     batch_size: int,
     make_batch: Callable[[int], Any] | None = None,
 ) -> Workload:
-    """Makes the model and a batch.
+    """Makes the model and a batch, random and without labels if `make_batch` is `None`.
 
-    Args:
-      make_model: returns a Keras model. Its optimizer is measured, or SGD if it is not compiled.
-      batch_size: how many samples a worker has.
-      make_batch: given the batch size, returns (x, y), arrays or tensors; the model then has to be
-        compiled with a loss. `None` makes random inputs after the model's, and takes the mean of
-        the squared outputs as the loss.
-
-    Raises:
-      UsageError: if a function returns something else, the model has no trainable weights, or its
-        inputs are not known.
+    Without labels the loss is the mean of the squared outputs.
     """
     model = make_model()
     if not hasattr(type(model), "compute_loss"):
@@ -96,7 +78,6 @@ def make_workload(
 
 
 def _random_inputs(model: Any, batch_size: int) -> Any:
-    """Returns inputs of the shapes and dtypes that the model says."""
     inputs = getattr(model, "inputs", None)
     if not inputs:
         raise UsageError(
@@ -123,7 +104,7 @@ def _random_inputs(model: Any, batch_size: int) -> Any:
 
 
 def _embeddings(model: Any) -> Iterator[Any]:
-    """Yields the layers that look up rows of a table of `input_dim` rows, nested ones too."""
+    """Yields the layers that look up rows, nested ones too."""
     for layer in model.layers:
         if hasattr(layer, "input_dim") and hasattr(layer, "output_dim"):
             yield layer
