@@ -1,6 +1,7 @@
 """The replicas of all hosts, which reach each other by TensorFlow's collectives."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,8 @@ class ClusterNetwork:
     """The network of the plans, and what the workers tell each other.
 
     It holds no reference to the strategy, which would keep the strategy, and with it the residuals,
-    alive until Python looks for cycles.
-
-    Attributes:
-      hosts: the number of hosts.
-      devices: the devices of this host's replicas; the other hosts have as many.
+    alive until Python looks for cycles. `host_device` stands for this host where the workers tell
+    each other something.
     """
 
     def __init__(
@@ -30,37 +28,22 @@ class ClusterNetwork:
         options: Any,
         collective_keys: Any,
     ) -> None:
-        """Initializes the network; the other workers do the same.
-
-        Args:
-          hosts: the number of hosts.
-          devices: the devices of this host's replicas.
-          host_device: what stands for this host where the workers tell each other something.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
-          collective_keys: the strategy's source of keys.
-        """
         self.hosts = hosts
         self.devices = tuple(devices)
         self._host_device = host_device
         self._options = options
-        self._collective_keys = collective_keys
-        self._made: dict[tuple[str, ...], CollectiveOps] = {}
+        tokens: dict[str, Any] = {}
+        self._collectives = functools.cache(
+            lambda members: CollectiveOps(
+                members, hosts * len(members), options, collective_keys, tokens
+            )
+        )
         self._groups: dict[tuple[str, ...], Group] = {}
-        self._ordering_tokens: dict[str, Any] = {}
         self._rate: float | None = None
 
     def collectives(self, devices: Sequence[str]) -> CollectiveOps:
         """Returns the collectives of some devices and their like on the other hosts."""
-        members = tuple(devices)
-        if members not in self._made:
-            self._made[members] = CollectiveOps(
-                members,
-                self.hosts * len(members),
-                self._options,
-                self._collective_keys,
-                self._ordering_tokens,
-            )
-        return self._made[members]
+        return self._collectives(tuple(devices))
 
     def group(self, devices: Sequence[str]) -> Group:
         members = tuple(devices)

@@ -4,7 +4,7 @@ import copy
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,21 +17,19 @@ from tf_gc.network.instance_keys import KeySource
 # runs collectives that share one after each other.
 _LANES = 4
 
-_key_bases = itertools.count(1 << 20, 1 << 10)
-
-
-def new_key_base() -> int:
-    """Returns where the keys of a new strategy's collectives start.
-
-    TensorFlow numbers the collectives of every strategy from the same start, so that two
-    strategies in one process take each other's for their own. Each of ours has a range to itself.
-    The workers of a job make their strategies in the same order, and so get the same ranges.
-    """
-    return next(_key_bases)
+# Where the keys of a new strategy's collectives start. TensorFlow numbers those of every strategy
+# from the same start, so that two strategies in one process take each other's for their own. The
+# workers of a job make their strategies in the same order, and so get the same ranges.
+key_bases = itertools.count(1 << 20, 1 << 10)
 
 
 class CollectiveOps(_compat.CollectiveAllReduce):
-    """The stock collective cross-device ops with `instance_keys`, and channels for messages."""
+    """The stock collective cross-device ops with `instance_keys`, and channels for messages.
+
+    `ordering_tokens` are the strategy's by device, which all its groups share and add to. A GPU
+    that is in several groups runs their collectives in the order of the program: NCCL may stand
+    still if two groups start theirs in different orders.
+    """
 
     def __init__(
         self,
@@ -41,17 +39,6 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         collective_keys: Any,
         ordering_tokens: dict[str, Any],
     ) -> None:
-        """Initializes the object.
-
-        Args:
-          devices: the devices of this host's members of the group.
-          group_size: how many members the group has on all hosts.
-          options: a `tf.distribute.experimental.CommunicationOptions`.
-          collective_keys: the strategy's source of keys.
-          ordering_tokens: the strategy's tokens by device, which all its groups share and add
-            to. A GPU that is in several groups runs their collectives in the order of the
-            program: NCCL may stand still if two groups start theirs in different orders.
-        """
         super().__init__(devices, group_size, options, collective_keys)
         self._ordering_tokens = ordering_tokens
         self._group_key = self._launchers[0]._group_key
@@ -68,7 +55,6 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         ]
 
     def _new_launchers(self) -> "list[_Launcher]":
-        """Returns launchers of the local members, with ordering tokens of their own."""
         launchers = [
             _Launcher(
                 self._group_key, self._group_size, self._collective_keys, device, self._options
@@ -103,11 +89,8 @@ class CollectiveOps(_compat.CollectiveAllReduce):
     def group(self) -> Group:
         """Returns the replicas of all hosts as a group whose members send messages.
 
-        All workers have to call it. They find their ranks, which the order of the messages
-        follows, by a trial.
-
-        Raises:
-          RuntimeError: if the all-to-all is in another order than the all-gather.
+        All workers have to call it. They find their ranks, which the order of the messages follows,
+        by a trial, and see whether the all-to-all is in that order, too.
         """
         size = self._group_size
         channel = self.open(0, self._options)
@@ -127,7 +110,6 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         return Group(tuple(ranks), size, self.open)
 
     def open(self, bucket: int, options: Any) -> Channel:
-        """Returns a channel for the messages of a bucket, beside the channels of other buckets."""
         return _CollectiveChannel(self._lanes[bucket % len(self._lanes)], self._group_size, options)
 
 
@@ -137,31 +119,30 @@ class _Lane:
     def __init__(self, launchers: Sequence["_Launcher"], lock: Any) -> None:
         self._launchers = launchers
         self._lock = lock
-        # By what a collective takes of the options, of which there is a new object in each step.
-        self._functions: dict[tuple[Any, Any], Any] = {}
+        # By the collective, and what it takes of the options, which are a new object in each step.
+        self._functions: dict[Any, Any] = {}
 
     def launch(
-        self, collective: "_Collective", values: Sequence[tf.Tensor], options: Any
+        self, collective: Callable[..., tf.Tensor], values: Sequence[tf.Tensor], options: Any
     ) -> list[Received]:
         """Launches a collective of all members of a group; returns what each local one gets."""
-        launch: Callable[..., Any] = functools.partial(self._launch, options)
+
+        def launch_each(values: list[tf.Tensor]) -> list[tf.Tensor]:
+            return [
+                collective(launcher, value, options=options)
+                for launcher, value in zip(self._launchers, values, strict=True)
+            ]
+
+        launch: Callable[..., Any] = launch_each
         if tf.executing_eagerly() and len(values) > 1:
             # Eagerly, the first of several local collectives would wait for the others for ever.
-            key = (options.timeout_seconds, options.implementation)
+            key = (collective, options.timeout_seconds, options.implementation)
             if key not in self._functions:
                 # Compact messages have another length in each step.
                 self._functions[key] = tf.function(launch, reduce_retracing=True, autograph=False)
             launch = self._functions[key]
         with self._lock:
-            return [[received] for received in launch(collective, list(values))]
-
-    def _launch(
-        self, options: Any, collective: "_Collective", values: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        return [
-            collective(launcher, value, options)
-            for launcher, value in zip(self._launchers, values, strict=True)
-        ]
+            return [[received] for received in launch(list(values))]
 
 
 class _CollectiveChannel(Channel):
@@ -174,18 +155,18 @@ class _CollectiveChannel(Channel):
 
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
         self.count(messages[0], messages[0].shape[0] * (self.size - 1))
-        received = self._lane.launch(_Launcher.all_gather_rows, messages, self._options)
+        received = self._lane.launch(_Launcher._all_gather, messages, self._options)
         rows, *others = messages[0].shape
         return self._shaped(received, [self.size * rows, *others])
 
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
         self.count(rows[0], self.size - 1)
-        received = self._lane.launch(_Launcher.all_to_all_rows, rows, self._options)
+        received = self._lane.launch(_Launcher.all_to_all, rows, self._options)
         return self._shaped(received, rows[0].shape)
 
     def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         self.count_all_reduce(vectors[0])
-        received = self._lane.launch(_Launcher.all_reduce_vector, vectors, self._options)
+        received = self._lane.launch(_Launcher.all_reduce, vectors, self._options)
         return [total for (total,) in self._shaped(received, vectors[0].shape)]
 
     @staticmethod
@@ -196,20 +177,12 @@ class _CollectiveChannel(Channel):
 
 
 class _Launcher(_compat.CollectiveReplicaLauncher):
-    """Launches the collectives of one replica.
-
-    Attributes:
-      key_source: gives all local replicas of a group the keys of their collectives.
-      replica: the number of this replica among them.
-    """
+    """Launches the collectives of one replica: number `replica` of those on this host."""
 
     key_source: KeySource
     replica: int
 
-    def all_gather_rows(self, message: tf.Tensor, options: Any) -> tf.Tensor:
-        return self._all_gather(message, options)
-
-    def all_to_all_rows(self, rows: tf.Tensor, options: Any) -> tf.Tensor:
+    def all_to_all(self, rows: tf.Tensor, options: Any) -> tf.Tensor:
         def launch(options: Any) -> tf.Tensor:
             with tf.device(self._device):
                 return tf.raw_ops.CollectiveAllToAllV2(
@@ -223,9 +196,6 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
                 )
 
         return self._in_time(rows, options, launch)
-
-    def all_reduce_vector(self, vector: tf.Tensor, options: Any) -> tf.Tensor:
-        return self.all_reduce(vector, options=options)
 
     def all_reduce(
         self, input_tensor: tf.Tensor, control_input: Any = None, options: Any = None
@@ -259,8 +229,4 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
         return self.key_source.of_function(self.replica, super()._next_instance_key)
 
     def draw(self) -> int:
-        """Draws the next key of this replica's collectives."""
         return self._collective_keys.get_instance_key(self._group_key, self._device)
-
-
-_Collective: TypeAlias = Callable[[_Launcher, tf.Tensor, Any], tf.Tensor]

@@ -42,8 +42,8 @@ class Replica:
 class Channel(abc.ABC):
     """Moves the messages of one bucket, int64 [rows, words], between the members of a group.
 
-    Attributes:
-      size: the number of members, on all hosts.
+    Its methods take what each member of this host sends, in the order of its members, and return
+    what each of them receives. All members, `size` of them on all hosts, send tensors of one shape.
     """
 
     def __init__(self, size: int) -> None:
@@ -62,48 +62,25 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def all_gather(self, messages: Sequence[tf.Tensor]) -> Sequence[Received]:
-        """Gives each member of this host the messages of all members.
-
-        Args:
-          messages: what each member of this host sends, in the order of its members. All members
-            send tensors of one shape.
-        """
+        """Gives each member of this host the messages of all members."""
 
     def all_gather_sums(self, sums: Sequence[tf.Tensor]) -> Sequence[Received]:
-        """Does the same with messages that hold sums, which may be of another kind.
-
-        Args:
-          sums: as `messages` of `all_gather`, made by `Codec.sum_shard`.
-        """
+        """Does the same with the messages of `Codec.sum_shard`, which may be of another kind."""
         return self.all_gather(sums)
 
     @abc.abstractmethod
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
-        """Gives each member of this host the row of every member that has the member's rank.
-
-        Args:
-          rows: what each member of this host sends: [size, words], a row for each member.
-        """
+        """Gives each member of this host the row, of [size, words] of every member, of its rank."""
 
     @abc.abstractmethod
     def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Gives each member of this host the sum of all members' vectors, the same bits.
-
-        Args:
-          vectors: what each member of this host contributes, float32 [n], n the same for all.
-        """
+        """Gives each member of this host the sum of all vectors, float32 [n], the same bits."""
 
     def count_all_reduce(self, vector: tf.Tensor) -> None:
-        """Counts what a member sends in `all_reduce`."""
         self._counted += all_reduce_bytes(vector.shape[0] * vector.dtype.size, self.size)
 
     def count(self, messages: tf.Tensor, rows: int) -> None:
-        """Counts what a member sends; every way of sending calls it.
-
-        Args:
-          messages: what a member sends, int64 [n, words].
-          rows: how many rows it sends in all, one that goes to two members counted twice.
-        """
+        """Counts `rows` rows of a member's messages; every way of sending calls it."""
         elements = messages.shape.num_elements()
         # Where only the step knows it, TensorFlow would compute with a number on a GPU, and wait.
         with tf.device(cpu_of(messages.device)):
@@ -116,10 +93,9 @@ class Channel(abc.ABC):
         self._counted += sent_bytes
 
     def counted_apart(self, send: Callable[[], Sequence[Received]]) -> tuple[Any, Bytes]:
-        """Calls `send`, which is in a branch of a `tf.cond`, where its result has to stay.
+        """Returns what `send` does, and the bytes that each member has sent in it.
 
-        Returns:
-          The result of `send`, and the bytes that each member has sent in it.
+        It is for a branch of a `tf.cond`, where its result has to stay.
         """
         before, self._counted = self._counted, 0
         received = send()
@@ -151,9 +127,7 @@ class LocalChannel(Channel):
 
 
 def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the sum of tensors, added in the order in which they are given.
-
-    The tensors, one or more, have one shape and one dtype, a float; so has the sum.
+    """Returns the sum of tensors of one shape, added in the order in which they are given.
 
     `tf.add_n` begins with a tensor whose memory it may reuse. Which one that is depends on what
     other ops are done with, so two runs of a program could get different sums of three tensors.
@@ -192,9 +166,9 @@ class Network(Protocol):
     devices: tuple[str, ...]
 
     def rate(self) -> float:
-        """Returns the bits per second at which the slowest host sends to others.
+        """Returns the bits per second at which the slowest host sends to others, measured once.
 
-        It is measured once. This is a collective: all workers call it.
+        This is a collective: all workers call it.
         """
 
     def group(self, devices: Sequence[str]) -> Group:

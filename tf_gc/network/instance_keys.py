@@ -36,14 +36,10 @@ _SPREAD = 101683
 
 
 def in_iteration(key: tf.Tensor, iteration: tf.Tensor) -> tf.Tensor:
-    """Returns the key of a collective in one iteration of a loop, an int32 scalar.
+    """Returns the key of a collective in one iteration of a loop, given its key outside of it.
 
-    The keys of 4,096 collectives whose keys outside of the loop are consecutive numbers differ
-    from each other over 262,144 iterations.
-
-    Args:
-      key: the key outside of the loop, an int32 scalar.
-      iteration: the number of the iteration from 0, an integer scalar.
+    All are int32 scalars; iterations count from 0. The keys of 4,096 collectives whose keys outside
+    of the loop are consecutive numbers differ from each other over 262,144 iterations.
     """
     with tf.device("CPU:0"):
         spread = tf.cast(key, tf.int64) * _SPREAD + tf.cast(iteration, tf.int64) * _STRIDE
@@ -51,16 +47,12 @@ def in_iteration(key: tf.Tensor, iteration: tf.Tensor) -> tf.Tensor:
 
 
 class KeySource:
-    """Gives the launchers of a group's local replicas the instance keys of their collectives."""
+    """Gives the launchers of a group's local replicas the instance keys of their collectives.
+
+    `draw` draws the next number for a replica: all that draw equally often get the same numbers.
+    """
 
     def __init__(self, replicas: int, draw: Callable[[int], int]) -> None:
-        """Initializes the object.
-
-        Args:
-          replicas: the number of local replicas.
-          draw: draws the next number for a replica. All replicas that draw equally often get the
-            same numbers.
-        """
         self._replicas = range(replicas)
         self._draw = draw
 
@@ -69,15 +61,10 @@ class KeySource:
         return _eager(self._draw(replica))
 
     def of_function(self, replica: int, hidden_input: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Returns the key of one more collective in the function that is being built.
+        """Returns a replica's key of one more collective in the function that is being built.
 
-        Args:
-          replica: the local replica that takes part in the collective.
-          hidden_input: adds a hidden input to the innermost function that is no loop and no
-            branch, and returns it.
-
-        Returns:
-          An int32 scalar, a tensor of the graph that is being built or of one around it.
+        It is an int32 scalar, a tensor of that graph or of one around it. `hidden_input` adds a
+        hidden input to the innermost function that is no loop and no branch, and returns it.
         """
         graph = tf.compat.v1.get_default_graph()
         counters = []
@@ -87,20 +74,16 @@ class KeySource:
             graph = graph.outer_graph
         collective = self._next_collective(graph, replica)
         key = hidden_input()
-        _compat.replace_call_time_value(
-            key, lambda: self._value_for_caller(replica, collective, hidden_input)
-        )
+
+        def of_call() -> tf.Tensor:
+            if tf.executing_eagerly():
+                return _eager(collective.drawn(replica, self._replicas, self._draw))
+            return self.of_function(replica, hidden_input)
+
+        _compat.replace_call_time_value(key, of_call)
         for counter in reversed(counters):  # from the outermost loop to the innermost
             key = in_iteration(key, counter)
         return key
-
-    def _value_for_caller(
-        self, replica: int, collective: "_Collective", hidden_input: Callable[[], tf.Tensor]
-    ) -> tf.Tensor:
-        """Returns the key with which a function is called, drawn now if the caller is eager."""
-        if tf.executing_eagerly():
-            return _eager(collective.drawn(replica, self._replicas, self._draw))
-        return self.of_function(replica, hidden_input)
 
     def _next_collective(self, graph: Any, replica: int) -> "_Collective":
         """Returns the group's collective in a function that it is a replica's turn to launch."""

@@ -18,17 +18,12 @@ _ENOUGH = 0.5
 def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) -> float:
     """Returns the rate at which the slowest worker sends, the same number on all workers.
 
-    All workers call it. It takes about half a second at most, or longer if 1 MB to each of the
-    other workers does.
-
-    Args:
-      all_gather: takes this worker's int64 tensor [1, n] and returns the tensors of all workers,
-        [workers, n].
-      workers: how many there are, from 2 on.
+    All of them, 2 or more, call it. `all_gather` takes this worker's int64 tensor [1, n] and
+    returns [workers, n]. It takes half a second, or longer if 1 MB to each of the other workers
+    does.
     """
 
     def slowest(nanoseconds: int) -> float:
-        """Returns the longest time of a worker, in seconds."""
         return int(tf.reduce_max(all_gather(tf.constant([[nanoseconds]], tf.int64)))) / 1e9
 
     def seconds(size: int) -> float:

@@ -19,36 +19,28 @@ WORD_BYTES = tf.int64.size
 # Sends tensors of one shape, for each member of this host, to the others.
 Send: TypeAlias = Callable[[Sequence[tf.Tensor]], Sequence[Received]]
 
-# Says how many words to send in the next step, given the length of the longest message and how many
-# were sent, int64 scalars.
-Guess: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-
 
 class UnequalLengths:
     """Sends messages of unequal lengths through a channel.
 
     All members have to agree on how long the messages of a bucket were, whenever and whatever they
     trace: a worker whose last batch is smaller traces its step once more than the others. So the
-    lengths belong to the bucket's first variable and its stream, as long as both live, and not to a
-    function. The members sum the gradients of a model in the same order, and each length follows
-    from what all of them have received.
+    lengths belong to the bucket's first variable and its stream, as long as both live
+    (`Replica.notes`), and not to a function. The members sum the gradients of a model in the same
+    order, and each length follows from what all of them have received.
 
-    Attributes:
-      told_bytes: the bytes that each member has sent so far to tell the others how long its
-        messages are.
+    `guess` says how many words to send in the next step, given the length of the longest message
+    and how many were sent, int64 scalars. `told_bytes` are the bytes that each member has sent so
+    far to tell the others how long its messages are.
     """
 
     def __init__(
-        self, channel: Channel, ranks: Sequence[int], notes: dict[Any, Any], guess: Guess
+        self,
+        channel: Channel,
+        ranks: Sequence[int],
+        notes: dict[Any, Any],
+        guess: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     ) -> None:
-        """Initializes the object.
-
-        Args:
-          channel: carries the messages.
-          ranks: the ranks, among all members, of those on this host.
-          notes: where the lengths are kept; see `Replica.notes`.
-          guess: says how many words to send in the next step.
-        """
         self.told_bytes: Bytes = 0
         self._channel = channel
         self._ranks = ranks
@@ -86,21 +78,10 @@ class UnequalLengths:
         if key not in self._notes:
             with tf.init_scope(), tf.device("CPU:0"):
                 self._notes[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
-        return self._sent_as_before(messages, n, send, self._notes[key])
-
-    def _sent_as_before(
-        self,
-        messages: Sequence[tuple[tf.Tensor, tf.Tensor]],
-        n: int,
-        send: Send,
-        remembered: tf.Variable,
-    ) -> list[list[tf.Tensor]]:
-        """Sends as many words as are remembered and, if they are too few, the rest.
-
-        Before each row goes the length of the sender's longest row. All members receive a row of
-        every member, and so know the length of the longest one of all.
-        """
+        remembered = self._notes[key]
         length = remembered.read_value()
+        # Before each row goes the length of the sender's longest row. All members receive a row of
+        # every member, and so know the length of the longest one of all.
         heads = []
         for message, lengths in messages:
             with tf.device(message.device):
@@ -128,10 +109,7 @@ class UnequalLengths:
         return whole
 
     def _of_longest(self, messages: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> list[tf.Tensor]:
-        """Returns the messages of this host's members, as long as the longest one of all members.
-
-        The members tell each other how long that is.
-        """
+        """Returns the messages of this host as long as the longest one of all members."""
         lengths = []
         for message, words in messages:
             with tf.device(message.device):
@@ -147,13 +125,7 @@ class UnequalLengths:
     def _others(
         self, received: Sequence[Received], n: int, first: int = 0
     ) -> list[list[tf.Tensor]]:
-        """Returns what `sent` returns, from a word of each row on.
-
-        Args:
-          received: what the members of this host received, or the first of them.
-          n: how many rows a member receives of each member.
-          first: the word.
-        """
+        """Returns what `sent` does, given what the members received, without `first` words."""
         others = []
         for rank, mine in zip(self._ranks, received, strict=False):
             rows = tf.concat(mine, axis=0)

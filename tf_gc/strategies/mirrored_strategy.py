@@ -9,7 +9,7 @@ from tf_gc import _compat
 from tf_gc.cluster.devices import check_device_names
 from tf_gc.cluster.workers import Workers
 from tf_gc.keras.install import install
-from tf_gc.network.collectives import CollectiveOps, new_key_base
+from tf_gc.network.collectives import CollectiveOps, key_bases
 from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce, check_cross_device_ops
@@ -69,7 +69,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
             check_cross_device_ops(cross_device_ops)
         self._set_options(params, average_layer_state, clip_after_sum)
         install(several_workers=False)
-        self._collective_key_base = new_key_base()
+        self._collective_key_base = next(key_bases)
         extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)
         extended.layer_state = self.layer_state
         tf.distribute.Strategy.__init__(self, extended)

@@ -17,7 +17,7 @@ from tf_gc.cluster.workers import Workers, check_agreement
 from tf_gc.keras.install import install
 from tf_gc.keras.strategy import is_variable
 from tf_gc.network.cluster_network import ClusterNetwork
-from tf_gc.network.collectives import new_key_base
+from tf_gc.network.collectives import key_bases
 from tf_gc.network.group import LocalNetwork, Network
 from tf_gc.params import CompressionParams, from_params
 from tf_gc.state.registry import Zeros
@@ -76,7 +76,7 @@ class CompressedMultiWorkerMirroredStrategy(
         params = from_params(compression_params)
         self._set_options(params, average_layer_state, clip_after_sum)
         install(several_workers=True)
-        self._collective_key_base = new_key_base()
+        self._collective_key_base = next(key_bases)
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
         with joining(cluster_resolver, options.timeout_seconds):
             extended = _CompressedMultiWorkerExtended(self, cluster_resolver, options)
