@@ -40,25 +40,25 @@ def together(*parts: Callable[[Workers], Any]) -> list[Any]:
         return list(pool.map(run, range(len(parts))))
 
 
-def test_a_worker_alone_is_the_chief_and_agrees_with_itself() -> None:
+def test_a_worker_alone_is_the_chief_or_an_evaluator_and_agrees_with_itself() -> None:
     alone = Workers()
-    assert alone.count == 1
-    assert alone.is_chief
-    assert not alone.is_evaluator
+    assert (alone.count, alone.is_chief, alone.is_evaluator) == (1, True, False)
     assert alone.meet("trains", 3, 4).tolist() == [[3, 4]]
     assert alone.largest("trains", 5, -2) == [5, -2]
     alone.meet("ends")
-
-
-def test_an_evaluator_is_alone_and_not_the_chief() -> None:
     assert Workers(is_chief=False).is_evaluator
     assert not Workers(2, is_chief=False, all_gather=tf.identity).is_evaluator
 
 
-def test_workers_that_meet_learn_the_numbers_of_all() -> None:
+def test_workers_that_meet_learn_the_numbers_of_all_and_notes_may_differ() -> None:
     numbers = [[5, 6], [1, 2], [-3, 1 << 62]]
-    results = together(*(lambda workers, n=n: workers.meet("a", *n).tolist() for n in numbers))
-    assert results == [numbers] * 3
+
+    def learn(workers: Workers, mine: list[int]) -> Any:
+        found = workers.meet("a", *mine, note=str(mine))
+        return found.tolist(), len(workers.meet("b")), workers.largest("c", *mine)
+
+    results = together(*(lambda workers, n=n: learn(workers, n) for n in numbers))
+    assert results == [(numbers, 3, [5, 1 << 62])] * 3
 
 
 def test_workers_that_come_to_different_calls_say_to_which() -> None:
@@ -69,11 +69,6 @@ def test_workers_that_come_to_different_calls_say_to_which() -> None:
     said = "\n  worker 0: trains\n  worker 1: ends, of its own"
     assert re.search(f"different things.*:{said}$", first)
     assert second == f"they differ:{said}"
-
-
-def test_notes_may_differ() -> None:
-    results = together(*(lambda workers, n=n: len(workers.meet("a", note=n)) for n in "bc"))
-    assert results == [2, 2]
 
 
 def agreed(*params: CompressionParams, clip_after_sum: Sequence[bool] = (False, False)) -> Any:
@@ -108,17 +103,6 @@ def test_workers_compare_the_versions_of_their_wires(
 def test_workers_compare_the_arguments_of_their_strategies() -> None:
     for error in agreed(tf_gc.TwoBit(), tf_gc.TwoBit(), clip_after_sum=[True, False]):
         assert re.search(r"clip_after_sum=True.*\n.*clip_after_sum=False", error)
-
-
-def test_largest_takes_each_number_by_itself() -> None:
-    numbers = [(True, 3), (False, 9)]
-    results = together(*(lambda workers, n=n: workers.largest("a", *n) for n in numbers))
-    assert results == [[1, 9]] * 2
-
-
-def test_several_workers_need_a_way_to_gather() -> None:
-    with pytest.raises(ValueError, match="2 workers need a way"):
-        Workers(2)
 
 
 @pytest.mark.parametrize(

@@ -233,16 +233,16 @@ def state_of_one_worker(worker: int) -> int:
 def traces_of_eager_steps(steps: int) -> list[int]:
     """Sums gradients eagerly; returns how often Python built a collective until each step ended."""
     built = 0
-    launch = collectives._Lane._launch
+    launch = collectives._Launcher._all_gather
 
-    def counting(*arguments: Any) -> Any:
+    def counting(*arguments: Any, **options: Any) -> Any:
         nonlocal built
         built += 1
-        return launch(*arguments)
+        return launch(*arguments, **options)
 
     counts = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collectives._Lane, "_launch", counting)
+        patch.setattr(collectives._Launcher, "_all_gather", counting)
         strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
             compression_params={"type": "2bit", "warm_up": False, "plan": "all_gather"}
         )

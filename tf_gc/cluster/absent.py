@@ -15,12 +15,9 @@ from collections.abc import Iterator, Mapping
 
 @contextlib.contextmanager
 def naming_absent(seconds: float, waits: str, others: Mapping[str, str]) -> Iterator[None]:
-    """Writes to stderr, once, which of the others do not answer if the block takes long.
+    """Writes to stderr which of the others do not answer if the block takes some seconds.
 
-    Args:
-      seconds: what is long.
-      waits: how the line begins: who waits.
-      others: for each other worker its address, "host:port".
+    `waits` says who waits, and begins the line. `others` have their addresses, "host:port".
     """
     if not others or not sys.executable or vars(sys).get("frozen"):
         yield

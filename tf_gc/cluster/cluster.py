@@ -6,10 +6,9 @@ server, or the same address twice, workers wait for each other for an hour. Othe
 """
 
 import contextlib
-import ipaddress
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -23,27 +22,24 @@ _JOBS = ("chief", "worker", "evaluator")
 # Above 128 KB glibc would ask the kernel for the memory of each string.
 _CHUNK_BYTES = 64 << 10
 _MAX_PORT = 65535
-# Variables that gRPC reads, in its order (doc/environment_variables.md): lower case only, and also
-# for addresses of this host.
+# Variables that gRPC reads, in its order (doc/environment_variables.md): lower case only.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
-_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 # The second one follows a strategy of one host.
 _TOO_LATE = ("must be configured at program startup", "Collective ops are already configured")
 
 
-def check_cluster(resolver: Resolver | None) -> None:
-    """Raises ValueError, naming the wrong value, if `resolver` describes no usable cluster.
+def check_cluster(resolver: Resolver | None) -> Resolver:
+    """Returns a resolver, by default of `TF_CONFIG`, if it describes a usable cluster.
 
-    Args:
-      resolver: who the workers are and which one this is; `None` for `TF_CONFIG`. A resolver
-        without any workers is fine, and means that this process trains alone.
+    One without any workers is usable: this process trains alone. Otherwise a ValueError names the
+    wrong value.
     """
     resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if isinstance(resolver, tf.distribute.cluster_resolver.TFConfigClusterResolver):
         _check_tf_config()
     jobs: dict[str, Any] = resolver.cluster_spec().as_dict()
     if not jobs:
-        return
+        return resolver
     for job in jobs:
         if job not in _JOBS:
             raise ValueError(
@@ -61,6 +57,7 @@ def check_cluster(resolver: Resolver | None) -> None:
     if mine not in tasks and not is_evaluator(resolver):
         known = ", ".join(f"{job} {index}" for job, index in tasks)
         raise ValueError(f"this process is {mine[0]} {mine[1]}, the cluster has {known}")
+    return resolver
 
 
 def tasks_of(resolver: Resolver) -> dict[tuple[str, int], str]:
@@ -76,10 +73,7 @@ def tasks_of(resolver: Resolver) -> dict[tuple[str, int], str]:
 
 
 def is_evaluator(resolver: Resolver) -> bool:
-    """Returns whether this process is an evaluator: alone, and no worker of the cluster.
-
-    The workers do not talk to an evaluator, so it need not be in the cluster.
-    """
+    """Returns whether this process is an evaluator: alone, and need not be in the cluster."""
     return bool(resolver.task_type == "evaluator")
 
 
@@ -89,12 +83,7 @@ def joining(
 ) -> Iterator[None]:
     """Checks the cluster, and replaces errors of TensorFlow's start by readable ones.
 
-    If joining takes long, a line on stderr says which workers are awaited.
-
-    Args:
-      resolver: as for `check_cluster`.
-      timeout_seconds: as for `set_server_options`.
-      patience: after how many seconds to say who is awaited.
+    If joining takes longer than `patience`, in seconds, a line on stderr says who is awaited.
 
     Raises:
       ValueError: see `check_cluster`.
@@ -102,8 +91,7 @@ def joining(
       OSError: if this worker's port is taken.
       TimeoutError: if the other workers did not start in time.
     """
-    check_cluster(resolver)
-    resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    resolver = check_cluster(resolver)
     limit = "an hour (communication_options have no timeout_seconds)"
     if timeout_seconds:
         limit = f"{timeout_seconds:g} seconds (timeout_seconds of communication_options)"
@@ -128,17 +116,15 @@ def joining(
     except tf.errors.DeadlineExceededError as error:
         raise TimeoutError(
             f"this worker, {_describe(resolver)}, waited {limit} for the others, and not all "
-            f"came. {proxy_hint(tasks_of(resolver).values())}Is each of them running, and can they "
-            f"reach each other's ports? {error.message}"
+            f"came. {_proxy_hint()}Is each of them running, and can they reach each other's ports? "
+            f"{error.message}"
         ) from error
 
 
 def set_server_options(config: tf.compat.v1.ConfigProto, timeout_seconds: float | None) -> None:
     """Lets a worker give up if the others do not come in time, and send in larger chunks.
 
-    Args:
-      config: the options that TensorFlow starts its server with; changed in place.
-      timeout_seconds: `CommunicationOptions.timeout_seconds`; `None` or 0 leaves an hour.
+    `timeout_seconds` are of `CommunicationOptions`: `None` or 0 leaves an hour.
     """
     if not config.experimental.recv_buf_max_chunk:  # the program has not chosen a size
         config.experimental.recv_buf_max_chunk = _CHUNK_BYTES
@@ -164,14 +150,12 @@ def _check_tf_config() -> None:
             f'TF_CONFIG must be {{"cluster": {{...}}, "task": {{...}}}}, and is {text!r}'
         )
     cluster = config.get("cluster", {})
-    if not isinstance(cluster, dict):
-        raise ValueError(f"the cluster in TF_CONFIG must be a dict, not {cluster!r}")
-    for job, addresses in cluster.items():
-        if not isinstance(addresses, list | dict):
-            raise ValueError(
-                f"the addresses of {job!r} in TF_CONFIG must be a list such as "
-                f'["10.0.0.1:8888"], not {addresses!r}'
-            )
+    lists = cluster.values() if isinstance(cluster, dict) else [None]
+    if not all(isinstance(addresses, list | dict) for addresses in lists):
+        raise ValueError(
+            "the cluster in TF_CONFIG must have lists of addresses such as "
+            f'{{"worker": ["10.0.0.1:8888"]}}, and is {cluster!r}'
+        )
     if "task" in config and "cluster" not in config:
         # TensorFlow would take this for a job of one worker.
         raise ValueError(f'TF_CONFIG has a "task" but no "cluster": {text!r}')
@@ -211,37 +195,16 @@ def _others(resolver: Resolver) -> dict[str, str]:
 
 
 def _describe(resolver: Resolver) -> str:
-    """Returns this task and its address."""
     task: tuple[Any, Any] = (resolver.task_type, resolver.task_id)
     return f"{task[0]} {task[1]} at {tasks_of(resolver).get(task)}"
 
 
-def proxy_hint(addresses: Iterable[str]) -> str:
-    """Says which variable sends connections to workers through a proxy; empty if none does.
-
-    Args:
-      addresses: of the workers, each "host:port".
-    """
+def _proxy_hint() -> str:
+    """Says which variable sends connections to workers through a proxy; empty if none does."""
     name = next((name for name in _PROXIES if os.environ.get(name)), None)
     if name is None:
         return ""
-    exceptions = next((os.environ[name] for name in _EXCEPTIONS if os.environ.get(name)), "")
-    entries = [entry.strip().lower() for entry in exceptions.split(",") if entry.strip()]
-    hosts = dict.fromkeys(address.rpartition(":")[0].strip("[]") for address in addresses)
-    proxied = [host for host in hosts if not any(_matches(host.lower(), e) for e in entries)]
-    if not proxied:
-        return ""
     return (
-        f"{name}={os.environ[name]} is set, and gRPC connects to {', '.join(proxied)} through that "
-        f"proxy: unset it, or set no_proxy={','.join([*entries, *proxied])}. "
+        f"{name}={os.environ[name]} is set: gRPC connects to them through that proxy, unless "
+        "no_proxy has them. "
     )
-
-
-def _matches(host: str, entry: str) -> bool:
-    """Whether an entry of no_proxy is the end of a host's name, or a network that it is in."""
-    if host.endswith(entry):
-        return True
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
-    except ValueError:
-        return False

@@ -27,15 +27,7 @@ def sees_gpus() -> bool:
 
 
 def check_device_names(devices: Any) -> None:
-    """Raises an error if a user's `devices` are no devices of this machine, each once.
-
-    Args:
-      devices: the argument of a strategy, or `None`.
-
-    Raises:
-      TypeError: if it is no list of strings or of `tf.config.LogicalDevice`s.
-      ValueError: if it is empty, or has a device that does not exist or occurs twice.
-    """
+    """Raises an error if a user's `devices` are no devices of this machine, each once."""
     if devices is None:
         return
     if isinstance(devices, str):
@@ -79,13 +71,9 @@ def _place(name: str) -> tuple[str | None, int | None, str | None, int]:
 
 
 def check_devices(params: CompressionParams, network: Network) -> None:
-    """Raises ValueError if native ops are needed on a device on which they cannot run.
+    """Raises ValueError, which says what to do, if native ops cannot run on a replica's device.
 
-    The message says how to build them for it.
-
-    Args:
-      params: what is compressed; if that is nothing, no native ops are needed.
-      network: the replicas; a single one needs no native ops.
+    A single replica needs none, and neither does a network in which nothing is compressed.
     """
     devices = network.devices
     native = any(spec.native for spec in params.specs())

@@ -20,9 +20,7 @@ _meetings = itertools.count()
 def any_is_aborted(resolver: Resolver, timeout_seconds: float | None) -> bool:
     """Returns whether collectives fail on any worker; all of them have to call it.
 
-    Args:
-      resolver: of a cluster that this process has joined.
-      timeout_seconds: how long to wait for the other workers; `None` or 0 sets no limit.
+    `None` or 0 seconds wait for the others without a limit.
 
     Raises:
       tf.errors.DeadlineExceededError: if they do not come in time.

@@ -31,8 +31,8 @@ class SlurmClusterResolver(tf.distribute.cluster_resolver.SimpleClusterResolver)
           rpc_layer: the protocol of TensorFlow's channel.
 
         Raises:
-          RuntimeError: if `srun` has not started this process, or its tasks are not in blocks, that
-            is, the tasks of a host do not have consecutive ranks.
+          RuntimeError: if `srun` has not started this process, or the tasks of a host do not have
+            consecutive ranks.
           ValueError: if `port_base` is no port, or leaves too few for the tasks of a host.
         """
         names = ("PROCID", "NODEID", "STEP_NODELIST", "STEP_TASKS_PER_NODE")

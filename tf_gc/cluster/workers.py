@@ -32,12 +32,10 @@ class Workers:
     `meet` and `largest` are collectives: each returns when all workers have called it, and all
     workers have to call them in the same order. Workers that come to different calls all raise.
 
-    Args:
+    Attributes:
       count: how many workers there are.
-      is_chief: whether this worker writes the job's files; it does so alone. A process that is
-        alone and not the chief is an evaluator (`is_evaluator`).
-      all_gather: takes this worker's int64 tensor [1, numbers] and returns the tensors of all
-        workers, [count, numbers]. It may be `None` if this worker is alone.
+      is_chief: whether this worker writes the job's files; it does so alone.
+      is_evaluator: whether this process is alone and not the chief.
     """
 
     def __init__(
@@ -46,24 +44,20 @@ class Workers:
         is_chief: bool = True,
         all_gather: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
-        if count > 1 and all_gather is None:
-            raise ValueError(f"{count} workers need a way to gather what each of them says")
+        """`all_gather` makes [count, n] of the int64 [1, n] of all workers, if there are others."""
         self.count = count
         self.is_chief = is_chief
         self.is_evaluator = count == 1 and not is_chief
         self._all_gather = all_gather
 
     def meet(self, doing: str, *numbers: int, note: str = "", error: str = _DIFFER) -> Numbers:
-        """Waits until all workers are here, and returns the numbers that each of them passed.
+        """Waits for all workers, and returns the numbers that each of them passed, by rows.
 
         Args:
           doing: what this worker does, with everything that has to be the same on all workers.
           numbers: at most two; how many there are is the same wherever `doing` is.
           note: more for the error to say, which need not be the same.
           error: how the error begins.
-
-        Returns:
-          Shape [count, numbers].
 
         Raises:
           ValueError: on every worker, if they do different things; it says what each one does.
@@ -97,13 +91,8 @@ def check_agreement(
 ) -> None:
     """Checks that all workers will send the same kinds of messages and run the same collectives.
 
-    Args:
-      params: what this worker compresses, and how.
-      arguments: what else has to be the same on all workers, by the names that users know.
-      workers: the workers of the job, all of which call this.
-
-    Raises:
-      ValueError: on every worker, if any worker differs from the others.
+    All workers call it. `arguments` are what has to be the same beside the params, by the names
+    that users know. If a worker differs from the others, there is a ValueError on all of them.
     """
     others = ", ".join(f"{name}={value}" for name, value in arguments.items())
     # The names tell from builds whose compact version had one more encoding.
