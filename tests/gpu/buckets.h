@@ -141,18 +141,14 @@ Bytes EncodeOnCpu(const Format& format, const Tensors<T>& gradients,
 
 // Where the blocks from `block` on are in each message.
 struct BlockPointers {
-  using Rows = std::vector<Bytes>::const_iterator;
-  BlockPointers(const MessageLayout& layout, Rows first, Rows end,
+  BlockPointers(const MessageLayout& layout, const std::vector<Bytes>& rows,
                 int64_t block) {
-    for (Rows row = first; row != end; ++row) {
-      codes.push_back(layout.Codes(row->data(), block));
-      scales.push_back(layout.Scales(row->data(), block));
+    for (const Bytes& row : rows) {
+      codes.push_back(layout.Codes(row.data(), block));
+      scales.push_back(layout.Scales(row.data(), block));
     }
   }
   // The rows are only pointed to.
-  BlockPointers(const MessageLayout& layout, const std::vector<Bytes>& rows,
-                int64_t block)
-      : BlockPointers(layout, rows.begin(), rows.end(), block) {}
   BlockPointers(const MessageLayout&, std::vector<Bytes>&&, int64_t) = delete;
   std::vector<const uint8_t*> codes;
   std::vector<const uint16_t*> scales;
@@ -224,14 +220,13 @@ void DecodeShardsOnCpu(const Format& format, const std::vector<Bytes>& rows,
   bucket.ForEachShardRun(
       0, bucket.blocks(), shards,
       [&](const Bucket::Run& run, int64_t shard, int64_t block) {
-        const auto first = rows.begin() + shard;
-        const BlockPointers at(layout, first, first + 1, block);
+        const uint8_t* codes = layout.Codes(rows[shard].data(), block);
+        const uint16_t* scales = layout.Scales(rows[shard].data(), block);
         T* sum = (*sums)[run.tensor].data() + run.first_element;
         if (IsAuto(format.codec)) {
-          DecodeSum(format.codec, at.codes.data(), at.scales.data(), 1,
-                    run.size, 0.0f, sum);
+          DecodeSum(format.codec, &codes, &scales, 1, run.size, 0.0f, sum);
         } else {
-          DecodeCounts(at.codes[0], CodeBits(format.codec), run.size,
+          DecodeCounts(codes, CodeBits(format.codec), run.size,
                        format.threshold, sum);
         }
       });

@@ -39,15 +39,15 @@ struct Inputs {
     for (size_t i = 0; i < gradient_values.size(); ++i) {
       gradients.emplace_back(gradient_values[i], shift);
       residuals.emplace_back(residual_values[i], shift);
-      if (!in_place) {
-        outputs.emplace_back(residual_values[i].size(), shift);
-      }
+      if (!in_place) outputs.emplace_back(residual_values[i].size(), shift);
       const Array<float>& out = in_place ? residuals.back() : outputs.back();
-      table.push_back({gradients.back().data(), residuals.back().data(),
-                       out.data(),
-                       static_cast<int64_t>(gradient_values[i].size())});
+      const auto size = static_cast<int64_t>(gradient_values[i].size());
+      table.push_back(
+          {gradients.back().data(), residuals.back().data(), out.data(), size});
     }
   }
+
+  int64_t count() const { return static_cast<int64_t>(table.size()); }
 
   // Compares the new residuals, and what was only read with what it was.
   void Expect(const Tensors<T>& gradient_values,
@@ -82,6 +82,8 @@ struct Outputs {
           {sums.back().data(), static_cast<int64_t>(tensor.size())});
     }
   }
+
+  int64_t count() const { return static_cast<int64_t>(table.size()); }
 
   void Expect(const Tensors<T>& expected, const std::string& what) const {
     for (size_t i = 0; i < sums.size(); ++i) {

@@ -14,12 +14,11 @@ namespace tf_gc::gpu {
 void TestGraph() {
   Random random(9);
   const Format format = FormatOf(Codec::kTwoBitAuto);
-  const std::vector<int64_t> sizes(300, 1000);  // More than one launch.
   Tensors<float> gradients;
   Tensors<float> residuals;
-  for (int64_t size : sizes) {
-    gradients.push_back(RandomGradient<float>(random, size));
-    residuals.push_back(RandomResidual(random, size));
+  for (int i = 0; i < 300; ++i) {  // more than one launch
+    gradients.push_back(RandomGradient<float>(random, 1000));
+    residuals.push_back(RandomResidual(random, 1000));
   }
   Tensors<float> new_residuals = residuals;
   const Bytes first = EncodeOnCpu(format, gradients, 1, -1, &new_residuals);
@@ -31,18 +30,17 @@ void TestGraph() {
   const Outputs<float> outputs(gradients, 0);
   const Array<uint8_t> message(first.size());
   const uint8_t* const row = message.data();
-  const int64_t count = static_cast<int64_t>(sizes.size());
   cudaStream_t stream;
   cudaGraph_t graph;
   cudaGraphExec_t executable;
   Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
         "begin of a capture");
-  Check(Encode(format.codec, DType::kFloat, inputs.table.data(), count, 1, -1,
-               0.0f, message.data(), stream),
+  Check(Encode(format.codec, DType::kFloat, inputs.table.data(), inputs.count(),
+               1, -1, 0.0f, message.data(), stream),
         "Encode");
   Check(DecodeSum(format.codec, DType::kFloat, &row, 1, outputs.table.data(),
-                  count, 0.0f, stream),
+                  outputs.count(), 0.0f, stream),
         "DecodeSum");
   Check(cudaStreamEndCapture(stream, &graph), "end of a capture");
   Check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");

@@ -29,20 +29,15 @@ class Array {
   // the byte 0xEE if it is not filled.
   explicit Array(size_t size, size_t shift = 0)
       : size_(size), before_(kGuard + shift * sizeof(T)) {
-    const std::vector<uint8_t> bytes = Image(nullptr);
     void* memory = nullptr;
-    Check(cudaMalloc(&memory, bytes.size()), "cudaMalloc");
+    Check(cudaMalloc(&memory, before_ + size_ * sizeof(T) + kGuard),
+          "cudaMalloc");
     memory_ = static_cast<uint8_t*>(memory);
-    Check(
-        cudaMemcpy(memory_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
+    Write(nullptr);
   }
   explicit Array(const std::vector<T>& values, size_t shift = 0)
       : Array(values.size(), shift) {
-    const std::vector<uint8_t> bytes = Image(values.data());
-    Check(
-        cudaMemcpy(memory_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
+    Write(values.data());
   }
   Array(Array&& other) noexcept
       : size_(other.size_),
@@ -78,7 +73,7 @@ class Array {
   static constexpr size_t kGuard = 256;
   static constexpr uint8_t kGuardByte = 0xa5;
 
-  std::vector<uint8_t> Image(const T* values) const {
+  void Write(const T* values) const {
     std::vector<uint8_t> bytes(before_ + size_ * sizeof(T) + kGuard,
                                kGuardByte);
     if (size_ > 0) {
@@ -86,7 +81,9 @@ class Array {
       std::memset(inside, 0xee, size_ * sizeof(T));
       if (values != nullptr) std::memcpy(inside, values, size_ * sizeof(T));
     }
-    return bytes;
+    Check(
+        cudaMemcpy(memory_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
   }
 
   size_t size_;

@@ -60,8 +60,6 @@ struct Case {
     }
   }
 
-  Bucket bucket() const { return BucketOf(gradients); }
-
   Tensors<T> gradients;
   Tensors<float> residuals;
 };
@@ -75,9 +73,8 @@ void ExpectEncoded(const Format& format, const Case<T>& values, int64_t shards,
       EncodeOnCpu(format, values.gradients, shards, skip, &residuals);
   const Inputs<T> inputs(values.gradients, values.residuals, in_place, shift);
   const Array<uint8_t> messages(expected.size());
-  Check(Encode(format.codec, DTypeOf<T>(), inputs.table.data(),
-               static_cast<int64_t>(inputs.table.size()), shards, skip,
-               format.threshold, messages.data(), nullptr),
+  Check(Encode(format.codec, DTypeOf<T>(), inputs.table.data(), inputs.count(),
+               shards, skip, format.threshold, messages.data(), nullptr),
         "Encode");
   ExpectSame(messages.Read(), expected, name);
   inputs.Expect(values.gradients, values.residuals, residuals, name);
@@ -125,7 +122,7 @@ std::vector<Bytes> Messages(Random& random, const Format& format,
   for (int64_t i = 0; i < count; ++i) {
     Case<T> values(random, sizes);
     const MessageLayout layout =
-        format.Layout(ShardBlocks(values.bucket().blocks(), shards));
+        format.Layout(ShardBlocks(BucketOf(values.gradients).blocks(), shards));
     if (i == 2) {
       rows.push_back(HostileMessage(random, format, layout.blocks));
       continue;
@@ -145,6 +142,22 @@ Tensors<T> Empty(const std::vector<int64_t>& sizes) {
   return tensors;
 }
 
+// Compares what DecodeSum() or DecodeShards() makes of the rows.
+template <typename T, typename Decode>
+void ExpectSums(Decode* decode, const Format& format,
+                const std::vector<Bytes>& rows, const Tensors<T>& expected,
+                const std::string& name) {
+  for (size_t shift : {0, 1, 3}) {
+    const DeviceRows device(rows, shift + 1);
+    const Outputs<T> outputs(expected, shift);
+    Check(decode(format.codec, DTypeOf<T>(), device.table.data(),
+                 device.count(), outputs.table.data(), outputs.count(),
+                 format.threshold, nullptr),
+          name.c_str());
+    outputs.Expect(expected, name);
+  }
+}
+
 template <typename T>
 void TestDecode(bool large) {
   Random random(3);
@@ -157,16 +170,7 @@ void TestDecode(bool large) {
             Messages<T>(random, format, sizes, 0, 1, replicas);
         Tensors<T> expected = Empty<T>(sizes);
         DecodeOnCpu(format, rows, &expected);
-        for (size_t shift : {0, 1, 3}) {
-          const DeviceRows device(rows, shift + 1);
-          const Outputs<T> outputs(expected, shift);
-          Check(DecodeSum(format.codec, DTypeOf<T>(), device.table.data(),
-                          replicas, outputs.table.data(),
-                          static_cast<int64_t>(outputs.table.size()),
-                          format.threshold, nullptr),
-                "DecodeSum");
-          outputs.Expect(expected, name);
-        }
+        ExpectSums(DecodeSum, format, rows, expected, name);
       }
     }
   }
@@ -192,11 +196,11 @@ void TestReencode(const Format& format, const Format& of_sum, bool large) {
           const Inputs<T> inputs(values.gradients, values.residuals, in_place,
                                  shift);
           const Array<uint8_t> message(expected.size());
-          Check(Reencode(format.codec, of_sum.codec, DTypeOf<T>(),
-                         device.table.data(), others, inputs.table.data(),
-                         static_cast<int64_t>(inputs.table.size()), shard,
-                         shards, message.data(), nullptr),
-                "Reencode");
+          Check(
+              Reencode(format.codec, of_sum.codec, DTypeOf<T>(),
+                       device.table.data(), others, inputs.table.data(),
+                       inputs.count(), shard, shards, message.data(), nullptr),
+              "Reencode");
           ExpectSame(message.Read(), expected, name);
           inputs.Expect(values.gradients, values.residuals, residuals, name);
         }
@@ -237,17 +241,8 @@ void TestDecodeShards(bool large) {
           rows.push_back(HostileMessage(random, format, blocks));
         }
         DecodeShardsOnCpu(format, rows, &expected);
-        for (size_t shift : {0, 1}) {
-          const DeviceRows device(rows, shift + 1);
-          const Outputs<T> outputs(expected, shift);
-          Check(DecodeShards(format.codec, DTypeOf<T>(), device.table.data(),
-                             shards, outputs.table.data(),
-                             static_cast<int64_t>(outputs.table.size()),
-                             format.threshold, nullptr),
-                "DecodeShards");
-          outputs.Expect(expected,
-                         Name("decode shards", format, DTypeOf<T>(), sizes));
-        }
+        ExpectSums(DecodeShards, format, rows, expected,
+                   Name("decode shards", format, DTypeOf<T>(), sizes));
       }
     }
   }

@@ -1,6 +1,5 @@
-"""Training on two GPUs, or two halves of one; test_strategy.py runs this in a process of its own.
-
-Devices are fixed when TensorFlow starts, and other tests have theirs.
+"""Training on two GPUs, or two halves of one; test_strategy.py runs this in a process of its own,
+since devices are fixed when TensorFlow starts.
 """
 
 from __future__ import annotations
@@ -66,12 +65,8 @@ def sums() -> None:
     """Sums, residuals and their sums over replicas are the CPU's bits, for every codec and plan."""
     cold: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
     codecs: list[tuple[type[tf_gc.params.CompressionParams], Any]] = [
-        (tf_gc.TwoBit, "auto"),
-        (tf_gc.TwoBit, 0.1),
-        (tf_gc.OneBit, "auto"),
-        (tf_gc.OneBit, 0.1),
-        (tf_gc.Quantized, 3),
-        (tf_gc.Quantized, 4),
+        *((tf_gc.TwoBit, "auto"), (tf_gc.TwoBit, 0.1), (tf_gc.OneBit, "auto")),
+        *((tf_gc.OneBit, 0.1), (tf_gc.Quantized, 3), (tf_gc.Quantized, 4)),
     ]
     for params, argument in codecs:
         for plan in ("all_gather", "scatter_gather"):
@@ -110,18 +105,6 @@ def same_sums(
         stock.assert_same_bits(mine, theirs)
 
 
-def fit() -> None:
-    """`fit` trains, compressed, and replicas agree."""
-    strategy = tf_gc.CompressedMirroredStrategy(gpus(), compressed.AUTO)
-    run = stock.fit(strategy, epochs=5)
-    assert strategy.traffic is not None
-    assert strategy.traffic.compressed_tensors == len(run.model.trainable_variables)
-    assert_replicas_agree(strategy, run.model.trainable_variables)
-    assert run.losses[-1] < 0.9 * run.losses[0]
-    for residual in strategy.compression_state.variables:
-        assert all("GPU" in component.device for component in residual.values)
-
-
 def nothing() -> None:
     """Without compression, training gives the stock strategy's bits."""
     deterministic()
@@ -131,17 +114,20 @@ def nothing() -> None:
 
 
 def defaults() -> None:
-    """With no argument all GPUs train; an Embedding's gradients stay as under stock."""
+    """With no argument all GPUs train; an Embedding's gradients stay as under stock. `Auto` tries
+    full precision and compression, and takes one.
+    """
     deterministic()
-    strategy = tf_gc.CompressedMirroredStrategy()
-    assert strategy.num_replicas_in_sync == REPLICAS
-    model = words_model(strategy)
-    losses = fit_words(model, epochs=12)
-    print(strategy.schedule, losses, flush=True)
-    assert losses[-1] < 0.9 * losses[0]
-    assert strategy.traffic is not None
-    assert strategy.traffic.compressed_tensors > 0
-    assert_replicas_agree(strategy, model.trainable_variables)
+    for params in (None, tf_gc.Auto()):
+        strategy = tf_gc.CompressedMirroredStrategy(compression_params=params)
+        assert strategy.num_replicas_in_sync == REPLICAS
+        model = words_model(strategy)
+        losses = fit_words(model, epochs=20)
+        print(strategy.schedule, strategy.report(), losses, flush=True)
+        assert losses[-1] < 0.9 * losses[0]
+        assert strategy.traffic is not None
+        assert params is not None or strategy.traffic.compressed_tensors > 0
+        assert_replicas_agree(strategy, model.trainable_variables)
 
 
 def low_rank() -> None:
@@ -167,21 +153,16 @@ def low_rank() -> None:
         np.testing.assert_allclose(total, given[i], rtol=1e-5, atol=1e-4)
 
 
-def auto() -> None:
-    """`Auto` tries full precision and compression in steps of a training, and takes one."""
-    deterministic()
-    strategy = tf_gc.CompressedMirroredStrategy(gpus(), tf_gc.Auto())
-    model = words_model(strategy)
-    losses = fit_words(model, epochs=20)
-    print(strategy.schedule, strategy.report(), flush=True)
-    assert losses[-1] < 0.9 * losses[0]
-    assert_replicas_agree(strategy, model.trainable_variables)
-
-
 def checkpoint() -> None:
-    """Residuals are saved on GPUs, and restored on GPUs and on CPUs."""
+    """`fit` trains, compressed; residuals are saved on GPUs, and restored on GPUs and on CPUs."""
     saved = tf_gc.CompressedMirroredStrategy(gpus(), compressed.AUTO)
-    run = stock.fit(saved, stock.named_mlp)
+    run = stock.fit(saved, stock.named_mlp, epochs=5)
+    assert saved.traffic is not None
+    assert saved.traffic.compressed_tensors == len(run.model.trainable_variables)
+    assert_replicas_agree(saved, run.model.trainable_variables)
+    assert run.losses[-1] < 0.9 * run.losses[0]
+    for residual in saved.compression_state.variables:
+        assert all("GPU" in component.device for component in residual.values)
     expected = [total_residual(saved, variable) for variable in run.model.trainable_variables]
     assert all((total != 0).any() for total in expected)
     with tempfile.TemporaryDirectory() as folder:
@@ -226,15 +207,11 @@ def worker() -> None:
 def words_model(strategy: tf.distribute.Strategy) -> keras.Model:
     keras.utils.set_random_seed(3)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((LENGTH,), dtype="int32"),
-                keras.layers.Embedding(WORDS, 64),
-                keras.layers.Flatten(),
-                keras.layers.Dense(64, activation="relu"),
-                keras.layers.Dense(2),
-            ]
-        )
+        model = keras.Sequential([keras.Input((LENGTH,), dtype="int32")])
+        model.add(keras.layers.Embedding(WORDS, 64))
+        model.add(keras.layers.Flatten())
+        model.add(keras.layers.Dense(64, activation="relu"))
+        model.add(keras.layers.Dense(2))
         model.compile("adam", loss=stock.cross_entropy())
     return model
 
@@ -243,14 +220,10 @@ def fit_words(model: keras.Model, epochs: int) -> list[float]:
     random = np.random.default_rng(1)
     x = random.integers(WORDS, size=(256, LENGTH))
     y = (x < WORDS // 2).sum(axis=1) > LENGTH // 2
-    return model.fit(
-        x, y.astype("int32"), batch_size=32, epochs=epochs, shuffle=False, verbose=0
-    ).history["loss"]
+    options = {"batch_size": 32, "epochs": epochs, "shuffle": False, "verbose": 0}
+    return model.fit(x, y.astype("int32"), **options).history["loss"]
 
 
 if __name__ == "__main__":
     configure(1 if sys.argv[1] == "worker" else REPLICAS)
-    {
-        scenario.__name__: scenario
-        for scenario in (sums, fit, nothing, defaults, low_rank, auto, checkpoint, worker)
-    }[sys.argv[1]]()
+    globals()[sys.argv[1]]()
