@@ -1,15 +1,12 @@
 """The schedule: which gradients travel together, by which codec and plan."""
 
-import dataclasses
-
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tf_gc
 from tf_gc.network.group import LocalNetwork
-from tf_gc.params import CompressionParams, Gradient, LeftAlone
-from tf_gc.reducers.reducer import Spec
+from tf_gc.params import CompressionParams, Gradient
 from tf_gc.schedule import Schedule, make_schedule
 
 F32, F16 = tf.float32, tf.float16
@@ -77,30 +74,16 @@ def test_a_gradient_that_fills_a_bucket_is_alone_and_small_ones_travel_together(
     assert places(schedule) == [(4,), (6, 2, 0), (5, 3, 1)]
 
 
-@dataclasses.dataclass(frozen=True)
-class ByName(CompressionParams):
-    """Sends the variables of some names by another codec and plan than the rest."""
-
-    names: frozenset[str]
-    chosen: Spec
-    rest: Spec
-
-    def specs(self) -> tuple[Spec, ...]:
-        return self.chosen, self.rest
-
-    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
-        return self.chosen if gradient.path in self.names else self.rest
-
-
 def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
-    chosen, *_ = tf_gc.TwoBit(0.5, plan="scatter_gather").specs()
-    rest, *_ = tf_gc.OneBit().specs()
-    params = ByName(frozenset(["v0", "v2"]), chosen, rest)
+    params = tf_gc.ByVariable(
+        {"v[02]": tf_gc.TwoBit(0.5, plan="scatter_gather")}, tf_gc.OneBit(bypass_size=0)
+    )
     schedule = schedule_of(params, [(F32, 10)] * 4)
     assert places(schedule) == [(3, 1), (2, 0)]
-    others, named = schedule.buckets
-    assert (named.reducer.name, named.reducer.plan) == (str(chosen.codec), "scatter_gather")
-    assert (others.reducer.name, others.reducer.plan) == (str(rest.codec), "all_gather")
+    assert [str(bucket.reducer) for bucket in schedule.buckets] == [
+        "one_bit (automatic scales), all_gather, packed",
+        "two_bit (threshold 0.5), scatter_gather, packed",
+    ]
 
 
 def test_a_schedule_can_be_printed() -> None:

@@ -50,17 +50,11 @@ class Gradient:
 
 @dataclasses.dataclass(frozen=True)
 class LeftAlone:
-    """A gradient that is not compressed.
+    """A gradient that is not compressed."""
 
-    Attributes:
-      path: the path of its variable.
-      reason: why, and what to do about it, in words that follow "n gradients".
-      excluded: whether the user excludes its variable.
-    """
-
-    path: str
-    reason: str
-    excluded: bool = False
+    path: str  # of its variable
+    reason: str  # and what to do about it, in words that follow "n gradients"
+    excluded: bool = False  # whether by the user
 
 
 def gradient_of(
@@ -68,31 +62,24 @@ def gradient_of(
 ) -> Gradient | LeftAlone:
     """Returns what is known of a gradient, of a dtype, that is to be summed for a variable.
 
-    `earlier` has the `id()` of each variable with a gradient in the step, and gets this one's. A
-    stream has one residual for a variable, which only one of its gradients can have.
+    `earlier` has the `id()` of each variable with a gradient in the step, and gets this one's: of
+    several gradients only one can have the residual.
     """
-    reason = ""
+    path = path_of(variable)
     if id(variable) in earlier:
-        reason = (
-            "are of variables that have another gradient in the step: add up a variable's gradients"
-        )
-    elif not variable.shape.is_fully_defined():
-        reason = f"are of variables of shape {variable.shape}: give them one that is known"
+        others = "have another gradient in the step: add up a variable's gradients"
+        return LeftAlone(path, f"are of variables that {others}")
     earlier.add(id(variable))
-    if reason:
-        return LeftAlone(path_of(variable), reason)
-    return Gradient(path_of(variable), dtype, tuple(variable.shape), sparse)
+    if not variable.shape.is_fully_defined():
+        shape = variable.shape
+        return LeftAlone(path, f"are of variables of shape {shape}: give them one that is known")
+    return Gradient(path, dtype, tuple(variable.shape), sparse)
 
 
 def sum_gradients(
     grads_and_vars: Sequence[tuple[GradientValue, Any]], stream: Stream | None = None
 ) -> list[GradientValue]:
-    """Returns the sums of gradients over all replicas; see `tf_gc.all_reduce_gradients`.
-
-    Args:
-      grads_and_vars: this replica's gradients, and their variables, each a `tf.Variable`.
-      stream: what the gradients come from; `None` for the one of this call's number.
-    """
+    """As `tf_gc.all_reduce_gradients`; without a stream it is the one of this call's number."""
     context = tf.distribute.get_replica_context()
     if context is None:
         raise RuntimeError(
@@ -129,17 +116,17 @@ def _batch_reduce(
         state.log_what_was_restored()
     # TensorFlow hands on one tensor as it is where all local replicas have the same.
     several = strategy.num_replicas_in_sync > 1 and len(strategy.extended.worker_devices) > 1
-    to_reduce = [
-        i
+    results = list(gradients)
+    to_reduce = {
+        i: (gradient, variables[i])
         for i, gradient in enumerate(gradients)
         if not several or isinstance(gradient, tf.distribute.DistributedValues)
-    ]
-    results = list(gradients)
+    }
     if to_reduce:
         # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
         with reducing(stream):
             sums = strategy.extended.batch_reduce_to(
-                tf.distribute.ReduceOp.SUM, [(gradients[i], variables[i]) for i in to_reduce]
+                tf.distribute.ReduceOp.SUM, list(to_reduce.values())
             )
         for i, total in zip(to_reduce, sums, strict=True):
             results[i] = total

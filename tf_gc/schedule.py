@@ -1,8 +1,4 @@
-"""The schedule: which gradients travel together, and how each bucket is sent.
-
-It is made in one place, before the first step, and says how every gradient is sent; the steps carry
-it out.
-"""
+"""The schedule: which gradients travel together, and how each bucket is sent."""
 
 import dataclasses
 import math
@@ -15,15 +11,13 @@ from tf_gc.network.traffic import ALONE
 from tf_gc.params import CompressionParams, Gradient, LeftAlone
 from tf_gc.reducers.reducer import Sender, Spec
 
-# Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). This is
-# small enough that the first bucket is on its way early and its codes stay in the cache, and large
-# enough that an op's fixed cost does not matter.
+# Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). The first
+# bucket is on its way early and its codes stay in the cache; an op's fixed cost does not matter.
 _DEFAULT_BYTES = 4 << 20
 
-# A gradient is small if it fits into a bucket this many times; small gradients have buckets of
-# their own. TensorFlow's executor runs the op that became ready last first. So it leaves the
-# gradients of biases, which nothing else in backpropagation waits for, to the end, and a large
-# gradient in the same bucket would wait for them.
+# Gradients that fit into a bucket this many times have buckets of their own. TensorFlow's executor
+# runs the op that became ready last first. So gradients of biases, which nothing else waits for,
+# come at the end, and a large one in the same bucket would wait for them.
 _SMALL = 16
 
 
@@ -34,7 +28,6 @@ class Bucket:
     Attributes:
       indices: their positions in the list of gradients.
       variables: the paths of their variables.
-      dtype: the gradients' dtype.
       shapes: the shapes of their variables.
       reducer: a `tf_gc.reducers.reducer.Reducer`, or under parameter servers a `Push`.
       warm_up: whether it is in full precision in the first steps.
@@ -67,8 +60,7 @@ class Schedule:
       buckets: what is compressed, in the order in which backpropagation produces it.
       bypass: positions of the gradients that the stock ops sum, in full precision.
       left_alone: which of them are gradients of the strategy's variables, and why.
-      steps: how many steps of this run were in full precision, and how many compressed, where that
-        is known.
+      steps: how many steps of this run were in full precision and compressed, where known.
       alone: whether there is a single replica, for which the rest is empty.
     """
 
@@ -77,11 +69,6 @@ class Schedule:
     left_alone: tuple[LeftAlone, ...]
     steps: tuple[int, int] | None = None
     alone: bool = False
-
-    @property
-    def excluded(self) -> tuple[str, ...]:
-        """The paths of the variables that the user excludes."""
-        return tuple(gradient.path for gradient in self.left_alone if gradient.excluded)
 
     @property
     def warm_up(self) -> bool:
@@ -134,19 +121,12 @@ def make_schedule(
     sender_of: Callable[[Spec], Sender | str],
     bucket_bytes: int = 0,
 ) -> Schedule:
-    """Decides how each gradient is sent.
+    """Decides how each gradient is sent, given what is known of each or why it is left alone.
 
-    A gradient is never split. A gradient of `bucket_bytes` or more has a bucket to itself, so that
-    it need not wait for others. Small gradients travel together, apart from the rest, and so do
-    gradients with small messages.
-
-    Args:
-      params: what the user asks for.
-      gradients: what is known of each gradient, in the order of the variables; why it is left
-        alone whatever the params say; or `None` for a value that is no gradient.
-      sender_of: returns what sends the gradients of a spec, or why the stock ops sum them
-        (`Spec.on`).
-      bucket_bytes: bytes of gradient at which a bucket is full; 0 for the default.
+    `None` is a value that is no gradient. `sender_of` returns what sends the gradients of a spec,
+    or why the stock ops sum them (`Spec.on`). A gradient is never split. One of `bucket_bytes` or
+    more (0 for the default) has a bucket to itself, so that it need not wait for others. Small
+    gradients travel together, apart from the rest, and so do gradients with small messages.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
     to_compress: dict[int, tuple[Gradient, Spec]] = {}
@@ -179,9 +159,7 @@ def make_schedule(
     open_buckets: dict[tuple[Spec, tf.DType, bool], tuple[list[int], int]] = {}
     # Backpropagation reaches the last variable first.
     for index, (gradient, spec) in reversed(to_compress.items()):
-        size = gradient.elements * gradient.dtype.size
-        if spec.in_one_bucket:
-            size = 0
+        size = 0 if spec.in_one_bucket else gradient.elements * gradient.dtype.size
         if size >= limit:
             full.append([index])
             continue
@@ -194,7 +172,6 @@ def make_schedule(
         else:
             open_buckets[kind] = (indices, total)
     left_open = [indices for indices, _ in open_buckets.values()]
-
     return Schedule(
         buckets=tuple(bucket(indices) for indices in [*full, *left_open]),
         bypass=tuple(i for i in range(len(gradients)) if i not in to_compress),

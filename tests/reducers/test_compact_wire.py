@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.cases import cases, matrix
+from tests.cases import cases
 from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import NativeCodec
 from tf_gc.network.group import LocalChannel, LocalNetwork
@@ -41,14 +41,23 @@ def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
     return gradients
 
 
-def both_wires(
-    params: CompressionParams, replicas: int, eager: bool = False, bucket_bytes: int = 0
-) -> tuple[tf_gc.CompressedMirroredStrategy, tf_gc.CompressedMirroredStrategy]:
-    """Runs steps with the packed and the compact wire, which have to give the same bits."""
+@cases(
+    "params, plan, replicas, eager, bucket_bytes",
+    (tf_gc.Quantized(**EVERY_TENSOR), "scatter_gather", 3, False, 0),
+    (tf_gc.TwoBit(0.5, bypass_size=0), "all_gather", 2, False, 0),
+    (tf_gc.TwoBit(**EVERY_TENSOR), "scatter_gather", 3, True, 0),
+    (tf_gc.Quantized(4, **EVERY_TENSOR), "all_gather", 2, False, 0),
+    (tf_gc.Quantized(sum_bits=3, **EVERY_TENSOR), "scatter_gather", 2, False, 100_000),
+    ids=str,
+)
+def test_sums_and_residuals_have_the_same_bits(
+    params: Any, plan: str, replicas: int, eager: bool, bucket_bytes: int
+) -> None:
     strategies, runs = [], []
     for wire in WIRES:
-        chosen = dataclasses.replace(params, wire=wire)
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), chosen)
+        strategy = tf_gc.CompressedMirroredStrategy(
+            cpus(replicas), dataclasses.replace(params, plan=plan, wire=wire)
+        )
         strategies.append(strategy)
         runs.append(reducer(strategy, variables_of(strategy, *SHAPES), eager, bucket_bytes))
     # A message that is not finite is not compact, nor is what is sent in the step after it.
@@ -66,33 +75,11 @@ def both_wires(
         for each in strategies
     ]
     np.testing.assert_equal(*residuals)
+    assert (len(compact.schedule.buckets) > 1) == (bucket_bytes > 0)
     assert compact.traffic.sent_bytes < packed.traffic.sent_bytes
-    return packed, compact
-
-
-@cases(
-    "params, plan, replicas",
-    (tf_gc.Quantized(**EVERY_TENSOR), "scatter_gather", 3),
-    (tf_gc.TwoBit(0.5, bypass_size=0), "all_gather", 2),
-    (tf_gc.TwoBit(**EVERY_TENSOR), "scatter_gather", 3),
-    (tf_gc.Quantized(4, **EVERY_TENSOR), "all_gather", 2),
-    ids=str,
-)
-def test_sums_and_residuals_have_the_same_bits(
-    params: CompressionParams, plan: str, replicas: int
-) -> None:
-    packed, compact = both_wires(dataclasses.replace(params, plan=plan), replicas)
     assert (packed.traffic.wire, compact.traffic.wire) == WIRES
     assert compact.traffic.plan == packed.traffic.plan == plan
     assert compact.traffic.stock_bytes == packed.traffic.stock_bytes
-
-
-@matrix
-def test_several_buckets_and_eager_steps() -> None:
-    params = tf_gc.Quantized(plan="scatter_gather", sum_bits=3, **EVERY_TENSOR)
-    _, compact = both_wires(params, 2, bucket_bytes=100_000)
-    assert len(compact.schedule.buckets) > 1
-    both_wires(params, 2, eager=True)
 
 
 @cases("params", tf_gc.Quantized(**EVERY_TENSOR), tf_gc.TwoBit(0.5, bypass_size=0), ids=str)
@@ -190,7 +177,7 @@ def test_only_what_was_packed_is_sent() -> None:
     assert channel.sent_bytes == 2 * 8 + 2 * 8 * longest
 
 
-def test_small_messages_are_sent_as_they_are() -> None:
+def test_small_messages_and_sums_of_a_fixed_threshold_are_sent_as_they_are() -> None:
     codec = NativeCodec("two_bit", 0.5, "two_bit")
     small = tf.zeros([3, 500], tf.int64)  # not even a message
     channel = CompactChannel(LocalChannel(3), codec, range(3), {})
@@ -199,14 +186,10 @@ def test_small_messages_are_sent_as_they_are() -> None:
     for received in channel.all_to_all([small] * 3):
         np.testing.assert_array_equal(received, [small[:1]] * 3)
     assert channel.sent_bytes == channel.most_bytes == 4000 * (3 * 2 + 2)
-
-
-def test_sums_of_a_fixed_threshold_stay_packed() -> None:
-    codec = NativeCodec("two_bit", 0.5, "two_bit")
-    counts = tf.zeros([1, 66], tf.int64)  # not even a message
+    counts = tf.zeros([1, 660], tf.int64)  # as many bytes as messages that are packed
     channel = CompactChannel(LocalChannel(2), codec, range(2), {})
     assert channel.all_gather_sums([counts, counts]) == [[counts, counts]] * 2
-    assert channel.sent_bytes == channel.most_bytes == 66 * 8
+    assert channel.sent_bytes == channel.most_bytes == 660 * 8
 
 
 @cases("plan", "scatter_gather", "all_gather")

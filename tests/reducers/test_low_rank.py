@@ -15,7 +15,6 @@ from tf_gc.network.group import Replica
 from tf_gc.params import Gradient
 from tf_gc.reducers.factors import FACTORS, Matrices, matrix_of
 from tf_gc.reducers.low_rank import Factors
-from tf_gc.steps.trial import STEPS
 
 COLD = tf_gc.LowRank(2, warm_up=False)
 SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
@@ -140,15 +139,6 @@ def test_another_rank_begins_anew_with_the_same_residuals(tmp_path: Path) -> Non
         ((total,), _) = run([np.zeros((2, *shape), "f")])
         kept = strategy.compression_state.total(variable)
         np.testing.assert_allclose(total + kept, left, rtol=1e-4, atol=1e-4)
-
-
-def test_trials_take_it() -> None:
-    auto = tf_gc.Auto(COLD, choice="compressed")
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), auto)
-    run = reducer(strategy, variables_of(strategy, (128, 192)))
-    gradients = gradients_of(0, 2, [(128, 192)])
-    (total,), _ = [run(gradients) for _ in range(STEPS + 2)][-1]
-    assert np.linalg.matrix_rank(total) == 2
 
 
 @cases("dtype", np.float32, np.float16)

@@ -44,20 +44,15 @@ def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
     [
         (tf_gc.TwoBit(), 2, GPUS[:1], "all_gather"),
         (tf_gc.TwoBit(), 3, GPUS[:1], "scatter_gather"),  # (2.125 + 3.125) * 2 / 3 and 2 * 2.125
-        (tf_gc.TwoBit(), 4, GPUS[:1], "scatter_gather"),
         (tf_gc.TwoBit(0.5), 3, GPUS[:1], "all_gather"),  # (2 + 4) * 2 / 3 are no fewer than 2 * 2
         (tf_gc.TwoBit(0.5), 4, GPUS[:1], "scatter_gather"),
         (tf_gc.TwoBit(), 2, GPUS, "hierarchical"),
-        (tf_gc.TwoBit(0.5), 2, GPUS, "hierarchical"),
-        (tf_gc.OneBit(), 2, GPUS[:1], "all_gather"),
         (tf_gc.OneBit(), 3, GPUS[:1], "all_gather"),  # (1.125 + 3.125) * 2 / 3 and 2 * 1.125
         (tf_gc.OneBit(), 4, GPUS[:1], "scatter_gather"),
         (tf_gc.OneBit(0.5), 4, GPUS[:1], "all_gather"),  # (1.125 + 4) * 3 / 4 and 3 * 1.125
         (tf_gc.OneBit(0.5), 5, GPUS[:1], "scatter_gather"),
-        (tf_gc.OneBit(), 2, GPUS, "hierarchical"),
         (tf_gc.Quantized(), 2, GPUS[:1], "all_gather"),
         (tf_gc.Quantized(), 3, GPUS[:1], "scatter_gather"),
-        (tf_gc.Quantized(), 2, GPUS, "hierarchical"),
         (tf_gc.TwoBit(), 1, CPUS * 4, "all_gather"),  # nothing is sent in shared memory
         (tf_gc.TwoBit(), 1, GPUS * 4, "scatter_gather"),
         (tf_gc.TwoBit(plan="all_gather"), 2, GPUS, "all_gather"),

@@ -20,21 +20,28 @@ Rows = tuple[np.ndarray, Any]
 Step = Callable[[Sequence[Rows]], list[tf.IndexedSlices]]
 
 
-def reducer(strategy: tf.distribute.Strategy, table: tf.Variable, eager: bool = False) -> Step:
-    """Returns a function from the rows of each replica to the sum that each replica gets."""
+def made(
+    params: Any, replicas: int = 2, dtype: Any = tf.float32, eager: bool = False, restore: str = ""
+) -> tuple[Any, tf.Variable, Step]:
+    """Returns a strategy, its table, and what sums the rows of each replica for each replica."""
+    strategy = params
+    if not isinstance(params, tf.distribute.Strategy):
+        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+    if restore:
+        tf.train.Checkpoint(state=strategy.compression_state).restore(restore)
+    with strategy.scope():
+        table = tf.Variable(tf.zeros(SHAPE, dtype), name="table")
+
+    def replica_step(rows: Any) -> Any:
+        values, indices = rows
+        gradient = tf.IndexedSlices(values, indices, tf.constant(SHAPE))
+        return tf_gc.all_reduce_gradients([(gradient, table)])[0]
 
     def step(rows: Sequence[Any]) -> Any:
-        def replica_step(values: tf.Tensor, indices: tf.Tensor) -> Any:
-            rows = tf.IndexedSlices(values, indices, tf.constant(SHAPE))
-            return tf_gc.all_reduce_gradients([(rows, table)])[0]
-
-        values, indices = (
-            strategy.experimental_distribute_values_from_function(
-                lambda context, part=part: rows[context.replica_id_in_sync_group][part]
-            )
-            for part in (0, 1)
+        of_replicas = strategy.experimental_distribute_values_from_function(
+            lambda context: rows[context.replica_id_in_sync_group]
         )
-        return strategy.run(replica_step, args=(values, indices))
+        return strategy.run(replica_step, args=(of_replicas,))
 
     traced = step if eager else tf.function(step, reduce_retracing=True)
 
@@ -42,12 +49,7 @@ def reducer(strategy: tf.distribute.Strategy, table: tf.Variable, eager: bool = 
         total = traced([tuple(map(tf.constant, mine)) for mine in rows])
         return list(strategy.experimental_local_results(total))
 
-    return run
-
-
-def table_of(strategy: tf.distribute.Strategy, dtype: Any = tf.float32) -> tf.Variable:
-    with strategy.scope():
-        return tf.Variable(tf.zeros(SHAPE, dtype), name="table")
+    return strategy, table, run
 
 
 def rows_of(seed: int, counts: Sequence[int], dtype: Any = np.float32) -> list[Rows]:
@@ -66,23 +68,18 @@ def dense(rows: Sequence[Rows]) -> np.ndarray:
 
 
 def as_dense(total: tf.IndexedSlices) -> np.ndarray:
-    result = np.zeros(SHAPE)
-    result[total.indices.numpy()] = total.values.numpy()
-    return result
+    return dense([(total.values.numpy(), total.indices.numpy())])
 
 
 @cases("dtype, eager", (np.float32, False), (np.float16, True), (ml_dtypes.bfloat16, False))
 def test_sent_plus_kept_is_what_was_given(dtype: Any, eager: bool) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), COLD)
-    table = table_of(strategy, dtype)
-    step = reducer(strategy, table, eager)
+    strategy, table, step = made(COLD, 3, dtype, eager)
     given, sent = np.zeros(SHAPE), np.zeros(SHAPE)
     for number, counts in enumerate([(9, 0, 4), (0, 0, 0), (30, 1, 2), (5, 5, 5)]):
         rows = rows_of(number, counts, dtype)
         totals = step(rows)
         for total in totals:
-            assert total.dtype == dtype
-            assert total.indices.dtype == tf.int32
+            assert (total.dtype, total.indices.dtype) == (dtype, tf.int32)
             assert (np.diff(total.indices.numpy()) > 0).all()
             np.testing.assert_array_equal(total.values, totals[0].values)
             np.testing.assert_array_equal(total.dense_shape, SHAPE)
@@ -92,22 +89,19 @@ def test_sent_plus_kept_is_what_was_given(dtype: Any, eager: bool) -> None:
     # A sum in 16 bits is rounded once more.
     tolerance = {2: 0.05, 4: 1e-5}[np.dtype(dtype).itemsize]
     np.testing.assert_allclose(sent + left, given, atol=tolerance)
-    assert strategy.traffic is not None
     assert (strategy.traffic.compressed_tensors, strategy.traffic.wire) == (1, "rows")
 
 
 def test_without_residuals_two_layers_are_sent(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="absl")
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), {**COLD, "sparse_residual_bytes": 1000})
-    table = table_of(strategy)
+    strategy, _, step = made({**COLD, "sparse_residual_bytes": 1000})
     rows = rows_of(0, (20, 30))
-    total = as_dense(reducer(strategy, table)(rows)[0])
+    total = as_dense(step(rows)[0])
     largest = sum(np.abs(dense([mine])).max(axis=1, keepdims=True) for mine in rows)
     assert (np.abs(total - dense(rows)) <= largest / 16 + 1e-6).all()
     assert len(strategy.compression_state) == 0
     assert "two layers without residuals" in str(strategy.schedule)
-    said = [r.getMessage() for r in caplog.records if "table: too large for" in r.getMessage()]
-    assert len(said) == 1
+    assert sum("table: too large for" in line for line in caplog.messages) == 1
 
 
 @cases(
@@ -123,21 +117,16 @@ def test_without_residuals_two_layers_are_sent(caplog: pytest.LogCaptureFixture)
     ids=str,
 )
 def test_rows_that_are_not_compressed_are_those_of_the_stock_strategy(params: Any) -> None:
-    rows = rows_of(0, (20, 30))
     stock = tf.distribute.MirroredStrategy(
         cpus(2), cross_device_ops=tf.distribute.ReductionToOneDevice()
     )
-    (expected, _) = reducer(stock, table_of(stock))(rows)
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
-    (total, _) = reducer(strategy, table_of(strategy))(rows)
+    expected, total = (made(each)[-1](rows_of(0, (20, 30)))[0] for each in (stock, params))
     np.testing.assert_array_equal(total.values, expected.values)
     np.testing.assert_array_equal(total.indices, expected.indices)
 
 
 def test_a_warm_up_sends_merged_rows_in_full_precision() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.Quantized(sparse=True))
-    table = table_of(strategy)
-    step = reducer(strategy, table)
+    strategy, table, step = made(tf_gc.Quantized(sparse=True))
     rows = rows_of(0, (20, 30))
     total = step(rows)[0]
     np.testing.assert_array_equal(total.indices, np.unique(np.concatenate([i for _, i in rows])))
@@ -145,23 +134,18 @@ def test_a_warm_up_sends_merged_rows_in_full_precision() -> None:
     for _ in range(30):
         step(rows)
     assert 10 <= strategy.compression_state.warm_up_steps < 30
-    left = strategy.compression_state.total(table)
-    assert left is not None
-    assert left.any()
+    assert strategy.compression_state.total(table).any()
 
 
 def test_an_index_of_no_row_is_an_error_that_names_the_variable() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
-    table = table_of(strategy)
-    step = reducer(strategy, table)
+    strategy, table, step = made(COLD)
     good, bad = rows_of(0, (4, 4))
     step([good, good])
     before = strategy.compression_state.total(table)
     for index in (-1, SHAPE[0]):
         wrong = (bad[0], np.full(4, index, np.int32))
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=rf"gradient of table has the index {index}, "
-        ):
+        named = rf"gradient of table has the index {index}, "
+        with pytest.raises(tf.errors.InvalidArgumentError, match=named):
             step([wrong, wrong])
     np.testing.assert_array_equal(strategy.compression_state.total(table), before)
 
@@ -171,33 +155,23 @@ def test_all_tables_travel_in_one_message() -> None:
     with strategy.scope():
         tables = [tf.Variable(tf.zeros((n, 32)), name=f"table_{n}") for n in (100, 200, 300)]
 
-    @tf.function
-    def step() -> None:
-        def replica_step() -> None:
-            rows = tf.IndexedSlices(tf.ones((5, 32)), tf.range(5))
-            tf_gc.all_reduce_gradients([(rows, table) for table in tables])
+    def replica_step() -> None:
+        rows = tf.IndexedSlices(tf.ones((5, 32)), tf.range(5))
+        tf_gc.all_reduce_gradients([(rows, table) for table in tables])
 
-        strategy.run(replica_step)
-
-    step()
-    assert strategy.traffic is not None
-    assert (strategy.traffic.buckets, strategy.traffic.compressed_tensors) == (1, 3)
-    assert strategy.traffic.stock_bytes == 3 * (5 * 32 * 4 + 5 * 4)
-    assert strategy.traffic.sent_bytes < strategy.traffic.stock_bytes / 4
+    tf.function(strategy.run)(replica_step)
+    traffic = strategy.traffic
+    assert (traffic.buckets, traffic.compressed_tensors) == (1, 3)
+    assert traffic.stock_bytes == 3 * (5 * 32 * 4 + 5 * 4)
+    assert traffic.sent_bytes < traffic.stock_bytes / 4
     assert "table_300, table_200, table_100" in str(strategy.schedule)
 
 
 def test_a_pattern_knows_that_a_gradient_is_sparse() -> None:
     seen: list[Gradient] = []
-
-    def note(gradient: Gradient) -> bool:
-        seen.append(gradient)
-        return gradient.sparse
-
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), {**COLD, "exclude": note})
-    reducer(strategy, table_of(strategy))(rows_of(0, (2, 2)))
+    strategy, _, step = made({**COLD, "exclude": lambda gradient: seen.append(gradient) or True})
+    step(rows_of(0, (2, 2)))
     assert seen[0].sparse
-    assert strategy.traffic is not None
     assert strategy.traffic.excluded_tensors == 1
 
 
@@ -205,57 +179,42 @@ def test_a_pattern_knows_that_a_gradient_is_sparse() -> None:
 def test_what_was_not_sent_survives_another_number_of_replicas(
     before: int, after: int, tmp_path: Any
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(before), COLD)
-    table = table_of(strategy)
-    step = reducer(strategy, table)
+    strategy, _, step = made(COLD, before)
     given, sent = np.zeros(SHAPE), np.zeros(SHAPE)
     for number in range(3):
         rows = rows_of(number, [10] * before)
         given += dense(rows)
         sent += as_dense(step(rows)[0])
     path = tf.train.Checkpoint(state=strategy.compression_state).save(str(tmp_path / "saved"))
-
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(after), COLD)
-    tf.train.Checkpoint(state=strategy.compression_state).restore(path)
-    table = table_of(strategy)
-    step = reducer(strategy, table)
+    strategy, table, step = made(COLD, after, restore=path)
     for number in range(3, 6):
         rows = rows_of(number, [200] * after)  # each row of the first 50 occurs
         given += dense(rows)
-        for total in step(rows)[:1]:
-            np.add.at(sent, total.indices.numpy(), total.values.numpy())
+        sent += as_dense(step(rows)[0])
     left = strategy.compression_state.total(table)
     assert (after == 1) == (left is None or not left.any())
     np.testing.assert_allclose(sent + (0 if left is None else left), given, atol=1e-4)
 
 
 def test_a_trial_that_ends_in_full_precision_sends_what_is_left_of_all_rows() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.Auto(COLD, choice="full precision"))
-    table = table_of(strategy)
-    step = reducer(strategy, table)
+    strategy, table, step = made(tf_gc.Auto(COLD, choice="full precision"))
     given, sent = np.zeros(SHAPE), np.zeros(SHAPE)
     for number in range(60):
         rows = rows_of(number, (3, 3))
         given += dense(rows)
         sent += as_dense(step(rows)[0])
-    left = strategy.compression_state.total(table)
-    assert left is not None
-    assert not left.any()
+    assert not strategy.compression_state.total(table).any()
     np.testing.assert_allclose(sent, given, atol=1e-3)
 
 
 def test_a_row_that_is_not_finite_keeps_its_residual_and_is_not_finite_everywhere() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
-    table = table_of(strategy)
-    step = reducer(strategy, table)
+    strategy, table, step = made(COLD)
     rows = rows_of(0, (20, 20))
     step(rows)
-    before = strategy.compression_state.residuals_of(table)[0].numpy()
+    residual = strategy.compression_state.residuals_of(table)[0]
+    before = residual.numpy()
     rows[0][0][3, 5] = np.inf
     row = rows[0][1][3]
-    totals = step(rows)
-    for total in totals:
-        bad = np.argwhere(~np.isfinite(as_dense(total)))
-        np.testing.assert_array_equal(bad, [[row, 5]])
-    after = strategy.compression_state.residuals_of(table)[0].numpy()
-    assert after[row, 5] == before[row, 5]
+    for total in step(rows):
+        np.testing.assert_array_equal(np.argwhere(~np.isfinite(as_dense(total))), [[row, 5]])
+    assert residual.numpy()[row, 5] == before[row, 5]

@@ -30,17 +30,11 @@ class Gate(tf.Module):
     def __init__(self) -> None:
         super().__init__()
         self._trains = threading.get_ident()
-        self._opened = threading.Event()
-
-    def close(self) -> None:
-        self._opened.clear()
-
-    def open(self) -> None:
-        self._opened.set()
+        self.opened = threading.Event()
 
     def _trackable_children(self, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != self._trains:
-            self._opened.wait(60)  # to end even if the test fails
+            self.opened.wait(60)  # to end even if the test fails
         return super()._trackable_children(*args, **kwargs)
 
 
@@ -73,11 +67,11 @@ def test_a_checkpoint_holds_what_there_was_at_its_save(
     saves = []
     # Nothing is kept at the first save. The first step makes residuals while it is under way.
     for number in range(4):
-        gate.close()
+        gate.opened.clear()
         there = kept(strategy), dense[0].numpy()
         saves.append((checkpoint.save(tmp_path / "checkpoint", options=ASYNCHRONOUS), *there))
         step(tf.constant(number))
-        gate.open()
+        gate.opened.set()
         checkpoint.sync()
     (_, before, _), (_, last, _) = saves[-2:]
     slots = [e.slot for e in strategy.compression_state.entries()]

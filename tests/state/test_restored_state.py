@@ -28,13 +28,11 @@ BEFORE_REGISTRY = GOLDEN / "state_before_registry"
 SMALL = tf_gc.Quantized(bypass_size=0)
 
 
-def strategy_of(params: Any = SMALL, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
-
-
-def variables_of(strategy: tf.distribute.Strategy, **shapes: Any) -> list[tf.Variable]:
+def program(params: Any, replicas: int, *named: Any) -> tuple[Any, list[tf.Variable]]:
+    """Returns a strategy and variables, each of a name and a shape."""
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
     with strategy.scope():
-        return [tf.Variable(tf.zeros(shape), name=name) for name, shape in shapes.items()]
+        return strategy, [tf.Variable(tf.zeros(shape), name=name) for name, shape in named]
 
 
 def step(strategy: tf.distribute.Strategy, variables: list[tf.Variable]) -> None:
@@ -44,11 +42,8 @@ def step(strategy: tf.distribute.Strategy, variables: list[tf.Variable]) -> None
 
 @cases("replicas, step_first", (3, False), (2, True))
 def test_a_checkpoint_of_before_streams(replicas: int, step_first: bool) -> None:
-    strategy = strategy_of(tf_gc.Auto(SMALL), replicas)
-    with strategy.scope():
-        variables = [
-            tf.Variable(tf.zeros(n), name=name) for n, name in ((3, "v"), (5, "v"), (4, "w"))
-        ]
+    auto = tf_gc.Auto(SMALL)
+    strategy, variables = program(auto, replicas, ("v", 3), ("v", 5), ("w", 4))
     state = strategy.compression_state
     if step_first:
         step(strategy, variables)
@@ -61,8 +56,8 @@ def test_a_checkpoint_of_before_streams(replicas: int, step_first: bool) -> None
         np.testing.assert_allclose(state.total(variable), expected, rtol=1e-6)
     states = json.loads((BEFORE_STREAMS / "states.json").read_text())
     for slot in (warm_up.SLOT, trial.SLOT):
-        (value,) = state.values(slot)
-        np.testing.assert_array_equal(value.numpy(), np.float32(states[slot.name]))
+        (entry,) = state.entries(slot=slot)
+        np.testing.assert_array_equal(entry.value.numpy(), np.float32(states[slot.name]))
 
 
 def step_with_nothing(
@@ -79,30 +74,20 @@ def step_with_nothing(
 
 def test_a_checkpoint_may_have_its_state_in_parts() -> None:
     """Under parameter servers it has."""
-    states = []
-    for _ in range(2):
-        strategy = strategy_of(SMALL, 2)
-        with strategy.scope():
-            variable = tf.Variable(tf.zeros(5), name="v")
-        state = strategy.compression_state
-        for component in state.residuals_of(variable):
-            component.assign(tf.range(5.0))
-        states.append((state, variable))
-    (saved, _), (restored, variable) = states
-    data = saved.serialize()
-    restored.reset()
-    restored.deserialize(np.array([data[i : i + 100] for i in range(0, len(data), 100)], object))
-    np.testing.assert_array_equal(restored.total(variable), 2 * np.arange(5))
+    strategy, (variable,) = program(SMALL, 2, ("v", 5))
+    state = strategy.compression_state
+    for component in state.residuals_of(variable):
+        component.assign(tf.range(5.0))
+    data = state.serialize()
+    state.reset()
+    state.deserialize(np.array([data[i : i + 100] for i in range(0, len(data), 100)], object))
+    np.testing.assert_array_equal(state.total(variable), 2 * np.arange(5))
 
 
 @cases("replicas, step_first", (3, False), (2, True))
 def test_a_checkpoint_of_before_the_registry(replicas: int, step_first: bool) -> None:
     params = tf_gc.ByVariable({"m": tf_gc.LowRank(1, bypass_size=0)}, SMALL)
-    strategy = strategy_of(params, replicas)
-    with strategy.scope():
-        variables = [
-            tf.Variable(tf.zeros(n), name=name) for n, name in ((3, "v"), (5, "v"), ((4, 6), "m"))
-        ]
+    strategy, variables = program(params, replicas, ("v", 3), ("v", 5), ("m", (4, 6)))
     state = strategy.compression_state
     step = functools.partial(step_with_nothing, strategy, variables, "actor", "critic")
     if step_first:
@@ -122,7 +107,7 @@ def test_a_checkpoint_of_before_the_registry(replicas: int, step_first: bool) ->
 @pytest.mark.parametrize("saved", [BEFORE_STREAMS, BEFORE_REGISTRY], ids=lambda path: path.name)
 def test_a_backup_of_an_earlier_version(tmp_path: Path, saved: Path) -> None:
     folder = shutil.copytree(saved / "backup", tmp_path / "backup")
-    strategy = strategy_of(replicas=4)
+    strategy, _ = program(SMALL, 4)
     with strategy.scope():
         layers = [keras.Input((4,)), keras.layers.Dense(3, name="scores")]
         model = keras.Sequential(layers, name="old")
@@ -153,13 +138,10 @@ def test_a_residual_of_another_shape_is_left_out(
     tmp_path: Path, step_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A head of 10 classes becomes one of 20."""
-    saved = strategy_of(tf_gc.TwoBit(1.0))
-    trunk, head = variables_of(saved, trunk=(3,), head=(10,))
-    gradients = [np.full((2, *v.shape), 0.1, np.float32) for v in (trunk, head)]
-    reducer(saved, [trunk, head])(gradients)
+    saved, variables = program(tf_gc.TwoBit(1.0), 2, ("trunk", 3), ("head", 10))
+    reducer(saved, variables)([np.full((2, *v.shape), 0.1, np.float32) for v in variables])
     path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "checkpoint")
-    strategy = strategy_of(tf_gc.TwoBit(1.0))
-    variables = variables_of(strategy, trunk=(3,), head=(20,))
+    strategy, variables = program(tf_gc.TwoBit(1.0), 2, ("trunk", 3), ("head", 20))
     checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
     caplog.set_level(logging.INFO, logger="absl")
     if step_first:

@@ -38,72 +38,46 @@ def test_small_tensors_and_other_dtypes_are_summed_in_full_precision() -> None:
         assert not np.array_equal(large, gradients[0].sum(axis=0))
         for total, mine in zip(others, gradients[1:], strict=True):
             np.testing.assert_array_equal(total, mine.sum(axis=0))
-    assert strategy.traffic is not None
-    assert strategy.traffic.bypassed_tensors == 3
-    assert strategy.traffic.compressed_tensors == 1
+    assert (strategy.traffic.bypassed_tensors, strategy.traffic.compressed_tensors) == (3, 1)
 
 
 def test_sparse_and_missing_gradients_keep_their_places() -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
     table, dense, unused = variables_of(strategy, (4, 2), (3,), (5,))
 
-    @tf.function
-    def step() -> list:
-        def replica_step() -> list:
-            sparse = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([2]), tf.constant([4, 2]))
-            sums = tf_gc.all_reduce_gradients(
-                [(sparse, table), (None, unused), (tf.ones(3), dense)]
-            )
-            assert sums[1] is None
-            assert isinstance(sums[0], tf.IndexedSlices)
-            return [tf.convert_to_tensor(sums[0]), sums[2]]
+    def replica_step() -> list:
+        sparse = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([2]), tf.constant([4, 2]))
+        sums = tf_gc.all_reduce_gradients([(sparse, table), (None, unused), (tf.ones(3), dense)])
+        assert sums[1] is None
+        assert isinstance(sums[0], tf.IndexedSlices)
+        return [tf.convert_to_tensor(sums[0]), sums[2]]
 
-        return strategy.run(replica_step)
-
-    for value, expected in zip(step(), ([[0, 0], [0, 0], [2, 2], [0, 0]], [1, 1, 1]), strict=True):
+    found = tf.function(strategy.run)(replica_step)
+    for value, expected in zip(found, ([[0, 0], [0, 0], [2, 2], [0, 0]], [1, 1, 1]), strict=True):
         for component in strategy.experimental_local_results(value):
             np.testing.assert_array_equal(component, expected)
 
 
 def test_bytes_per_pack_sets_the_size_of_buckets() -> None:
-    # The stock options of MirroredStrategy cannot be set by a user, a call's can.
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
-    shapes = [(1000,)] * 6
-    variables = variables_of(strategy, *shapes)
-
-    @tf.function
-    def step() -> None:
-        def merge(strategy: tf.distribute.Strategy, values: list) -> None:
-            strategy.extended.batch_reduce_to(
-                tf.distribute.ReduceOp.SUM,
-                list(zip(values, variables, strict=True)),
-                tf.distribute.experimental.CommunicationOptions(bytes_per_pack=8000),
-            )
-
-        def replica_step() -> None:
-            context = tf.distribute.get_replica_context()
-            context.merge_call(merge, args=([tf.ones(s) for s in shapes],))
-
-        strategy.run(replica_step)
-
-    operations = step.get_concrete_function().graph.get_operations()
-    assert sum(op.type == "TfGc>Encode" for op in operations) == 3 * 2
+    run = reducer(strategy, variables_of(strategy, *[(1000,)] * 6), bucket_bytes=8000)
+    run([np.ones((2, 1000), "f")] * 6)
+    assert len(strategy.schedule.buckets) == 3
 
 
 def test_only_gradients_are_encoded() -> None:
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
     (variable,) = variables_of(strategy, (300,))
 
+    def replica_step() -> tf.Tensor:
+        values = [tf.ones(300), tf.ones((300, 3))]
+        first = tf.distribute.get_replica_context().all_reduce("SUM", values)[0]
+        variable.assign_add(first)
+        return first
+
     @tf.function
     def step() -> tf.Tensor:
-        def replica_step() -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            values = [tf.ones(300), tf.ones((300, 3))]
-            first = context.all_reduce(tf.distribute.ReduceOp.SUM, values)[0]
-            variable.assign_add(first)
-            return first
-
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(replica_step), axis=None)
+        return strategy.reduce("SUM", strategy.run(replica_step), axis=None)
 
     operations = step.get_concrete_function().graph.get_operations()
     assert not any(op.type.startswith("TfGc>") for op in operations)

@@ -13,9 +13,11 @@ def cpus(count: int) -> list[str]:
     return [f"CPU:{i}" for i in range(count)]
 
 
-def variables_of(strategy: tf.distribute.Strategy, *shapes: tuple[int, ...]) -> list[tf.Variable]:
+def variables_of(strategy: Any, *shapes: tuple[int, ...], **named: Any) -> list[tf.Variable]:
+    """Returns variables of these shapes, the last ones with these names."""
     with strategy.scope():
-        return [tf.Variable(tf.zeros(shape)) for shape in shapes]
+        variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+        return variables + [tf.Variable(tf.zeros(n), name=name) for name, n in named.items()]
 
 
 def reducer(
@@ -61,11 +63,16 @@ def check_that_nothing_is_lost(
     run: Callable[[Any], Any],
     steps: Iterable[Sequence[np.ndarray]],
     **tolerance: float,
-) -> None:
-    """Checks that all replicas get one sum, and that sums plus residuals are all gradients."""
+) -> list[list[list[np.ndarray]]]:
+    """Checks that replicas get one sum, and that sums plus residuals are all gradients.
+
+    Returns what `run` returned in each step.
+    """
     given, sent = ([np.zeros(v.shape) for v in variables] for _ in range(2))
+    results = []
     for gradients in steps:
-        first, *others = run(gradients)
+        results.append(run(gradients))
+        first, *others = results[-1]
         np.testing.assert_equal(others, [first] * len(others))
         for i, gradient in enumerate(gradients):
             given[i] += gradient.sum(0, np.float64)
@@ -74,3 +81,4 @@ def check_that_nothing_is_lost(
         left = strategy.compression_state.total(variable)
         total = sent[i] if left is None else sent[i] + left
         np.testing.assert_allclose(total, given[i], **tolerance)
+    return results

@@ -89,7 +89,7 @@ class Accounting:
             stock_bytes=sum(stock),
             wire=", ".join(dict.fromkeys(bucket.reducer.wire for bucket in buckets)) or PACKED,
             at_most=not known,
-            excluded_tensors=len(schedule.excluded),
+            excluded_tensors=sum(gradient.excluded for gradient in schedule.left_alone),
             bypassed_bytes=bypassed,
             without_rows=bool(known_in_steps),
             after_warm_up=schedule.warm_up,

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc.gradients import gradient_of
+from tf_gc.network.group import Replica
 from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import Sent, full_bytes
@@ -55,14 +56,11 @@ class Pushes:
         warms_up = self._warm_up(stream, schedule, gradients, variables)
         for bucket in schedule.buckets:
             mine = [variables[i] for i in bucket.indices]
-            kept = mine if bucket.reducer.keeps_residuals else []
-            pushed, words = bucket.reducer.send(
-                [gradients[i] for i in bucket.indices],
-                [self.state.value(residuals.SLOT, stream, each).handle() for each in kept],
-                mine,
-                mine[0].device,
-                warms_up if bucket.warm_up else None,
-            )
+            keeps = mine if bucket.reducer.keeps_residuals else []
+            kept = [self.state.value(residuals.SLOT, stream, each).handle() for each in keeps]
+            worker = Replica("", [gradients[i] for i in bucket.indices], kept, mine)
+            is_warm = warms_up if bucket.warm_up else None
+            pushed, words = bucket.reducer.send(worker, mine[0].device, is_warm)
             for i, value in zip(bucket.indices, pushed, strict=True):
                 results[i] = value
             if words:

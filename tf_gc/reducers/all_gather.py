@@ -11,10 +11,7 @@ from tf_gc.reducers.plan import FlatPlan, Sums
 
 
 class AllGather(FlatPlan):
-    """Every replica encodes, gets the messages of all replicas, and decodes their sum.
-
-    Every replica adds the same messages in the same order, so all replicas get the same bits.
-    """
+    """Every replica adds the same messages in the same order, so all get the same bits."""
 
     plan = "all_gather"
 

@@ -1,13 +1,11 @@
 """The spec of codes: a codec makes messages, a plan moves them, a wire packs them."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tf_gc.codecs import CastCodec, Codec
-from tf_gc.network.group import Network, cpu_of
+from tf_gc.network.group import Network, Replica, cpu_of
 from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.hierarchical import Hierarchical
 from tf_gc.reducers.plan import Plan
@@ -15,8 +13,7 @@ from tf_gc.reducers.reducer import Push, Spec
 from tf_gc.reducers.scatter_gather import ScatterGather
 from tf_gc.reducers.wire import PACKED, choose_wire
 
-# Instead of a plan's name: the plan that sends the fewest bits in packed messages, since nobody
-# knows before how small messages get.
+# The plan that sends the fewest bits in packed messages: nobody knows before how small others get.
 AUTO = "auto"
 
 # Of plans that send equally much, the first is chosen.
@@ -24,17 +21,13 @@ PLANS: tuple[type[Plan], ...] = (AllGather, ScatterGather, Hierarchical)
 
 
 def plan_names() -> list[str]:
-    """What users may ask for."""
+    """Returns the names that users may ask for."""
     return [AUTO, *(each.plan for each in PLANS)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Codes(Spec):
-    """Sums gradients by messages of a codec.
-
-    `plan` is the name of a plan, or "auto" for the one that sends least; `wire` one of
-    `tf_gc.reducers.wire.WIRES`, or `None` for the one with which a step takes less time.
-    """
+    """Sums gradients by messages of a codec, a plan (`plan_names()`) and a wire (`choose_wire`)."""
 
     codec: Codec
     plan: str = AUTO
@@ -80,27 +73,20 @@ class CodesPush(Push):
         self.wire = wire
         self.keeps_residuals = codec.keeps_residuals
 
-    def encode(
-        self, gradients: Sequence[tf.Tensor], residuals: Sequence[Any], variables: Sequence[Any]
-    ) -> tuple[tf.Tensor, int]:
-        message = self._codec.encode(gradients, residuals if self.keeps_residuals else ())
+    def encode(self, worker: Replica) -> tuple[tf.Tensor, int]:
+        kept = worker.residuals if self.keeps_residuals else ()
+        message = self._codec.encode(worker.gradients, kept)
         size = int(message.shape[1])
         if self.wire == PACKED:
             return message, size
         with tf.device(cpu_of(message.device)):
-            compact, words = self._codec.pack(message, variables)
+            compact, words = self._codec.pack(message, worker.variables)
             return compact[:, : words[0]], size
 
-    def decode(
-        self,
-        message: tf.Tensor,
-        size: int,
-        gradients: Sequence[tf.Tensor],
-        variables: Sequence[Any],
-    ) -> list[tf.Tensor]:
+    def decode(self, message: tf.Tensor, size: int, worker: Replica) -> list[tf.Tensor]:
         like = [
             tf.raw_ops.Empty(shape=variable.shape.as_list(), dtype=gradient.dtype)
-            for gradient, variable in zip(gradients, variables, strict=True)
+            for gradient, variable in zip(worker.gradients, worker.variables, strict=True)
         ]
         if self.wire == PACKED:
             message = tf.ensure_shape(message, [1, size])

@@ -1,7 +1,7 @@
 """The compact wire: a channel that packs messages before they travel.
 
-CPUs pack and unpack. Messages of GPUs are packed by their host, from which they are sent: the
-packed messages go to the host anyway where there is no NVLink or RDMA between hosts.
+CPUs pack and unpack, also for the GPUs of their host: without NVLink or RDMA between hosts,
+messages go there anyway.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from tf_gc.network.group import Bytes, Channel, Group, Received, Replica, cpu_of
 from tf_gc.network.unequal import WORD_BYTES, Send, UnequalLengths
 from tf_gc.reducers.wire import PACKED
 
-# Messages of fewer bytes are sent as they are. The header and a table take 0.3 KB, and to tell the
-# others the length takes as long as some KB.
+# Messages of fewer bytes are sent as they are: header and table take 0.3 KB, and to tell the others
+# the length takes as long as some KB.
 _SMALL = 4096
 
 # Messages may be longer than the longest of the step before by one in _SLACK words.

@@ -6,8 +6,8 @@ replicas, and its columns are made orthonormal. With that P, Q = Mᵀ P is summe
 is P Qᵀ, and a replica's new residual is M - P Qᵀ with its own Q. The steps together are a power
 iteration, by which Q follows what is largest in the gradients.
 
-The state kept for a matrix is Q, its columns made orthonormal and one after the other, float32
-[rank * columns]. All replicas have the same.
+Kept for a matrix is Q, alike on all replicas, its orthonormal columns one after the other, float32
+[rank * columns].
 """
 
 import functools
@@ -43,10 +43,7 @@ def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
 
 
 class Matrices:
-    """The matrices of a bucket on one replica, on whose device all methods are called.
-
-    On CPUs the native ops do the work. On GPUs it is written in TensorFlow's ops.
-    """
+    """The matrices of a bucket on one replica: by native ops on CPUs, by TensorFlow's on GPUs."""
 
     def __init__(self, replica: Replica, factors: Tensors, rank: int) -> None:
         self._native = is_cpu(replica.device)
@@ -58,7 +55,7 @@ class Matrices:
         self._rows = [rows for rows, _ in self._shapes]
 
     def project(self) -> tf.Tensor:
-        """Returns the columns of P, as `tf_gc.ops.project_factors`."""
+        """Returns what `tf_gc.ops.project_factors` does."""
         if self._native:
             arguments = (self._gradients, self._residuals, self._factors)
             return ops.project_factors(*arguments, self._rows, self._rank)
@@ -73,10 +70,7 @@ class Matrices:
         return tf.concat(parts, 0)
 
     def encode(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the columns of Q and of P, given the sum of all `project`.
-
-        As `tf_gc.ops.encode_factors`.
-        """
+        """Returns what `tf_gc.ops.encode_factors` does, given the sum of all `project`."""
         if self._native:
             arguments = (self._gradients, self._residuals, total)
             return ops.encode_factors(*arguments, self._rows, self._rank)
@@ -94,10 +88,7 @@ class Matrices:
         return tf.concat(sent, 0), tf.concat([tf.reshape(p, [-1]) for p in bases], 0)
 
     def decode(self, total: tf.Tensor, basis: tf.Tensor) -> tuple[Tensors, Tensors]:
-        """Returns the sums and the next factors, given the sum of all Q and the columns of P.
-
-        As `tf_gc.ops.decode_factors`.
-        """
+        """Returns what `tf_gc.ops.decode_factors` does, given the sum of all Q, and P."""
         if self._native:
             arguments = (total, basis, self._factors, self._gradients)
             return ops.decode_factors(*arguments, self._rows, self._rank)
@@ -130,11 +121,9 @@ class Matrices:
 
 
 def product(p: tf.Tensor, q: tf.Tensor) -> tf.Tensor:
-    """Returns P Qᵀ, given the columns of P and Q, float32 [rank, n].
-
-    On GPUs matmul rounds its arguments to TensorFloat-32 unless a program forbids it. Then what is
-    sent and what is taken from the residuals would differ.
-    """
+    """Returns P Qᵀ, given the columns of P and Q, float32 [rank, n]."""
+    # On GPUs matmul rounds its arguments to TensorFloat-32 unless a program forbids it. Then what
+    # is sent and what is taken from the residuals would differ.
     terms = [p[k, :, tf.newaxis] * q[k] for k in range(p.shape[0])]
     return functools.reduce(tf.add, terms)
 
@@ -142,8 +131,8 @@ def product(p: tf.Tensor, q: tf.Tensor) -> tf.Tensor:
 def orthonormal(factors: Tensors) -> list[tf.Tensor]:
     """Returns orthonormal columns of each factor, as `MakeOrthonormal` in the native library does.
 
-    One after the other they would be hundreds of small kernels for each matrix. So all are done
-    together, with zeros after the shorter columns. A factor is float32 [rank, n] with its own n.
+    A factor is float32 [rank, n] with its own n. One after the other they would be hundreds of
+    small kernels. So all are done together, with zeros after the shorter columns.
     """
     rank = factors[0].shape[0]
     lengths = [factor.shape[1] for factor in factors]
@@ -166,10 +155,7 @@ def orthonormal(factors: Tensors) -> list[tf.Tensor]:
 
 
 def _independent(columns: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Returns what is orthogonal to others, of norm 1; zeros if nothing but rounding is left.
-
-    Both are [matrices, any number, n], the others orthonormal.
-    """
+    """Returns what is orthogonal to others, of norm 1; zeros if nothing but rounding is left."""
     size = tf.norm(columns, axis=2, keepdims=True)
     if others.shape[1]:
         for _ in range(2):  # what one round leaves, the second one takes out

@@ -14,14 +14,12 @@ from tf_gc.reducers.plan import FlatPlan, Plan
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.reducers.scatter_gather import ScatterGather
 
-_BETWEEN_HOSTS: tuple[type[FlatPlan], ...] = (AllGather, ScatterGather)
-
 
 class Hierarchical(Plan):
     """The replicas of a host are summed first, and one of them, the leader, sends for the host.
 
-    Each replica of a host has a group, together with its peers on the other hosts, and the buckets
-    take turns among the groups, so that all devices of a host share the work.
+    Each replica has a group with its peers on the other hosts, and the buckets take turns among the
+    groups, so that all devices of a host share the work.
     """
 
     plan = "hierarchical"
@@ -67,7 +65,7 @@ class Hierarchical(Plan):
 
 def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
     """Returns the plan with which a host sends least."""
-    return min(_BETWEEN_HOSTS, key=lambda plan: plan.bits_sent(codec, hosts))
+    return min(AllGather, ScatterGather, key=lambda plan: plan.bits_sent(codec, hosts))
 
 
 def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:

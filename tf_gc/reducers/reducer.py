@@ -81,13 +81,9 @@ class Reduction:
 
 
 class Reducer(Sender, abc.ABC):
-    """Sums buckets of gradients over all replicas of one network.
+    """Sums buckets of gradients over all replicas of one network."""
 
-    Attributes:
-      choice: what was chosen for this network and why, for the log; empty if there was no choice.
-    """
-
-    choice: str = ""
+    choice: str = ""  # what was chosen for this network and why, for the log
 
     @property
     def in_full_precision(self) -> "Reducer | None":
@@ -114,21 +110,12 @@ class Push(Sender, abc.ABC):
     plan = "push"
 
     def send(
-        self,
-        gradients: Sequence[Any],
-        residuals: Sequence[tf.Tensor],
-        variables: Sequence[Any],
-        server: str,
-        warm_up: tf.Tensor | None = None,
+        self, worker: Replica, server: str, warm_up: tf.Tensor | None = None
     ) -> tuple[list[Any], int]:
-        """Encodes a bucket here, on the worker, updates its residuals, and decodes it on a server.
+        """Encodes a worker's part of a bucket here, and decodes it on the device of the server.
 
-        Args:
-          gradients: the bucket's gradients, of one dtype.
-          residuals: the handles of their float32 residuals, on the worker.
-          variables: their variables.
-          server: the device that has the variables.
-          warm_up: whether this step is in full precision, a bool scalar; `None` if none is.
+        The worker's residuals are handles. `warm_up` says whether this step is in full precision, a
+        bool scalar; `None` if none is.
 
         Returns:
           The pushed gradients, on the server, in their dtype; and how many words a message has
@@ -137,38 +124,29 @@ class Push(Sender, abc.ABC):
         sizes: dict[Push, int] = {}
 
         def encode(push: Push) -> tf.Tensor:
-            message, sizes[push] = push.encode(gradients, residuals, variables)
+            message, sizes[push] = push.encode(worker)
             return message
 
-        def decode(push: Push, message: tf.Tensor) -> list[Any]:
-            return push.decode(message, sizes[push], gradients, variables)
+        def decode(push: Push) -> list[Any]:
+            return push.decode(message, sizes[push], worker)
 
         if warm_up is None:
             message = encode(self)
             with tf.device(server):
-                return decode(self, message), sizes[self]
-        exactly = self.in_full_precision(gradients[0].dtype)
+                return decode(self), sizes[self]
+        exactly = self.in_full_precision(worker.gradients[0].dtype)
         message = tf.cond(warm_up, lambda: encode(exactly), lambda: encode(self))
         with tf.device(server):
-            pushed: list[Any] = tf.cond(
-                warm_up, lambda: decode(exactly, message), lambda: decode(self, message)
-            )
+            pushed = tf.cond(warm_up, lambda: decode(exactly), lambda: decode(self))
         return pushed, sizes[self]
 
     @abc.abstractmethod
-    def encode(
-        self, gradients: Sequence[Any], residuals: Sequence[tf.Tensor], variables: Sequence[Any]
-    ) -> tuple[tf.Tensor, int]:
+    def encode(self, worker: Replica) -> tuple[tf.Tensor, int]:
         """Returns a message, int64 [1, n], and its words as in `send`; updates the residuals."""
 
     @abc.abstractmethod
-    def decode(
-        self, message: tf.Tensor, size: int, gradients: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
-        """Returns what was pushed, given what `encode` returned.
-
-        Of the gradients only the dtype is used: TensorFlow would send values that are read.
-        """
+    def decode(self, message: tf.Tensor, size: int, worker: Replica) -> list[Any]:
+        """Returns what was pushed, given what `encode` returned, and reads no gradient."""
 
     @abc.abstractmethod
     def in_full_precision(self, dtype: tf.DType) -> "Push":

@@ -1,8 +1,7 @@
 """The reducer of rows: sums gradients that are `tf.IndexedSlices`, as embeddings have them.
 
-Every replica merges the rows that occur several times in its gradient, encodes them, each with a
-scale of its own, gets the messages of all replicas, and adds them up. The sum has each row once, in
-ascending order, so that an optimizer that updates rows alone still does.
+Every replica merges equal rows of its gradient, encodes each with a scale of its own, and adds up
+the messages of all. The sum has each row once, in ascending order, for optimizers that update rows.
 """
 
 import dataclasses
@@ -38,14 +37,10 @@ _FALLS_BY = 64
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Spec):
-    """Sums gradients of tables row by row, by the codec of a name or `EXACT`.
+    """Sums gradients of tables row by row."""
 
-    One layer has residuals as large as the table; two have none: a row is then off by what two
-    messages of codes leave of it.
-    """
-
-    kind: str
-    layers: int = 1
+    kind: str  # the name of a codec, or `EXACT`
+    layers: int = 1  # with residuals as large as the table; 2: without, off by what both leave
     warm_up: bool = False
 
     in_one_bucket = True
@@ -73,55 +68,34 @@ class _SendsRows(Sender):
                 "and what those leave of them is not kept"
             )
 
-    def message(
-        self,
-        gradients: Sequence[tf.IndexedSlices],
-        residuals: Sequence[Any],
-        shapes: Sequence[Sequence[int]],
-        names: Sequence[str],
-    ) -> tf.Tensor:
-        spec, kept = self._spec, residuals if self.keeps_residuals else ()
-        return ops.encode_rows(gradients, kept, shapes, spec.kind, spec.layers, names)
+    def message(self, replica: Replica) -> tf.Tensor:
+        spec, kept = self._spec, replica.residuals if self.keeps_residuals else ()
+        shapes = [tuple(variable.shape) for variable in replica.variables]
+        names = [path_of(variable) for variable in replica.variables]
+        return ops.encode_rows(replica.gradients, kept, shapes, spec.kind, spec.layers, names)
 
     def sums(
-        self,
-        shapes: Sequence[Sequence[int]],
-        messages: Received,
-        like: Sequence[tf.IndexedSlices],
+        self, variables: Sequence[Any], messages: Received, like: Sequence[tf.IndexedSlices]
     ) -> list[tf.IndexedSlices]:
-        spec = self._spec
+        spec, shapes = self._spec, [tuple(variable.shape) for variable in variables]
         sums = ops.decode_rows(messages, shapes, like[0].dtype, spec.kind, spec.layers)
         return [
-            tf.IndexedSlices(total.values, tf.cast(total.indices, g.indices.dtype), g.dense_shape)
-            for total, g in zip(sums, like, strict=True)
+            tf.IndexedSlices(
+                total.values, tf.cast(total.indices, g.indices.dtype), tf.constant(shape, tf.int64)
+            )
+            for total, g, shape in zip(sums, like, shapes, strict=True)
         ]
 
 
 class RowsPush(_SendsRows, Push):
     """Sends rows to a server."""
 
-    def encode(
-        self,
-        gradients: Sequence[tf.IndexedSlices],
-        residuals: Sequence[Any],
-        variables: Sequence[Any],
-    ) -> tuple[tf.Tensor, int]:
-        names = [path_of(variable) for variable in variables]
-        return self.message(gradients, residuals, _shapes(variables), names), 0
+    def encode(self, worker: Replica) -> tuple[tf.Tensor, int]:
+        return self.message(worker), 0
 
-    def decode(
-        self,
-        message: tf.Tensor,
-        size: int,
-        gradients: Sequence[tf.IndexedSlices],
-        variables: Sequence[Any],
-    ) -> list[tf.IndexedSlices]:
+    def decode(self, message: tf.Tensor, size: int, worker: Replica) -> list[tf.IndexedSlices]:
         del size
-        shapes = _shapes(variables)
-        return [
-            tf.IndexedSlices(rows.values, rows.indices, tf.constant(shape, tf.int64))
-            for rows, shape in zip(self.sums(shapes, [message], gradients), shapes, strict=True)
-        ]
+        return self.sums(worker.variables, [message], worker.gradients)
 
     def in_full_precision(self, dtype: tf.DType) -> "RowsPush":
         del dtype
@@ -145,21 +119,19 @@ class RowsReducer(_SendsRows, Reducer):
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = self._group.open(bucket, options)
         first = replicas[0]
-        shapes = _shapes(first.variables)
-        names = [path_of(variable) for variable in first.variables]
         messages = []
         for replica in replicas:
             with tf.device(replica.device):
-                messages.append(self.message(replica.gradients, replica.residuals, shapes, names))
-
-        decode = functools.partial(self.sums, shapes)
+                messages.append(self.message(replica))
+        decode = functools.partial(self.sums, first.variables)
 
         def count_sent() -> tf.Tensor:
             own = decode([messages[0]], first.gradients)
             return tf.add_n([tf.math.count_nonzero(rows.values) for rows in own])
 
         received = self._gathered(channel, messages, first.notes)
-        stock = sum(_bytes(gradient) for gradient in first.gradients)
+        parts = [part for g in first.gradients for part in (g.values, g.indices)]
+        stock = tf.add_n([tf.size(part, tf.int64) * part.dtype.size for part in parts])
         return Reduction(
             decode_once_per_host(replicas, received, decode),
             first,
@@ -189,12 +161,3 @@ class RowsReducer(_SendsRows, Reducer):
 def enough_for_most(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
     """Returns how many words to send in the next step (`tf_gc.network.unequal.Guess`)."""
     return tf.maximum(longest + longest // _LONGER, sent - sent // _FALLS_BY)
-
-
-def _shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
-    return [tuple(variable.shape) for variable in variables]
-
-
-def _bytes(gradient: tf.IndexedSlices) -> tf.Tensor:
-    parts = (gradient.values, gradient.indices)
-    return tf.add_n([tf.size(part, tf.int64) * part.dtype.size for part in parts])

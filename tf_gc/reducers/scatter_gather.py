@@ -13,10 +13,9 @@ from tf_gc.reducers.plan import FlatPlan, Sums
 class ScatterGather(FlatPlan):
     """A reduce-scatter followed by an all-gather (Rabenseifner 2004), with codes for numbers.
 
-    A bucket is cut into as many shards as there are replicas. An all-to-all brings the messages for
-    a shard to the replica that owns it, which adds them up and encodes the sum. An all-gather
-    brings the sums to all replicas, which decode the same ones, and so get the same bits. With N
-    replicas, each sends (N - 1) / N of a bucket's message and of its sum.
+    An all-to-all brings the messages for a shard to the replica that owns it, which adds them up
+    and encodes the sum. An all-gather brings the sums to all replicas, which so get the same bits.
+    With N replicas, each sends (N - 1) / N of a bucket's message and of its sum.
     """
 
     plan = "scatter_gather"

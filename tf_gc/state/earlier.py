@@ -27,7 +27,7 @@ class EarlierCheckpoint:
         return self._parts.setdefault(path, _Part(self, path))
 
     def take(self, path: Path, value: Any) -> None:
-        """Takes a part: the layout, which comes first, or a value."""
+        """Takes the layout, which comes first, or a value."""
         if path == _LAYOUT:
             entries = _read_layout(json.loads(value))
             self._missing = {path: e for path, e in entries.items() if path in self._parts}

@@ -11,21 +11,14 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """The owner of a value: a variable and a stream.
+    """The owner of a value: a variable and a stream."""
 
-    Attributes:
-      variable: the name of the variable; in a backup, its path.
-      number: its number among the variables of that name, in the order of their first reductions;
-        in a backup, its number in the model.
-      stream: the name of the stream; `None` for all streams.
-    """
-
-    variable: str
-    number: int
-    stream: str | None = None
+    variable: str  # its name; in a backup, its path
+    number: int  # among those of its name, by their first reductions; in a backup, in the model
+    stream: str | None = None  # `None` for all
 
     def of(self, stream: str | None) -> "Key":
-        """Returns the key of the same variable for a stream of this name."""
+        """Returns the key of the variable for a stream of this name."""
         return dataclasses.replace(self, stream=stream)
 
     def __str__(self) -> str:

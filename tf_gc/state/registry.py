@@ -19,14 +19,10 @@ from tf_gc.state.stream import Stream
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One thing that is kept for a variable, in float32, by its name in checkpoints.
+    """One thing that is kept for a variable, in float32."""
 
-    Without a size replicas hold parts of a sum, each of the shape of the variable; else all hold
-    the same vector of this size.
-    """
-
-    name: str
-    size: int | None = None
+    name: str  # in checkpoints
+    size: int | None = None  # of a vector, alike on all; `None`: parts of a sum, of its shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,18 +47,14 @@ class _OfVariable:
 class StateRegistry(tf.train.experimental.PythonState):
     """The values that streams keep for variables, by slot. Any thread may call it.
 
-    A value is made, with zeros, when a stream first asks for it. It ends with its stream or its
-    variable. A checkpoint holds all values. Values for streams or variables that do not exist yet
-    wait for them, and further checkpoints hold what waits.
-
-    Attributes:
-      waiting: restored values that nobody has asked for, arrays.
-      restored: by slot and key, whether the value that was restored had the right shape.
+    A value is made, with zeros, when a stream first asks for it, and ends with its stream or its
+    variable. A checkpoint holds all values. Restored ones wait for streams or variables that do not
+    exist yet, and further checkpoints hold what waits.
     """
 
     def __init__(self) -> None:
-        self.waiting: list[Entry] = []
-        self.restored: dict[tuple[str, Key], bool] = {}
+        self.waiting: list[Entry] = []  # restored arrays that nobody has asked for
+        self.restored: dict[tuple[str, Key], bool] = {}  # whether they had the right shape
         self._variables = weakref.WeakValueDictionary[Key, Any]()
         self._streams = weakref.WeakSet[Stream]()
         self._lock = threading.RLock()
@@ -91,20 +83,17 @@ class StateRegistry(tf.train.experimental.PythonState):
             waits = self._waits(slot.name, mine.key.of(stream.name))
             return waits is not None or slot.name in mine.values.get(stream, {})
 
-    def entries(self, variable: Any = None) -> list[Entry]:
-        """Returns the distributed variables that are kept, for a variable or for all of them."""
+    def entries(self, variable: Any = None, slot: Slot | None = None) -> list[Entry]:
+        """Returns the values that are kept: of a variable or all, in a slot or all."""
         with self._lock:
             variables = list(self._variables.values()) if variable is None else [variable]
             return [
-                Entry(slot, mine.key.of(stream.name), value)
+                Entry(name, mine.key.of(stream.name), value)
                 for mine in map(self._of, variables)
                 for stream, values in list(mine.values.items())
-                for slot, value in values.items()
+                for name, value in values.items()
+                if slot is None or name == slot.name
             ]
-
-    def values(self, slot: Slot) -> list[Any]:
-        """Returns the values of all streams and variables in a slot."""
-        return [entry.value for entry in self.entries() if entry.slot == slot.name]
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -117,13 +106,7 @@ class StateRegistry(tf.train.experimental.PythonState):
             return self._of(variable).key
 
     def saved(self, variables: Sequence[Any] | None = None) -> list[Entry]:
-        """Returns what a checkpoint holds now, as arrays: sums over all replicas, and what waits.
-
-        Under a strategy of several workers the sums are collectives.
-
-        Args:
-          variables: those whose values are wanted; `None` for all.
-        """
+        """Returns what a checkpoint holds now of all variables or some, summed by collectives."""
         gc.collect()  # workers have to sum the same, whatever garbage each of them has collected
         with self._lock:
             living, waiting = self.entries(), list(self.waiting)
@@ -219,11 +202,7 @@ class StateRegistry(tf.train.experimental.PythonState):
 
 
 def _assign(variable: Any, value: Any) -> None:
-    """Gives each replica of this host the value, or its part of a sum.
-
-    Raises:
-      tf.errors.UnavailableError: if there is nobody to give it to.
-    """
+    """Gives each replica of this host the value, or its part of a sum."""
     mine = tf.convert_to_tensor(value, tf.float32)
     if variable.aggregation == tf.VariableAggregation.SUM:
         if isinstance(variable, tf.Variable):

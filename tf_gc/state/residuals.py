@@ -14,13 +14,7 @@ SLOT = Slot("residual")
 def emptied_into(
     gradients: Sequence[Any], residuals: Sequence[tf.Variable], all_rows: bool = False
 ) -> tuple[Any, ...]:
-    """Returns gradients plus residuals, and sets the residuals to zero where that is finite.
-
-    Args:
-      gradients: of each local replica, of any float dtype, or `tf.IndexedSlices`.
-      residuals: likewise, float32.
-      all_rows: whether `tf.IndexedSlices` get the residuals of all rows, not only of their own.
-    """
+    """Returns gradients, or their rows, plus residuals, which become zero where that is finite."""
     return tuple(
         _rows_emptied_into(gradient, residual, all_rows)
         if isinstance(gradient, tf.IndexedSlices)

@@ -1,7 +1,7 @@
 """Streams: sources of gradients, each an optimizer or a call in a user's loop.
 
-The residual of one loss must not be sent with the gradient of another, which may be applied at
-another rate. So all that is kept between steps belongs to a stream.
+All that is kept between steps belongs to a stream: the residual of one loss must not be sent with
+the gradient of another, which may be applied at another rate.
 """
 
 import contextlib
@@ -42,9 +42,9 @@ def named_stream(name: str) -> Stream:
 def stream_of_call(replica_context: Any, variables: Sequence[Any]) -> Stream:
     """Returns the stream of a call without a name, in a loop of the user's.
 
-    It has the number of the call among a `strategy.run`'s calls that reduce one of its variables:
-    two losses of a shared trunk are two streams, and calls for two models may change places. The
-    replica's context is one object for each `strategy.run`.
+    It has the number of the call among those of a `strategy.run`, which has one context, that
+    reduce one of its variables: two losses of a shared trunk are two streams, and calls for two
+    models may change places.
     """
     calls: dict[int, int] = vars(replica_context).setdefault("_tf_gc_calls", {})
     number = max((calls.get(id(variable), 0) for variable in variables), default=0)

@@ -25,17 +25,14 @@ class CompressionState(StateRegistry):
     zeros when its gradients are first reduced, and ends with the optimizer or the variable.
 
     `tf.train.Checkpoint(model=model, compression=strategy.compression_state)` saves the sum of the
-    residuals over the replicas, which is the gradient that has not been applied yet, and restoring
-    gives each replica an equal part of it; a single one adds it to its first gradient. A checkpoint
-    may be restored before the first step. One line of the log says what became of its values.
-
-    Attributes:
-      in_use: whether gradients are compressed.
+    residuals over the replicas, which is the gradient that has not been applied yet. Restored, also
+    before the first step, each replica has an equal part of it; a single one adds it to its first
+    gradient. One line of the log says what became of the values.
     """
 
     def __init__(self, in_use: bool = True) -> None:
         super().__init__()
-        self.in_use = in_use
+        self.in_use = in_use  # whether gradients are compressed
         self._logged = False
         self._adds_nothing = False  # whether a function does not add what a later restore brings
 
@@ -44,10 +41,9 @@ class CompressionState(StateRegistry):
     ) -> Sequence[tf.Variable]:
         """Returns the float32 residuals of a distributed variable, of its shape, by local replica.
 
-        Without a stream they belong to the first one that has any; if none has, to loops
-        without a name.
+        Without a stream, they are of the first that has any, else of loops without a name.
         """
-        kept = [e.value for e in self.entries(variable) if e.slot == residuals.SLOT.name]
+        kept = [entry.value for entry in self.entries(variable, residuals.SLOT)]
         if stream is not None or not kept:
             kept = [self.value(residuals.SLOT, stream or named_stream(""), variable)]
         return kept[0].values
@@ -55,8 +51,8 @@ class CompressionState(StateRegistry):
     def of_first(self, slot: Slot, stream: Stream, variables: Sequence[tf.Variable]) -> Any:
         """Returns a state of variables whose gradients are reduced together, a mirrored variable.
 
-        It belongs to the first variable, unless a checkpoint of a program that compressed others
-        has it for another one.
+        It belongs to the first, unless a checkpoint of a program that compressed others has it for
+        another one.
         """
         owners = [variable for variable in variables if self.has(slot, stream, variable)]
         waits = any(entry.slot == slot.name for entry in self.waiting)
@@ -68,11 +64,7 @@ class CompressionState(StateRegistry):
     def add_restored(
         self, stream: Stream, gradients: tuple[Any, ...], variable: tf.Variable
     ) -> tuple[Any, ...]:
-        """Adds, once, the restored residuals of a variable to gradients that are not compressed.
-
-        Nothing else would use them: a single replica sends nothing, or the gradient is compressed
-        no more. It returns `gradients` itself if nothing was restored.
-        """
+        """Adds, once, what was restored to gradients that are not compressed, or returns them."""
         has = self.has(residuals.SLOT, stream, variable)
         self._adds_nothing |= not has and not tf.executing_eagerly()
         if not has or not self.in_use:
@@ -82,27 +74,27 @@ class CompressionState(StateRegistry):
     @property
     def warm_up_steps(self) -> int:
         """How many steps were in full precision (`TwoBit.warm_up`), at most for any stream."""
-        return max((int(warm_up.steps(state)) for state in self.values(warm_up.SLOT)), default=0)
+        states = [entry.value for entry in self.entries(slot=warm_up.SLOT)]
+        return max((int(warm_up.steps(state)) for state in states), default=0)
 
     def total(self, variable: tf.Variable) -> npt.NDArray[np.float32] | None:
-        """Returns the sum of a distributed variable's residuals over all replicas and streams.
+        """Returns the sum of a variable's residuals over all replicas and streams, if any.
 
-        Under a strategy of several workers this is a collective: all workers have to call it, for
-        the same variables in the same order. It is `None` if there are none.
+        With several workers this is a collective: all call it for the same variables in one order.
         """
         name, key = residuals.SLOT.name, self.key(variable)
         with self._lock:
-            living, waiting = self.entries(variable), list(self.waiting)
-        parts = [e.value.numpy() for e in living if e.slot == name]
+            living, waiting = self.entries(variable, residuals.SLOT), list(self.waiting)
+        parts = [e.value.numpy() for e in living]
         parts += [e.value for e in waiting if e.slot == name and e.key.of(None) == key]
         return sum(parts[1:], start=parts[0]) if parts else None
 
     def residual_owners(self) -> list[str]:
         """Returns the names of all residuals, each a variable and its stream."""
-        return [str(e.key) for e in self.entries() if e.slot == residuals.SLOT.name]
+        return [str(entry.key) for entry in self.entries(slot=residuals.SLOT)]
 
     def __len__(self) -> int:
-        return len(self.values(residuals.SLOT))
+        return len(self.entries(slot=residuals.SLOT))
 
     def reset(self) -> None:
         """Starts anew: drops what has not been sent yet, and begins the warm-up again."""

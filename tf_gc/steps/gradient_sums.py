@@ -35,17 +35,28 @@ class GradientSums:
         # collectives, all that is summed in full precision would wait for the whole branch.
         self._stock_in_branches = stock.beside() if isinstance(stock, CollectiveOps) else stock
 
-    def stock(self, pairs: Pairs, options: Any) -> list[Any]:
+    def stock(self, pairs: Pairs, options: Any, in_branch: bool = False) -> list[Any]:
         """Returns each pair's sum by the stock ops."""
-        return _stock_sums(self._stock, pairs, options)
+        stock = self._stock_in_branches if in_branch else self._stock
+        # They concatenate what they get, and so take one dtype at a time.
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for i, (value, _) in enumerate(pairs):
+            by_dtype.setdefault(value.values[0].dtype, []).append(i)
+        sums: list[Any] = [None] * len(pairs)
+        for indices in by_dtype.values():
+            reduced = stock.batch_reduce_implementation(
+                tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
+            )
+            for i, value in zip(indices, reduced, strict=True):
+                sums[i] = value
+        return sums
 
-    def stock_in_branch(
+    def in_branch(
         self, values: Sequence[Sequence[Any]], variables: Sequence[Any], options: Any
     ) -> Sums:
-        """Returns the sum of each variable's values, one for each local replica, in a branch."""
+        """Returns the sums by the stock ops of values, one for each local replica, in a branch."""
         parts = [_compat.PerReplica(tuple(of_variable)) for of_variable in values]
-        pairs = list(zip(parts, variables, strict=True))
-        sums = _stock_sums(self._stock_in_branches, pairs, options)
+        sums = self.stock(list(zip(parts, variables, strict=True)), options, in_branch=True)
         # TensorFlow does not wrap a single replica's.
         return [list(getattr(total, "values", [total])) for total in sums]
 
@@ -58,7 +69,7 @@ class GradientSums:
             return by_gradient(reducer.reduce(number, replicas, options))
         # Each bucket by itself: the stock ops copy what they sum at once.
         gradients = list(zip(*(replica.gradients for replica in replicas), strict=True))
-        return self.stock_in_branch(gradients, replicas[0].variables, options)
+        return self.in_branch(gradients, replicas[0].variables, options)
 
     def replicas_of(self, bucket: Bucket, pairs: Pairs, stream: Stream) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket."""
@@ -85,21 +96,6 @@ class GradientSums:
             )
             for r, device in enumerate(self.network.devices)
         ]
-
-
-def _stock_sums(ops: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -> list[Any]:
-    # They concatenate what they get, and so take one dtype at a time.
-    by_dtype: dict[tf.DType, list[int]] = {}
-    for i, (value, _) in enumerate(pairs):
-        by_dtype.setdefault(value.values[0].dtype, []).append(i)
-    sums: list[Any] = [None] * len(pairs)
-    for indices in by_dtype.values():
-        reduced = ops.batch_reduce_implementation(
-            tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
-        )
-        for i, value in zip(indices, reduced, strict=True):
-            sums[i] = value
-    return sums
 
 
 def by_gradient(reduction: Reduction) -> Sums:

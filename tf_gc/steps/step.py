@@ -1,5 +1,6 @@
 """A step: the sums of its gradients, in a warm-up or compressed, and what it measures of itself."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.network.group import is_cpu
+from tf_gc.network.group import Replica, is_cpu
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.accounting import Accounting, Pairs
 from tf_gc.observe.measurement import Measurement, Model
@@ -19,37 +20,32 @@ from tf_gc.steps import warm_up
 from tf_gc.steps.gradient_sums import GradientSums, Sums, by_gradient
 
 
+@dataclasses.dataclass(eq=False)
 class Step:
     """Builds the sums of what a schedule compresses of one stream, bucket by bucket.
 
     Attributes:
       pairs: each gradient, a value for each local replica, with its variable.
       options: a `tf.distribute.experimental.CommunicationOptions`.
-      replicas: for each bucket, what each replica of this host contributes.
     """
 
-    def __init__(
-        self,
-        sums: GradientSums,
-        accounting: Accounting,
-        measurement: Measurement,
-        schedule: Schedule,
-        pairs: Pairs,
-        stream: Stream,
-        options: Any,
-    ) -> None:
-        self.sums = sums
-        self.measurement = measurement
-        self.schedule = schedule
-        self.pairs = pairs
-        self.stream = stream
-        self.options = options
-        self.replicas = [sums.replicas_of(bucket, pairs, stream) for bucket in schedule.buckets]
-        self._accounting = accounting
+    sums: GradientSums
+    accounting: Accounting
+    measurement: Measurement
+    schedule: Schedule
+    pairs: Pairs
+    stream: Stream
+    options: Any
+
+    @functools.cached_property
+    def replicas(self) -> list[list[Replica]]:
+        """For each bucket, what each replica of this host contributes."""
+        buckets = self.schedule.buckets
+        return [self.sums.replicas_of(bucket, self.pairs, self.stream) for bucket in buckets]
 
     @functools.cached_property
     def model(self) -> Model:
-        """What is measured of such steps."""
+        """The model that is measured."""
         first = self.replicas[0][0]
         ends = (self.stream, first.variables[0])
         return self.measurement.model_of(self.schedule, first.notes, *ends)
@@ -64,7 +60,7 @@ class Step:
         """Notes what is being built, and returns what it sends as far as that is known."""
         self.sums.compression_state.log_what_was_restored()
         replicas = self.sums.replicas
-        return self._accounting.note(schedule, self.pairs, reductions, replicas, compressed)
+        return self.accounting.note(schedule, self.pairs, reductions, replicas, compressed)
 
     def state(self, slot: Slot) -> Any:
         """Returns the state of the stream in a slot, a mirrored variable."""
@@ -74,11 +70,7 @@ class Step:
         return self.sums.compression_state.of_first(slot, self.stream, mine)
 
     def build(self) -> Sums:
-        """Returns the sums of a step, which is in full precision while a warm-up lasts.
-
-        Raises:
-          RuntimeError: in a graph for a `tf.compat.v1.Session`.
-        """
+        """Returns the sums of a step, which is in full precision while a warm-up lasts."""
         if not (tf.executing_eagerly() or tf.inside_function()):
             raise RuntimeError(
                 "tf_gc compresses gradients eagerly or in a tf.function, and not in a graph for a "
@@ -123,7 +115,7 @@ class Step:
                 sums += exact
             else:
                 sums += by_gradient(bucket.reducer.reduce(i, mine, self.options))
-        (reported,) = self.sums.stock_in_branch([reports], [state], self.options)
+        (reported,) = self.sums.in_branch([reports], [state], self.options)
         after: tf.Tensor | None = None
         for device, component in enumerate(state.values):
             with tf.device(component.device):

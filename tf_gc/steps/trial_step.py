@@ -16,19 +16,18 @@ from tf_gc.steps.gradient_sums import Sums
 from tf_gc.steps.step import Step
 
 
+@dataclasses.dataclass(eq=False)
 class TrialStep(Step):
     """Builds sums in full precision or compressed, as the trial among a group says."""
 
-    def __init__(self, auto: Auto, group: Group, *step: Any) -> None:
-        super().__init__(*step)
-        self._auto = auto
-        self._group = group
-        self._trial = trial.Trial(self.sums.replicas)
+    auto: Auto
+    group: Group
 
     def after_warm_up(self) -> Sums:
-        """Returns the sums of what the schedule compresses, in the order of its buckets."""
+        """Returns the sums of a step to which no warm-up applies."""
         state = self.state(trial.SLOT)
         now = state.values[0].read_value()
+        done = trial.steps_done(now, self.sums.replicas)
 
         def take_turn() -> None:
             # The op that counts the step, below, writes the state, and so waits for branches that
@@ -41,21 +40,18 @@ class TrialStep(Step):
 
         def in_full_precision() -> Sums:
             take_turn()
-            return self._in_full_precision(now)
+            return self._in_full_precision(done)
 
-        sums = _compat.cond(self._trial.compresses(now), compressed, in_full_precision)
-        tf.cond(
-            self._trial.is_on(now),
-            lambda: self._after_step(state, now),
-            lambda: tf.constant(True),
-        )
+        sums = _compat.cond(trial.compresses(now, done), compressed, in_full_precision)
+        is_on = done <= trial.STEPS  # or the first step after it
+        tf.cond(is_on, lambda: self._after_step(state, now, done), lambda: tf.constant(True))
         return sums
 
-    def _in_full_precision(self, now: tf.Tensor) -> Sums:
+    def _in_full_precision(self, done: tf.Tensor) -> Sums:
         self.begin(compressed=False)
         # Otherwise what the trial left in the residuals would never be sent.
         gradients = tf.cond(
-            self._trial.has_just_ended(now),
+            tf.equal(done, trial.STEPS),
             lambda: [
                 [
                     list(residuals.emptied_into(r.gradients, r.residuals, all_rows=True))
@@ -85,17 +81,14 @@ class TrialStep(Step):
         self.measurement.built(self.model, nothing_compressed, traffic, [], compressed=False)
         return sums
 
-    def _after_step(self, state: Any, now: tf.Tensor) -> tf.Tensor:
+    def _after_step(self, state: Any, now: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
         """Counts a step of the trial, and chooses at the end; returns when that has been done."""
-        chosen = tf.cond(
-            self._trial.is_last(now),
-            self._choose,
-            lambda: tf.zeros([], tf.int64),
-        )
+        is_last = tf.equal(done, trial.STEPS - 1)
+        chosen = tf.cond(is_last, self._choose, lambda: tf.zeros([], tf.int64))
         assigned = []
         for component in state.values:
             with tf.device(component.device):
-                after = self._trial.after_step(now, chosen)
+                after = trial.after_step(now, done, chosen, self.sums.replicas)
                 assigned.append(component.assign(after, read_value=False))
         with tf.control_dependencies(assigned):
             return tf.constant(True)
@@ -108,11 +101,11 @@ class TrialStep(Step):
         for device in self.sums.network.devices:
             with tf.device(device):
                 messages.append(tf.identity(times)[None])
-        received = self._group.open(0, self.options).all_gather(messages)[0]
+        received = self.group.open(0, self.options).all_gather(messages)[0]
         with tf.device("CPU:0"):
             chosen, slowest = trial.faster(tf.concat(received, axis=0))
-            if self._auto.choice is not None:
-                chosen = tf.constant(WAYS.index(self._auto.choice), tf.int64)
+            if self.auto.choice is not None:
+                chosen = tf.constant(WAYS.index(self.auto.choice), tf.int64)
             result = tf.cast(tf.concat([[chosen], slowest], axis=0), tf.float64)
             kept = recorder.keep(number, result, of_trial=True)
             with tf.control_dependencies([kept]):

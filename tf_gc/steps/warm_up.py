@@ -1,11 +1,11 @@
 """Warm-up: the first steps in full precision, ended by a rule.
 
-An optimizer such as Adam divides by the size of past gradients. The first gradients are the
-largest, and if compression adds noise to them, Adam remembers that noise for a long time. Deep
-Gradient Compression (Lin et al. 2018) and 1-bit Adam (Tang et al. 2021) therefore begin with full
-precision. Here the warm-up lasts until the squared norm of the summed gradients, averaged over the
-latest `PATIENCE` steps, has not grown for `PATIENCE` steps. That average is the sum of Adam's
-averages of squared gradients, and 1-bit Adam, too, waits until those are stable.
+The first gradients are the largest, and if compression adds noise to them, an optimizer such as
+Adam, which divides by the size of past gradients, remembers it for a long time. Deep Gradient
+Compression (Lin et al. 2018) and 1-bit Adam (Tang et al. 2021) therefore begin with full precision.
+Here that lasts until the squared norm of the summed gradients, averaged over the latest `PATIENCE`
+steps, has not grown for `PATIENCE` steps. The average is the sum of Adam's averages of squared
+gradients, and 1-bit Adam, too, waits until those are stable.
 """
 
 from typing import Any
@@ -28,11 +28,7 @@ SLOT = Slot("warm_up", SIZE)
 
 
 def is_on(state: tf.Tensor) -> tf.Tensor:
-    """Returns whether the next step is in full precision, a bool scalar.
-
-    Args:
-      state: float32 [SIZE]; zeros at the start.
-    """
+    """Returns whether the next step is in full precision; the state is zeros at the start."""
     return state[_SINCE] < PATIENCE
 
 
@@ -44,8 +40,8 @@ def steps(state: tf.Tensor) -> tf.Tensor:
 def report(state: tf.Tensor) -> tf.Tensor:
     """Returns what replicas sum up, a float32 scalar: the squared norm of the step before.
 
-    Each replica computes the norm from the same sums, but not necessarily in the same order of
-    additions. All replicas use the sum of what each of them found, so they decide alike.
+    Each computes it from the same sums, but not necessarily in the same order of additions. With
+    the sum of what each of them found, they decide alike.
     """
     return state[_NORM]
 
@@ -53,11 +49,8 @@ def report(state: tf.Tensor) -> tf.Tensor:
 def after_step(state: tf.Tensor, reported: tf.Tensor, sums: Any) -> tf.Tensor:
     """Returns the state after a step in full precision, float32 [SIZE].
 
-    Args:
-      state: float32 [SIZE], the state before.
-      reported: the sum of `report` over all replicas, a float32 scalar.
-      sums: the summed gradients of this step, of any shapes and float types; of a
-        `tf.IndexedSlices` each row occurs once.
+    `reported` is the sum of `report` over all replicas, and `sums` are the summed gradients of this
+    step, of any float types; of a `tf.IndexedSlices` each row occurs once.
     """
     average, weight, maximum, since, done, _ = tf.unstack(state)
     # In the first step there is no report yet, and after an overflow the report is of no use.
@@ -69,7 +62,7 @@ def after_step(state: tf.Tensor, reported: tf.Tensor, sums: Any) -> tf.Tensor:
     grows = norm > _GROWTH * maximum
     maximum = tf.where(grows, norm, maximum)
     since = tf.where(tf.logical_or(grows, tf.equal(done, 0)), 0.0, since + 1)
-    # `l2_loss` is one op for each tensor, and makes no copy of the tensor.
     dense = [total.values if isinstance(total, tf.IndexedSlices) else total for total in sums]
+    # This is one op for each tensor, and makes no copy of the tensor.
     halves = [tf.nn.l2_loss(tf.cast(total, tf.float32)) for total in dense]
     return tf.stack([average, weight, maximum, since, done + 1, 2 * tf.add_n(halves)])

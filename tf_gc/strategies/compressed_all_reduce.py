@@ -108,7 +108,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._sums = GradientSums(network, self._stock, self.compression_state)
         if isinstance(params := self.compression_params, Auto):
             group = network.group(network.devices)
-            self._step = functools.partial(TrialStep, params, group)
+            self._step = functools.partial(TrialStep, auto=params, group=group)
 
     @property
     def _is_alone(self) -> bool:
