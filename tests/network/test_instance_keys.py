@@ -26,22 +26,20 @@ def key_in(key: int, *iterations: int) -> int:
     return int(value)
 
 
-keys = st.integers(0, 2**30)
-
-
-@given(keys, st.integers(0, COLLECTIVES - 1), st.integers(0, 2**18 - 1), st.integers(0, 2**18 - 1))
+@given(
+    st.integers(0, 2**30),
+    st.integers(0, COLLECTIVES - 1),
+    st.integers(0, 2**18 - 1),
+    st.integers(0, 2**18 - 1),
+)
 def test_collectives_and_iterations_have_keys_of_their_own(
     first: int, offset: int, iteration: int, other: int
 ) -> None:
     same = offset == 0 and iteration == other
-    assert (key_in(first, iteration) == key_in(first + offset, other)) == same
-
-
-@given(keys, st.integers(0, 2**31 - 1))
-def test_keys_of_iterations_are_apart_from_those_that_tensorflow_draws(
-    key: int, iteration: int
-) -> None:
-    assert 2**30 <= key_in(key, iteration) < 2**31
+    one, two = key_in(first, iteration), key_in(first + offset, other)
+    assert (one == two) == same
+    assert min(one, two) >= 2**30  # TensorFlow draws smaller ones
+    assert max(one, two) < 2**31
 
 
 def test_iterations_of_two_nested_loops_have_keys_of_their_own() -> None:
@@ -81,18 +79,16 @@ def test_a_condition_of_a_loop_may_have_collectives() -> None:
 
     @tf.function
     def doublings() -> tf.Tensor:
-        def context() -> Any:
-            return tf.distribute.get_replica_context()
-
-        def below_limit(value: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+        def doubled(value: tf.Tensor) -> tf.Tensor:
+            context = tf.distribute.get_replica_context
             sums = strategy.run(lambda: context().all_reduce(total, tf.identity(value)))
-            return strategy.experimental_local_results(sums)[0] < 100.0
+            return strategy.experimental_local_results(sums)[0]
 
-        def double(value: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            sums = strategy.run(lambda: context().all_reduce(total, tf.identity(value)))
-            return strategy.experimental_local_results(sums)[0], steps + 1
-
-        return tf.while_loop(below_limit, double, (tf.constant(1.0), tf.constant(0)))[1]
+        return tf.while_loop(
+            lambda value, _: doubled(value) < 100.0,
+            lambda value, steps: (doubled(value), steps + 1),
+            (tf.constant(1.0), tf.constant(0)),
+        )[1]
 
     assert doublings() == 6  # 64 is the first whose double is not below 100
 

@@ -11,14 +11,9 @@ from tf_gc.network.rate import bits_per_second
 def workers_of(
     count: int, nanoseconds: Callable[[int], int]
 ) -> tuple[Callable[[tf.Tensor], tf.Tensor], list[int]]:
-    """Returns what gathers from workers that say how long each message took, whatever it took here.
+    """Returns an all-gather whose slowest worker says how long a message of some bytes took.
 
-    Args:
-      count: how many workers there are.
-      nanoseconds: what the slowest one says, given the bytes of the message.
-
-    Returns:
-      The function, and the list to which it adds the bytes of each message.
+    The list gets the bytes of each message.
     """
     sizes: list[int] = []
 
