@@ -7,6 +7,7 @@ import numpy as np
 
 import tf_gc
 from tests.cases import cases
+from tests.keras.stock import compiled
 from tests.strategies.helpers import cpus
 from tf_gc.params.composed import COMPRESSED, FULL_PRECISION
 from tf_gc.steps.trial import STEPS
@@ -21,15 +22,13 @@ Y = _random.integers(10, size=len(X))
 
 
 def make(steps_per_execution: int = 1) -> tuple[tf_gc.CompressedMirroredStrategy, keras.Model]:
-    keras.utils.set_random_seed(1)
+    def mlp() -> keras.Model:
+        hidden = keras.layers.Dense(128, "relu")
+        return keras.Sequential([keras.Input((20,)), hidden, keras.layers.Dense(10)])
+
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
-    with strategy.scope():
-        model = keras.Sequential(
-            [keras.Input((20,)), keras.layers.Dense(128, "relu"), keras.layers.Dense(10)]
-        )
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss, steps_per_execution=steps_per_execution)
-    return strategy, model
+    options = {"steps_per_execution": steps_per_execution}
+    return strategy, compiled(strategy, mlp, keras.optimizers.Adam, **options)
 
 
 def test_a_trial_inside_of_loops_is_that_of_single_steps() -> None:

@@ -36,7 +36,7 @@ Backup = tf_gc.keras.BackupAndRestore
 class Recorder(keras.callbacks.Callback):
     """Notes what there is when an epoch begins, and calls a function after a batch."""
 
-    def __init__(self, at: tuple[int, int] | None, do: Callable[[], None]) -> None:
+    def __init__(self, at: tuple[int, int] | None, do: Callable[[], Any]) -> None:
         super().__init__()
         self.at, self.do = at, do
         self.states: dict[int, list[Array]] = {}
@@ -45,13 +45,16 @@ class Recorder(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         weights = (*self.model.weights, *self.model.optimizer.variables)
         self.states[epoch] = [weight.numpy() for weight in weights]
-        state = getattr(self.model.distribute_strategy, "compression_state", None)
-        variables = self.model.trainable_variables if state is not None else []
-        self.totals[epoch] = [state.total(v.value) for v in variables]
+        self.totals[epoch] = totals_of(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if (list(self.states)[-1], batch) == self.at:
             self.do()
+
+
+def totals_of(model: keras.Model) -> list[Array | None]:
+    state = getattr(model.distribute_strategy, "compression_state", None)
+    return [state.total(v.value) for v in model.trainable_variables] if state is not None else []
 
 
 def fail() -> None:
@@ -70,7 +73,7 @@ def train(
     model: keras.Model,
     backup: Any,
     at: tuple[int, int] | None = None,
-    do: Callable[[], None] = fail,
+    do: Callable[[], Any] = fail,
     epochs: int = EPOCHS,
 ) -> Recorder:
     """Trains until all is done, or `do` ends it; `backup` may be a folder."""
@@ -89,11 +92,15 @@ def assert_goes_on(resumed: Recorder, before: Recorder, epoch: int = FAIL_IN) ->
         assert_same_bits(mine, theirs)
 
 
+def assert_close(mine: Array | None, theirs: Array | None) -> None:
+    assert theirs is not None
+    assert theirs.any()
+    np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+
+
 def assert_same_totals(resumed: Recorder, before: Recorder, epoch: int = FAIL_IN) -> None:
     for mine, theirs in zip(resumed.totals[epoch], before.totals[epoch], strict=True):
-        assert theirs is not None
-        assert theirs.any()
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+        assert_close(mine, theirs)
 
 
 def what_fits(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -102,10 +109,10 @@ def what_fits(caplog: pytest.LogCaptureFixture) -> list[str]:
     return lines
 
 
-def named(*layers: str) -> Build:
+def named(*layers: str, last: str = "scores", classes: int = CLASSES) -> Build:
     def build() -> keras.Model:
         hidden = [keras.layers.Dense(16, activation="relu", name=name) for name in layers]
-        scores = keras.layers.Dense(CLASSES, name="scores")
+        scores = keras.layers.Dense(classes, name=last)
         return keras.Sequential([keras.Input((FEATURES,)), *hidden, scores], name="named")
 
     return build
@@ -174,7 +181,7 @@ def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     smaller = train(make(compressed_strategy(), named("a")), tmp_path, at=(FAIL_IN + 1, 1))
     expected = [a, a_bias, scores, scores_bias]
     for mine, theirs in zip(smaller.totals[FAIL_IN], expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+        assert_close(mine, theirs)
     (line,) = what_fits(caplog)
     assert "residuals of named/b/bias, named/b/kernel dropped" in line
     assert "\n" not in line
@@ -182,36 +189,44 @@ def test_added_and_removed_layers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     larger = train(make(compressed_strategy(), named("a", "c")), tmp_path)
     a, _, added, _, scores, _ = larger.totals[FAIL_IN + 1]
     before = smaller.totals[FAIL_IN + 1]
-    for mine, theirs in ((a, before[0]), (scores, before[2])):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+    assert_close(a, before[0])
+    assert_close(scores, before[2])
     assert added is None
     assert len(what_fits(caplog)) == 1
 
 
 def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None:
-    params = tf_gc.TwoBit(bypass_size=0)
-
-    def named(scores: str, classes: int) -> Build:
-        layers = [("a", 32), ("b", 32), (scores, classes)]
-        return lambda: keras.Sequential(
-            [keras.Input([FEATURES]), *(keras.layers.Dense(n, name=name) for name, n in layers)],
-            name="model",
-        )
-
-    first = compressed_strategy(2, params)
-    train(make(first, named("scores", CLASSES)), tmp_path, at=(FAIL_IN, 1))
+    first, second = (compressed_strategy(2, tf_gc.TwoBit(bypass_size=0)) for _ in range(2))
+    train(make(first, named("a", "b")), tmp_path, at=(FAIL_IN, 1))
     steps = first.compression_state.warm_up_steps
     (owner,) = (e.key for e in first.compression_state.entries() if e.slot == "warm_up")
     assert "scores" in owner.variable
-    second = compressed_strategy(2, params)
-    states: list[int] = []
-    train(
-        make(second, named("head", CLASSES + 1)),
-        tmp_path,
-        (FAIL_IN, 0),
-        lambda: states.append(second.compression_state.warm_up_steps),
-    )
+    model, states = make(second, named("a", "b", last="head", classes=CLASSES + 1)), []
+    note = lambda: states.append(second.compression_state.warm_up_steps)  # noqa: E731
+    train(model, tmp_path, (FAIL_IN, 0), note)
     assert states == [steps - 1]  # the backup is of two steps before, and one came since
+
+
+# The first one excludes a variable and includes another at the same time.
+@cases("before, after", ("inner", "outer"), ((), "inner"), ids=str)
+def test_a_backup_restores_whatever_is_excluded(tmp_path: Path, before: Any, after: Any) -> None:
+    strategies = [
+        compressed_strategy(2, tf_gc.TwoBit(bypass_size=0, exclude=each))
+        for each in (before, after)
+    ]
+    models = [make(strategy, named("inner", "outer")) for strategy in strategies]
+    saved = train(models[0], tmp_path, (7, 1), epochs=8)
+    steps = strategies[0].compression_state.warm_up_steps
+    assert 10 <= steps < 28
+    applied: list[Array | None] = []
+    resumed = train(models[1], tmp_path, (7, 0), lambda: applied.extend(totals_of(models[1])), 8)
+    # The warm-up was over, and does not begin again.
+    assert strategies[1].compression_state.warm_up_steps == steps
+    for i, variable in enumerate(models[1].trainable_variables):
+        if saved.totals[7][i] is not None:
+            assert_close(resumed.totals[7][i], saved.totals[7][i])
+            if after in variable.path:
+                assert not np.any(applied[i])
 
 
 @cases("saved", "none", "stock")

@@ -17,19 +17,13 @@ def test_a_batch_may_not_divide_among_the_replicas() -> None:
 
 
 def test_inputs_may_be_strings() -> None:
+    def of_words() -> keras.Model:
+        words = [keras.Input((2,), dtype="string"), keras.layers.StringLookup(vocabulary=WORDS)]
+        rows = [keras.layers.Embedding(len(WORDS) + 1, 8), keras.layers.Flatten()]
+        return keras.Sequential([*words, *rows, keras.layers.Dense(len(WORDS))])
+
     strategy = compressed.compressed_strategy()
-    with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((2,), dtype="string"),
-                keras.layers.StringLookup(vocabulary=WORDS),
-                keras.layers.Embedding(len(WORDS) + 1, 8),
-                keras.layers.Flatten(),
-                keras.layers.Dense(len(WORDS)),
-            ]
-        )
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(1.0), loss)
+    model = stock.compiled(strategy, of_words, lambda: keras.optimizers.SGD(1.0))
     labels = np.random.default_rng(0).integers(len(WORDS), size=64)
     x = np.array([[WORDS[label], "green"] for label in labels])
     data = tf.data.Dataset.from_tensor_slices((x, labels)).batch(stock.BATCH)

@@ -1,9 +1,7 @@
 """Keras models with embeddings: what is sent, and how they train."""
 
-import contextlib
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -95,31 +93,6 @@ def test_a_tied_table_is_dense() -> None:
     assert strategy.experimental_local_results(step())[0].shape == (WORDS, 32)
     assert strategy.traffic is not None
     assert strategy.traffic.wire == "packed"
-
-
-@matrix
-@pytest.mark.parametrize("after", [4, 1])
-def test_a_backup_has_what_was_not_sent_of_rows(after: int, tmp_path: Path) -> None:
-    def run(replicas: int, stop: bool) -> list[Any]:
-        strategy = compressed_strategy(replicas, NO_WARM_UP)
-        model = compiled(strategy, embedding)
-        totals = []
-
-        def begin(epoch: int, logs: Any = None) -> None:
-            totals.append(strategy.compression_state.total(model.layers[1].embeddings.value))
-            if stop and epoch == 1:
-                raise InterruptedError
-
-        backup = tf_gc.keras.BackupAndRestore(tmp_path)
-        note = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
-        with contextlib.suppress(InterruptedError):
-            model.fit(*words(), batch_size=BATCH, epochs=2, callbacks=[backup, note], verbose=0)
-        return totals
-
-    _, before = run(2, stop=True)
-    (restored,) = run(after, stop=False)
-    assert before.any()
-    np.testing.assert_allclose(restored, before, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("option", [{"global_clipnorm": 0.05}, {"gradient_accumulation_steps": 2}])

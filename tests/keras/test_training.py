@@ -218,28 +218,3 @@ def test_layers_of_double_and_of_single_precision_train_together(params: Compres
     assert run.losses[-1] < 0.9 * run.losses[0]
     assert_replicas_agree(strategy, run.model.trainable_variables)
     assert len(strategy.compression_state) == (2 if params is AUTO else 0)
-
-
-@matrix
-def test_residuals_stay_with_their_variables_while_a_layer_is_frozen() -> None:
-    strategy = compressed_strategy()
-    model = compiled(strategy)
-    first, second = (layer.kernel for layer in model.layers)
-
-    def fit_with(frozen: bool) -> None:
-        with strategy.scope():
-            model.layers[0].trainable = not frozen
-            model.compile(model.optimizer, model.loss)
-        model.fit(*data(), batch_size=BATCH, shuffle=False, verbose=0)
-
-    fit_with(frozen=False)
-    kept, weight = [total_residual(strategy, kernel) for kernel in (first, second)], first.numpy()
-    fit_with(frozen=True)
-    assert_same_bits(first.numpy(), weight)
-    assert_same_bits(total_residual(strategy, first), kept[0])
-    assert (total_residual(strategy, second) != kept[1]).any()
-    fit_with(frozen=False)
-    assert (first.numpy() != weight).any()
-    assert (total_residual(strategy, first) != kept[0]).any()
-    assert len(strategy.compression_state) == 4
-    assert_replicas_agree(strategy, model.trainable_variables)
