@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.cases import cases, matrix
+from tests.cases import cases
 from tests.conftest import REPLICAS
 from tests.strategies.helpers import cpus, variables_of
 from tf_gc import _compat
@@ -19,14 +18,8 @@ from tf_gc import _compat
 pytestmark = pytest.mark.optimized_graphs
 
 
-Cond = Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
-
-
-def first_is_used_before_the_second_exists(cond: Cond, seconds: float) -> bool:
-    """Whether a function that needs only a branch's first output runs while the second is made.
-
-    The second waits up to `seconds` for somebody to use the first one.
-    """
+def test_an_output_does_not_wait_for_the_others() -> None:
+    """A function of the first output runs while the second one is made."""
     used = threading.Event()
 
     def use(value: np.ndarray) -> np.ndarray:
@@ -34,30 +27,17 @@ def first_is_used_before_the_second_exists(cond: Cond, seconds: float) -> bool:
         return value
 
     def wait(value: np.ndarray) -> np.ndarray:
-        return np.float32(used.wait(seconds))
+        return np.float32(used.wait(600))
 
     @tf.function
     def step(pred: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def both() -> tuple[tf.Tensor, tf.Tensor]:
             return 2 * x, tf.numpy_function(wait, [x], tf.float32)
 
-        first, second = cond(pred, both, lambda: (x, x))
+        first, second = _compat.cond(pred, both, lambda: (x, x))
         return tf.numpy_function(use, [first], tf.float32, stateful=False), second
 
-    first, in_time = step(tf.constant(True), tf.constant(3.0))
-    assert first == 6
-    return bool(in_time)
-
-
-def test_an_output_does_not_wait_for_the_others() -> None:
-    assert first_is_used_before_the_second_exists(_compat.cond, 600)
-
-
-@matrix
-@pytest.mark.waits
-def test_tensorflows_own_outputs_wait_for_each_other() -> None:
-    """Otherwise the branches of tf_gc would have no purpose any more."""
-    assert not first_is_used_before_the_second_exists(tf.cond, 10)
+    assert [float(value) for value in step(tf.constant(True), tf.constant(3.0))] == [6, 1]
 
 
 def test_side_effects_run_in_order_and_before_what_comes_later() -> None:
