@@ -71,14 +71,15 @@ def crossings(pull: str) -> dict[str, Any]:
     resolver = servers.in_this_process(1)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP, pull=pull)
     with strategy.scope():
-        matrix = tf.Variable(tf.ones([60, 50]))
+        matrix, bias = tf.Variable(tf.ones([60, 50])), tf.Variable(tf.ones([7]))
         optimizer = keras.optimizers.SGD(0.5)
-        optimizer.build([matrix])
+        optimizer.build([matrix, bias])
 
     def replica() -> tuple[tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.matmul(matrix, matrix, transpose_b=True))
-        optimizer.apply_gradients([(tape.gradient(loss, matrix), matrix)])
+            loss = tf.reduce_sum(tf.matmul(matrix, matrix, transpose_b=True)) + tf.norm(bias)
+        gradients = tape.gradient(loss, [matrix, bias])
+        optimizer.apply_gradients(zip(gradients, [matrix, bias], strict=True))
         before = tf.reduce_sum(loss)
         with tf.device(matrix.device):
             matrix.assign(tf.zeros(matrix.shape))

@@ -178,6 +178,14 @@ def train_alike(steps: int) -> list[list[bytes]]:
     resolver = servers.in_this_process(1)
     stock = tf.distribute.ParameterServerStrategy(resolver)
     ours = tf_gc.CompressedParameterServerStrategy(resolver, None, {"type": "none"})
+    with ours.scope():
+        matrix = tf.Variable(tf.ones([60, 50]))
+
+    def write_in_loop() -> None:  # which no variable can that is pulled
+        for _ in tf.range(3):
+            matrix.assign(matrix + 1)
+
+    tf.function(functools.partial(ours.run, write_in_loop)).get_concrete_function()
     return [_train(strategy, steps, scaled=True)[1] for strategy in (stock, ours)]
 
 
@@ -247,9 +255,10 @@ def refusals() -> None:
         model.compile("sgd", "mse")
         variable = tf.Variable(tf.zeros([40, 60]))
 
-    @tf.function(autograph=False)
-    def not_scheduled() -> Any:
+    def push() -> Any:
         return strategy.run(lambda: tf_gc.push_gradients([(tf.ones(variable.shape), variable)]))
+
+    np.testing.assert_array_equal(push()[0], np.ones(variable.shape))  # eagerly, nothing is pushed
 
     def shard() -> None:
         with make(sharding).scope():
@@ -263,7 +272,7 @@ def refusals() -> None:
         (ValueError, "one of .'full', 'bfloat16', 'delta'., got 'half'", lambda: make(pull="half")),
         (TypeError, "variable_partitioner got {'type': '2bit'}", lambda: make({"type": "2bit"})),
         (ValueError, "run_server runs a task of the jobs", lambda: tf_gc.run_server(resolver)),
-        (RuntimeError, "run it by ClusterCoordinator.schedule", not_scheduled),
+        (RuntimeError, "run it by ClusterCoordinator.schedule", tf.function(push)),
         (NotImplementedError, "tf_gc measures no steps", strategy.report),
         (RuntimeError, "tf_gc.push_gradients is for functions", lambda: tf_gc.push_gradients([])),
         (NotImplementedError, "no layers with variables in shards", shard),
