@@ -65,6 +65,7 @@ def _ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
         "given": given,
         "log": [*log],
         "schedule": str(strategy.schedule),
+        "warm-up": state.warm_up_steps,
         "chief": strategy.is_chief,
         "written": strategy.write_path("checkpoints"),
     }
