@@ -40,13 +40,10 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
-def test_tasks_of_one_host(srun: Start) -> None:
-    srun(1, 0, "n1", "2")
-    assert addresses() == (["n1:8888", "n1:8889"], 1)
-
-
 @pytest.mark.usefixtures("scontrol")
 def test_hosts_keep_slurms_order_and_may_have_several_tasks(srun: Start) -> None:
+    srun(1, 0, "n1", "2")
+    assert addresses() == (["n1:8888", "n1:8889"], 1)
     srun(4, 2, "n[2,10],m1", "2(x2),1")
     assert addresses(700) == (["n2:700", "n2:701", "n10:700", "n10:701", "m1:700"], 4)
 
