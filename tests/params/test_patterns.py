@@ -151,7 +151,7 @@ def test_by_variable_is_a_value() -> None:
         ({"a": {"type": "9bit"}}, ValueError, r"rules\['a'\]\[\"type\"\] must be one of .*'9bit'"),
         ({"a": {"type": "2bit", "threshold": -1}}, ValueError, "threshold must be .*-1"),
         ({"a": "2bit"}, TypeError, r"rules\['a'\] must be None, .* got '2bit'"),
-        ({"a": tf_gc.Auto()}, ValueError, "rules and default may have no tf_gc.Auto, .*Auto"),
+        ({"a": tf_gc.Auto()}, ValueError, "rules and default may have no tf_gc.Auto: .*Auto"),
     ],
 )
 def test_bad_rules_are_named(rules: Any, error: type[Exception], named: str) -> None:

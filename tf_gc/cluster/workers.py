@@ -62,14 +62,15 @@ class Workers:
         Raises:
           ValueError: on every worker, if they do different things; it says what each one does.
         """
-        if self._all_gather is None:
+        if (all_gather := self._all_gather) is None:
             return np.asarray([numbers], np.int64)
         digest = np.frombuffer(hashlib.sha256(doing.encode()).digest(), np.int64)[:_DIGEST]
-        everyones = self._gather([*digest, *numbers, *[0] * (_NUMBERS - len(numbers))])
+        mine = [*digest, *numbers, *[0] * (_NUMBERS - len(numbers))]
+        everyones: Numbers = all_gather(tf.constant([mine], tf.int64)).numpy()
         if len(np.unique(everyones[:, :_DIGEST], axis=0)) == 1:
             return everyones[:, _DIGEST : _DIGEST + len(numbers)]
         words = (doing + note).encode()[:_WORDS].ljust(_WORDS)
-        rows = self._gather(np.frombuffer(words, np.int64))
+        rows = all_gather(tf.constant([np.frombuffer(words, np.int64)])).numpy()
         listing = "".join(
             f"\n  worker {i}: {row.tobytes().decode(errors='replace').strip()}"
             for i, row in enumerate(rows)
@@ -79,11 +80,6 @@ class Workers:
     def largest(self, doing: str, *numbers: int) -> list[int]:
         """Meets, and returns for each of the numbers the largest one that any worker passed."""
         return [int(number) for number in self.meet(doing, *numbers).max(axis=0)]
-
-    def _gather(self, numbers: "list[int] | Numbers") -> Numbers:
-        assert self._all_gather is not None
-        everyones: Numbers = self._all_gather(tf.constant([numbers], tf.int64)).numpy()
-        return everyones
 
 
 def check_agreement(

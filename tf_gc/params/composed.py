@@ -72,11 +72,8 @@ class ByVariable(CompressionParams):
 
 def _rule(given: Any, name: str) -> CompressionParams:
     params = from_params(given, name)
-    if isinstance(params, Auto):
-        raise ValueError(
-            "rules and default may have no tf_gc.Auto, which tries one way for all variables: give "
-            f"it this ByVariable as its params; got {params!r}"
-        )
+    words = "rules and default may have no tf_gc.Auto: give it this ByVariable as its params"
+    check(not isinstance(params, Auto), words, params)
     return params
 
 

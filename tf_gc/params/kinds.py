@@ -96,11 +96,11 @@ class TwoBit(_InCodes):
     The other arguments and errors are as in `Quantized`.
 
     Attributes:
-      threshold: `"auto"`: each block of 128 elements has its own s, found from the magnitudes in
-        the block. Or a positive number: s is that number, and an element is sent when gradient plus
-        residual reaches it, whatever the size of the tensor, from the first step on, and without
-        loss in sums; this is MXNet's 2-bit compression. Keras averages the loss over the batch and
-        MXNet adds it up, so a threshold that suits MXNet is too large here by about the batch size.
+      threshold: `"auto"`: each block of 128 elements has its own s. Or a positive number, MXNet's
+        2-bit compression: s is that number, and an element is sent when gradient plus residual
+        reaches it, whatever the size of the tensor, from the first step on, and without loss in
+        sums. Keras averages the loss over the batch and MXNet adds it up, so a threshold that suits
+        MXNet is too large here by about the batch size.
     """
 
     bits: int = _fixed(2)
@@ -115,9 +115,9 @@ class OneBit(_InCodes):
 
     Attributes:
       threshold: `"auto"`: each block of 128 elements has its own s, its mean magnitude (EF-SignSGD,
-        Karimireddy et al. 2019). Or a number: s is 1, and plus is sent where gradient plus residual
-        is greater than that number; this is MXNet's 1-bit compression. Every element then moves by
-        1 in every step, so a learning rate that suits averaged gradients is far too large.
+        Karimireddy et al. 2019). Or a number, MXNet's 1-bit compression: s is 1, and plus is sent
+        where gradient plus residual is greater than that number. Every element then moves by 1 in
+        every step, so a learning rate that suits averaged gradients is far too large.
     """
 
     bits: int = _fixed(1)
@@ -166,7 +166,6 @@ class LowRank(Arguments):
     (PowerSGD, Vogels et al. 2019). Where they take more than one bit for each element, as with
     square matrices of fewer than 64 * rank rows, and for vectors and tables of embeddings,
     gradients are sent as by `Quantized()`. The other arguments and errors are as there.
-    docs/options.md says what low rank costs.
 
     Attributes:
       rank: how many columns a factor has, from 1 to 64.
