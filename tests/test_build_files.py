@@ -15,14 +15,9 @@ from tests.cases import matrix
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(scope="module")
-def setup_py() -> dict[str, Any]:
-    """The globals of setup.py, without running setup()."""
-    path = list(sys.path)
-    try:
-        return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
-    finally:
-        sys.path[:] = path
+_path = list(sys.path)
+SETUP: dict[str, Any] = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+sys.path[:] = _path
 
 
 @pytest.fixture(scope="module")
@@ -58,43 +53,41 @@ def tree(*suffixes: str) -> list[str]:
     return sorted(file for file in matches(["custom_ops/**/*"]) if file.endswith(suffixes))
 
 
-def test_setup_py_builds_every_file(setup_py: dict[str, Any]) -> None:
-    sources = setup_py["SOURCES"] + setup_py["CUDA_SOURCES"]
+def test_setup_py_builds_every_file() -> None:
+    sources = SETUP["SOURCES"] + SETUP["CUDA_SOURCES"]
     assert sorted(sources) == tree(".cc", ".cu")
-    assert setup_py["HEADERS"] == tree(".h", ".inc", ".cuh")
+    assert SETUP["HEADERS"] == tree(".h", ".inc", ".cuh")
     assert len(tree(".cc", ".cu", ".h", ".inc", ".cuh")) == len(matches(["custom_ops/**/*"]))
 
 
-def test_what_needs_cuda_is_in_files_of_its_own(setup_py: dict[str, Any]) -> None:
+def test_what_needs_cuda_is_in_files_of_its_own() -> None:
     for file in tree(".cc", ".cu", ".h", ".inc", ".cuh"):
         text = (ROOT / file).read_text(encoding="utf-8")
         needs_cuda = re.search(r'#\s*include [<"](cuda_\w+\.h|custom_ops/lib/cuda/)', text)
         for_cuda = file.startswith(("custom_ops/lib/cuda/", "custom_ops/kernels/gpu_"))
         assert not needs_cuda or for_cuda, file
         if Path(file).suffix in (".cc", ".cu"):
-            assert (file in setup_py["CUDA_SOURCES"]) == for_cuda
+            assert (file in SETUP["CUDA_SOURCES"]) == for_cuda
 
 
-def test_build_has_the_files_and_flags_of_setup_py(
-    setup_py: dict[str, Any], bazel: dict[str, dict[str, Any]]
-) -> None:
+def test_build_has_the_files_and_flags_of_setup_py(bazel: dict[str, dict[str, Any]]) -> None:
     lib, ops, cuda = bazel["lib"], bazel["tf_gc/ops/_tf_gc_ops.so"], bazel["cuda"]
     listed = lib["srcs"] + lib["hdrs"] + ops["srcs"] + cuda["srcs"]
-    lists = setup_py["SOURCES"] + setup_py["CUDA_SOURCES"] + setup_py["HEADERS"]
+    lists = SETUP["SOURCES"] + SETUP["CUDA_SOURCES"] + SETUP["HEADERS"]
     assert sorted(listed) == sorted(lists)
     compiled = [file for file in lib["srcs"] + ops["srcs"] if file.endswith(".cc")]
-    assert sorted(compiled) == setup_py["SOURCES"]
+    assert sorted(compiled) == SETUP["SOURCES"]
     assert all(file.startswith("custom_ops/lib/") for file in lib["srcs"] + lib["hdrs"])
-    assert lib["copts"] == ops["copts"] == setup_py["CXXFLAGS"]
+    assert lib["copts"] == ops["copts"] == SETUP["CXXFLAGS"]
 
 
 @matrix
-def test_build_finds_the_installed_tensorflow(setup_py: dict[str, Any]) -> None:
+def test_build_finds_the_installed_tensorflow() -> None:
     import tensorflow as tf
 
-    found = setup_py["find_tensorflow"]()
+    found = SETUP["find_tensorflow"]()
     assert found is not None
-    flags = setup_py["flags"](found)
+    flags = SETUP["flags"](found)
     assert flags.version == tf.__version__
     assert flags.compile == tf.sysconfig.get_compile_flags()
     assert flags.cuda == tf.sysconfig.get_build_info()["is_cuda_build"]
@@ -111,12 +104,12 @@ def test_build_finds_the_installed_tensorflow(setup_py: dict[str, Any]) -> None:
     ],
 )
 def test_wheel_requires_the_flavour_and_minor_version_it_was_built_with(
-    setup_py: dict[str, Any], distribution: str, version: str, expected: str
+    distribution: str, version: str, expected: str
 ) -> None:
-    found = setup_py["find_tensorflow"]()
+    found = SETUP["find_tensorflow"]()
     tensorflow = found._replace(distribution=distribution, version=version)
-    assert setup_py["requirement"](tensorflow) == expected
-    assert setup_py["requirement"](None).startswith("tensorflow>=")  # if there is none
+    assert SETUP["requirement"](tensorflow) == expected
+    assert SETUP["requirement"](None).startswith("tensorflow>=")  # if there is none
 
 
 def test_a_python_for_which_tf_gc_is_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,15 @@
 """Whether the CUDA kernels are built and with what, with stand-ins for nvcc."""
 
-import importlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(Path(__file__).parents[1] / "build_backend"))
+
+import tf_gc_cuda as cuda
+
 MakeNvcc = Callable[..., Path]
 
 NVCC = """#!/bin/sh
@@ -32,13 +34,6 @@ ptxas info    : Function properties for _ZN5tf_gc3gpu4LaneIfEEvi
 ptxas info    : Used 64 registers, used 1 barriers, 512 bytes smem, 400 bytes cmem[0]
 x.cu(3): warning #177-D: variable "a" was declared but never referenced
 """
-
-
-@pytest.fixture(scope="module")
-def cuda() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "build_backend")
-        return importlib.import_module("tf_gc_cuda")
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +62,7 @@ def make_nvcc(tmp_path: Path) -> MakeNvcc:
 
 
 def test_nvcc_is_that_of_cuda_home_then_of_the_path_then_of_a_wheel(
-    cuda: ModuleType, make_nvcc: MakeNvcc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_nvcc: MakeNvcc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert cuda.find_nvcc([]) in (None, "/usr/local/cuda/bin/nvcc")
     of_wheel = make_nvcc("nvidia/cu13")
@@ -88,7 +83,6 @@ def test_nvcc_is_that_of_cuda_home_then_of_the_path_then_of_a_wheel(
     [("", True, True), ("", False, False), ("1", False, True), ("0", True, False)],
 )
 def test_by_default_the_kernels_are_built_where_tensorflow_has_cuda(
-    cuda: ModuleType,
     make_nvcc: MakeNvcc,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -104,7 +98,6 @@ def test_by_default_the_kernels_are_built_where_tensorflow_has_cuda(
 
 
 def test_without_nvcc_the_package_is_built_for_the_cpu_and_says_so(
-    cuda: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -129,7 +122,7 @@ def test_without_nvcc_the_package_is_built_for_the_cpu_and_says_so(
     ],
 )
 def test_code_for_each_generation_and_ptx_for_newer_ones(
-    cuda: ModuleType, make_nvcc: MakeNvcc, known: str, targets: list[int], ptx: int
+    make_nvcc: MakeNvcc, known: str, targets: list[int], ptx: int
 ) -> None:
     nvcc = make_nvcc("toolkit", known)
     found = cuda.inspect(str(nvcc))
@@ -142,7 +135,7 @@ def test_code_for_each_generation_and_ptx_for_newer_ones(
     assert f"-L{root}/lib" in found.link_flags()
 
 
-def test_a_toolkit_without_its_parts_is_an_error(cuda: ModuleType, make_nvcc: MakeNvcc) -> None:
+def test_a_toolkit_without_its_parts_is_an_error(make_nvcc: MakeNvcc) -> None:
     with pytest.raises(cuda.CudaError, match=r"CUDA 11\.8 or newer"):
         cuda.inspect(str(make_nvcc("old", "sm_35 sm_50")))
     nvcc = make_nvcc("partial")
@@ -152,7 +145,7 @@ def test_a_toolkit_without_its_parts_is_an_error(cuda: ModuleType, make_nvcc: Ma
 
 
 def test_flags_of_the_environment_come_last(
-    cuda: ModuleType, make_nvcc: MakeNvcc, monkeypatch: pytest.MonkeyPatch
+    make_nvcc: MakeNvcc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NVCCFLAGS", "-Werror all-warnings")
     monkeypatch.setenv("CXX", "ccache g++-12")
@@ -161,7 +154,7 @@ def test_flags_of_the_environment_come_last(
 
 
 def test_the_report_names_registers_spills_and_shared_memory(
-    cuda: ModuleType, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     name = "_ZN5tf_gc3gpu4LaneIfEEvi"
     assert cuda.kernels(PTXAS) == [(name, "sm_75", 40, 0, 0), (name, "sm_90", 64, 36, 512)]
