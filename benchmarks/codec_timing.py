@@ -27,14 +27,13 @@ class Library(native.Library):
 
     def time_encode(self, repetitions: int, *arguments: Any, **more: Any) -> float:
         """Times `encode`."""
-        return self._c.tf_gc_time_encode(repetitions, *self.encode_arguments(*arguments, **more))
+        return self.call("time_encode", repetitions, *self.encode_arguments(*arguments, **more))
 
     def time_decode_sum(self, repetitions: int, *arguments: Any, **more: Any) -> float:
         """Times `decode_sum`."""
         values = self.decode_arguments(*arguments, **more)
-        return self._c.tf_gc_time_decode_sum(repetitions, *values)
+        return self.call("time_decode_sum", repetitions, *values)
 
     def time_memcpy(self, repetitions: int, to: Array, source: Array) -> float:
         """Times copies of all of an array."""
-        address = (to.ctypes.data, source.ctypes.data)
-        return self._c.tf_gc_time_memcpy(repetitions, *address, source.nbytes)
+        return self.call("time_memcpy", repetitions, to, source, source.nbytes)

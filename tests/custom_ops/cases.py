@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -12,14 +12,24 @@ import numpy.typing as npt
 import pytest
 
 from tests.custom_ops import native
-from tests.custom_ops.native import CODE_BITS, AnyCodec, Codec, Levels, Library, OneBit, Target
+from tests.custom_ops.native import (
+    CODE_BITS,
+    NAMES,
+    AnyCodec,
+    Codec,
+    Levels,
+    Library,
+    OneBit,
+    Target,
+)
 from tests.oracles import codecs as oracle
 
 Array = npt.NDArray[Any]
 Targets = Callable[[], Iterator[Library]]  # what the fixture `on_each_target` is
 
+FLOAT32 = np.dtype(np.float32)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16]
+DTYPES = [FLOAT32, np.dtype(np.float16), BFLOAT16]
 THRESHOLD = 0.5
 GUARD = 64  # elements before and after an output
 
@@ -30,11 +40,8 @@ each_codec = pytest.mark.parametrize(
     CODECS,
     ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto", "three_bit", "four_bit"],
 )
-each_auto = pytest.mark.parametrize(
-    "codec",
-    [Codec.AUTO, OneBit.AUTO, *Levels],
-    ids=["two_bit", "one_bit", "three_bit", "four_bit"],
-)
+AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels]
+each_auto = pytest.mark.parametrize("codec", AUTOMATIC, ids=NAMES.get)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 each_target = pytest.mark.parametrize(
     "target", list(Target), ids=lambda target: target.name.lower()
@@ -82,6 +89,23 @@ class Guarded:
         return self.array.copy()
 
 
+class Outputs:
+    """The arrays that an encoder writes: residuals, codes and scales."""
+
+    def __init__(self, codec: AnyCodec, residual: Array, in_place: bool, shift: int) -> None:
+        blocks = native.num_blocks(residual.size)
+        self._residual = Guarded(residual.size, np.float32, shift)
+        self._residual.array[:] = residual if in_place else np.nan
+        self._codes = Guarded(blocks * native.code_bytes(codec), np.uint8, shift)
+        self._scales = Guarded(blocks if native.has_scales(codec) else 0, np.uint16, shift)
+        after = self._residual.array
+        before = after if in_place else residual
+        self.arrays = before, after, self._codes.array, self._scales.array
+
+    def message(self) -> Message:
+        return Message(self._codes.check(), self._scales.check(), self._residual.check())
+
+
 def encode(
     library: Library,
     codec: AnyCodec,
@@ -91,26 +115,14 @@ def encode(
     in_place: bool = True,
     shift: int = 0,
 ) -> Message:
-    blocks = native.num_blocks(gradient.size)
     shifted = Guarded(gradient.size, gradient.dtype, shift)
+    outputs = Outputs(codec, residual, in_place, shift)
     shifted.array[:] = gradient
-    out = Guarded(gradient.size, np.float32, shift)
-    out.array[:] = residual if in_place else np.nan
-    codes = Guarded(blocks * native.code_bytes(codec), np.uint8, shift)
-    scales = Guarded(blocks if native.has_scales(codec) else 0, np.uint16, shift)
     before = residual.copy()
-    library.encode(
-        codec,
-        shifted.array,
-        out.array if in_place else residual,
-        out.array,
-        codes.array,
-        scales.array,
-        threshold,
-    )
+    library.encode(codec, shifted.array, *outputs.arrays, threshold)
     assert_same_bits(residual, before)
     assert_same_bits(shifted.check(), gradient)
-    return Message(codes.check(), scales.check(), out.check())
+    return outputs.message()
 
 
 def oracle_encode(
@@ -168,23 +180,10 @@ def reencode(
     shift: int = 0,
     sum_codec: AnyCodec | None = None,
 ) -> Message:
-    blocks = native.num_blocks(gradient.size)
-    out = Guarded(gradient.size, np.float32, shift)
-    out.array[:] = residual if in_place else np.nan
     of_sum = sum_codec or codec
-    codes = Guarded(blocks * native.code_bytes(of_sum), np.uint8, shift)
-    scales = Guarded(blocks, np.uint16, shift)
-    assert library.reencode(
-        codec,
-        of_sum,
-        *parts_of(messages),
-        gradient,
-        out.array if in_place else residual,
-        out.array,
-        codes.array,
-        scales.array,
-    )
-    return Message(codes.check(), scales.check(), out.check())
+    outputs = Outputs(of_sum, residual, in_place, shift)
+    assert library.reencode(codec, of_sum, *parts_of(messages), gradient, *outputs.arrays)
+    return outputs.message()
 
 
 def oracle_reencode(
@@ -195,9 +194,9 @@ def oracle_reencode(
     sum_codec: AnyCodec | None = None,
 ) -> Message:
     """Adds messages to a gradient and encodes the sum."""
-    total = np.zeros(gradient.size, np.float32)
+    total = zeros(gradient.size)
     if messages:
-        total = oracle_decode_sum(codec, messages, gradient.size, np.dtype(np.float32))
+        total = oracle_decode_sum(codec, messages, gradient.size, FLOAT32)
     return Message(*oracle.encode(CODE_BITS[sum_codec or codec], gradient, residual, total))
 
 
@@ -214,6 +213,73 @@ def oracle_count(codec: AnyCodec, messages: list[Message], bits: int) -> Array:
     return oracle.count(CODE_BITS[codec], *parts_of(messages), bits)
 
 
+class Parity:
+    """The codecs with each target, which have to give the oracle's bits."""
+
+    def __init__(self, on_each_target: Targets) -> None:
+        self.on_each_target = on_each_target
+
+    def encode(
+        self,
+        codec: AnyCodec,
+        gradient: Array,
+        residual: Array,
+        threshold: float = THRESHOLD,
+        options: Iterable[tuple[bool, int]] = ((True, 0),),
+    ) -> Message:
+        """The message. Options are whether residuals are written in place, and a shift."""
+        expected = oracle_encode(codec, gradient, residual, threshold)
+        for library in self.on_each_target():
+            for each in options:
+                encode(library, codec, gradient, residual, threshold, *each).assert_equals(expected)
+        return expected
+
+    def decode_sum(
+        self,
+        codec: AnyCodec,
+        messages: list[Message],
+        size: int,
+        dtype: np.dtype[Any] = FLOAT32,
+        threshold: float = THRESHOLD,
+        shifts: Iterable[int] = (0,),
+    ) -> Array:
+        expected = oracle_decode_sum(codec, messages, size, dtype, threshold)
+        for library in self.on_each_target():
+            for shift in shifts:
+                total = decode_sum(library, codec, messages, size, dtype, threshold, shift)
+                assert_same_bits(total, expected)
+        return expected
+
+    def reencode(
+        self,
+        codec: AnyCodec,
+        messages: list[Message],
+        gradient: Array,
+        residual: Array,
+        sum_codec: AnyCodec | None = None,
+        options: Iterable[tuple[bool, int]] = ((True, 0),),
+    ) -> Message:
+        arguments = codec, messages, gradient, residual
+        expected = oracle_reencode(*arguments, sum_codec)
+        for library in self.on_each_target():
+            for each in options:
+                reencode(library, *arguments, *each, sum_codec).assert_equals(expected)
+        return expected
+
+    def count(
+        self, codec: AnyCodec, messages: list[Message], bits: int, shifts: Iterable[int] = (0,)
+    ) -> Array:
+        expected = oracle_count(codec, messages, bits)
+        for library in self.on_each_target():
+            for shift in shifts:
+                assert_same_bits(count(library, codec, messages, bits, shift), expected)
+        return expected
+
+
+def zeros(size: int) -> Array:
+    return np.zeros(size, np.float32)
+
+
 def random_residual(rng: np.random.Generator, size: int) -> Array:
     return (0.1 * rng.standard_normal(size)).astype(np.float32)
 
@@ -223,11 +289,12 @@ def hostile_messages(
 ) -> list[Message]:
     """Random bytes, which may be any code and any scale."""
     blocks = native.num_blocks(size)
+    code_bytes, scales = blocks * native.code_bytes(codec), blocks * native.has_scales(codec)
     return [
         Message(
-            rng.integers(0, 256, blocks * native.code_bytes(codec), np.uint8),
-            rng.integers(0, 65_536, blocks if native.has_scales(codec) else 0, np.uint16),
-            np.zeros(0, np.float32),
+            rng.integers(0, 256, code_bytes, np.uint8),
+            rng.integers(0, 65_536, scales, np.uint16),
+            zeros(0),
         )
         for _ in range(replicas)
     ]

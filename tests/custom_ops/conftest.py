@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.custom_ops import native
-from tests.custom_ops.cases import Targets
+from tests.custom_ops.cases import Parity, Targets
 from tests.custom_ops.compact_cases import Wire
 from tf_gc.ops import _loader as ops
 
@@ -50,6 +50,11 @@ def on_each_target(library: native.Library) -> Targets:
             yield library
 
     return targets
+
+
+@pytest.fixture
+def parity(on_each_target: Targets) -> Parity:
+    return Parity(on_each_target)
 
 
 @pytest.fixture(

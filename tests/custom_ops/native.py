@@ -116,12 +116,13 @@ def _callback(run: RunTasks | None) -> Any:
     return _RunTasks() if run is None else _RunTasks(call)
 
 
-def _address(array: Array | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if array is None else array.ctypes.data)
-
-
-def _addresses(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+def _value(argument: Any) -> Any:
+    """An argument of C: of an array its address, of a list the addresses of its arrays."""
+    if isinstance(argument, np.ndarray):
+        return ctypes.c_void_p(argument.ctypes.data)
+    if isinstance(argument, list | tuple):
+        return (ctypes.c_void_p * len(argument))(*(array.ctypes.data for array in argument))
+    return argument
 
 
 # Of the functions: the result and the parameters.
@@ -156,26 +157,28 @@ class Library:
             function.restype = KINDS[result]
             function.argtypes = [KINDS[kind] for kind in parameters]
 
+    def call(self, name: str, *arguments: Any) -> Any:
+        return getattr(self._c, f"tf_gc_{name}")(*map(_value, arguments))
+
     def supported_targets(self) -> list[Target]:
-        best = self._c.tf_gc_best_target()
-        return [target for target in Target if target <= best]
+        return [target for target in Target if target <= self.call("best_target")]
 
     def active_target(self) -> Target:
-        return Target(self._c.tf_gc_active_target())
+        return Target(self.call("active_target"))
 
     def force_target(self, target: int) -> bool:
-        return bool(self._c.tf_gc_force_target(target))
+        return bool(self.call("force_target", target))
 
     def float_mode(self) -> int:
         """The floating-point control register of this thread."""
-        return int(self._c.tf_gc_float_mode())
+        return int(self.call("float_mode"))
 
     def set_float_mode(self, mode: int) -> None:
-        self._c.tf_gc_set_float_mode(mode)
+        self.call("set_float_mode", mode)
 
     def encode(self, *arguments: Any) -> None:
         """Encodes, with arguments as `encode_arguments`."""
-        assert self._c.tf_gc_encode(*self.encode_arguments(*arguments))
+        assert self.call("encode", *self.encode_arguments(*arguments))
 
     @staticmethod
     def encode_arguments(
@@ -188,21 +191,12 @@ class Library:
         threshold: float = 0.0,
     ) -> tuple[Any, ...]:
         """The arguments of the C function."""
-        return (
-            int(codec),
-            DTYPES[gradient.dtype],
-            _address(gradient),
-            _address(residual_in),
-            _address(residual_out),
-            gradient.size,
-            threshold,
-            _address(codes),
-            _address(scales),
-        )
+        values = DTYPES[gradient.dtype], gradient, residual_in, residual_out, gradient.size
+        return codec, *values, threshold, codes, scales
 
     def decode_sum(self, *arguments: Any) -> None:
         """Decodes and adds messages, with arguments as `decode_arguments`."""
-        assert self._c.tf_gc_decode_sum(*self.decode_arguments(*arguments))
+        assert self.call("decode_sum", *self.decode_arguments(*arguments))
 
     @staticmethod
     def decode_arguments(
@@ -213,16 +207,8 @@ class Library:
         threshold: float = 0.0,
     ) -> tuple[Any, ...]:
         """The arguments of the C function."""
-        return (
-            int(codec),
-            DTYPES[result.dtype],
-            _addresses(codes),
-            _addresses(scales),
-            len(codes),
-            result.size,
-            threshold,
-            _address(result),
-        )
+        messages = codes, scales, len(codes)
+        return codec, DTYPES[result.dtype], *messages, result.size, threshold, result
 
     def reencode(
         self,
@@ -237,11 +223,11 @@ class Library:
         sum_scales: Array,
     ) -> bool:
         """False if sums of messages of the codec are not encoded by the other."""
-        messages = _addresses(codes), _addresses(scales), len(codes)
-        values = map(_address, (gradient, residual_in, residual_out))
-        numbers = int(codec), int(sum_codec), DTYPES[gradient.dtype]
-        outputs = _address(sum_codes), _address(sum_scales)
-        return bool(self._c.tf_gc_reencode(*numbers, *messages, *values, gradient.size, *outputs))
+        messages = DTYPES[gradient.dtype], codes, scales, len(codes)
+        values = gradient, residual_in, residual_out, gradient.size
+        return bool(
+            self.call("reencode", codec, sum_codec, *messages, *values, sum_codes, sum_scales)
+        )
 
     def count(
         self,
@@ -252,19 +238,17 @@ class Library:
         counts: Array,
     ) -> bool:
         """False if no counts have `bits` bits, or messages of the codec are not counted."""
-        messages = _addresses(codes), _addresses(scales), len(codes)
         blocks = codes[0].size // code_bytes(codec)
-        return bool(self._c.tf_gc_count(int(codec), *messages, blocks, bits, _address(counts)))
+        return bool(self.call("count", codec, codes, scales, len(codes), blocks, bits, counts))
 
     def decode_counts(self, counts: Array, bits: int, result: Array, unit: float) -> bool:
         """False if no counts have `bits` bits."""
-        of_counts = DTYPES[result.dtype], _address(counts), bits
-        done = self._c.tf_gc_decode_counts(*of_counts, result.size, unit, _address(result))
-        return bool(done)
+        arguments = DTYPES[result.dtype], counts, bits, result.size, unit, result
+        return bool(self.call("decode_counts", *arguments))
 
     def pack_capacity(self, codec: int, blocks: int) -> int:
         """The bytes that `pack` may write, 0 if messages of the codec are not packed."""
-        return int(self._c.tf_gc_pack_capacity(codec, blocks))
+        return int(self.call("pack_capacity", codec, blocks))
 
     def pack(
         self,
@@ -276,9 +260,9 @@ class Library:
         periods: Sequence[int] = (),
     ) -> int:
         """Packs with tasks that `run` runs. Returns the bytes, 0 if it refuses to."""
-        of_periods = (ctypes.c_int32 * len(periods))(*periods)
-        arguments = (of_periods, len(periods), _address(message), _address(compact))
-        return int(self._c.tf_gc_pack(codec, blocks, *arguments, _callback(run)))
+        of_periods = np.array(periods, np.int32), len(periods)
+        arguments = codec, blocks, *of_periods, message, compact, _callback(run)
+        return int(self.call("pack", *arguments))
 
     def unpack(
         self,
@@ -289,33 +273,31 @@ class Library:
         run: RunTasks | None = None,
     ) -> bool:
         """False if the bytes are no message."""
-        arguments = (_address(compact), compact.nbytes, _address(message), _callback(run))
-        return bool(self._c.tf_gc_unpack(codec, blocks, *arguments))
+        arguments = codec, blocks, compact, compact.nbytes, message, _callback(run)
+        return bool(self.call("unpack", *arguments))
 
     def block_bytes(self, codec: int, replicas: int) -> int:
         """Bytes of a block in a message with the sum of `replicas` messages, 0 if there is none."""
-        return int(self._c.tf_gc_block_bytes(codec, replicas))
+        return int(self.call("block_bytes", codec, replicas))
 
     def codec_names(self) -> list[str]:
         names: list[bytes] = []
-        while name := self._c.tf_gc_codec_name(len(names)):
+        while name := self.call("codec_name", len(names)):
             names.append(name)
         return [name.decode() for name in names]
 
     def codec(self, name: str, automatic: bool) -> int:
         """The number of a codec, 0 if there is none of that name."""
-        return int(self._c.tf_gc_codec(name.encode(), automatic))
+        return int(self.call("codec", name.encode(), automatic))
 
     def results_for(self, codec: int) -> dict[str, float]:
         """The result of each function that takes a codec, for this one and no elements."""
-        none, nulls = None, (ctypes.c_void_p * 1)()
-        encode = (codec, 0, none, none, none, 0, 0.5, none, none)
-        decode = (codec, 0, nulls, nulls, 1, 0, 0.5, none)
-        reencode = (codec, codec, 0, none, none, 0, none, none, none, 0, none, none)
-        return {
-            "encode": self._c.tf_gc_encode(*encode),
-            "decode_sum": self._c.tf_gc_decode_sum(*decode),
-            "reencode": self._c.tf_gc_reencode(*reencode),
-            "count": self._c.tf_gc_count(codec, nulls, nulls, 1, 0, 4, none),
-            "block_bytes": self._c.tf_gc_block_bytes(codec, 1),
+        null = (ctypes.c_void_p * 1)()
+        arguments: dict[str, tuple[Any, ...]] = {
+            "encode": (0, None, None, None, 0, 0.5, None, None),
+            "decode_sum": (0, null, null, 1, 0, 0.5, None),
+            "reencode": (codec, 0, None, None, 0, None, None, None, 0, None, None),
+            "count": (null, null, 1, 0, 4, None),
+            "block_bytes": (1,),
         }
+        return {name: self.call(name, codec, *more) for name, more in arguments.items()}

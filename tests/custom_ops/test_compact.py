@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.custom_ops import native
-from tests.custom_ops.cases import Array, assert_same_bits
+from tests.custom_ops.cases import Array, assert_same_bits, encode, zeros
 from tests.custom_ops.compact_cases import (
     FILLED,
     PAIRED,
@@ -27,7 +26,7 @@ from tests.custom_ops.compact_cases import (
     unpack,
     with_scales,
 )
-from tests.custom_ops.native import BLOCK_SIZE, AnyCodec, Codec, Levels, Library, OneBit
+from tests.custom_ops.native import BLOCK_SIZE, Codec, Levels, Library, OneBit
 from tests.oracles import compact as oracle
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "compact_golden.npz"
@@ -144,30 +143,6 @@ def test_any_codes_and_scales(wire: Wire, data: st.DataObject) -> None:
     wire.check(wire.message(codes, scales), periods)
 
 
-def gradient_like(rng: np.random.Generator, size: int) -> Array:
-    """Heavy tails, a size that differs from row to row, and rows of nothing."""
-    rows = 2.0 ** rng.normal(-6, 2, -(-size // 1000)).repeat(1000)[:size]
-    rows *= rng.random(rows.size // 500 + 1).repeat(500)[:size] < 0.8
-    return (rng.standard_t(3, size) * rows).astype(np.float32)
-
-
-def encoded(library: Library, codec: AnyCodec, *gradients: Array) -> tuple[Array, Array]:
-    """The codes and scales of the last one, whose residual is what the others left."""
-    size = gradients[0].size
-    residual = np.zeros(size, np.float32)
-    codes = np.zeros(native.num_blocks(size) * native.code_bytes(codec), np.uint8)
-    scales = np.zeros(native.num_blocks(size) if native.has_scales(codec) else 0, np.uint16)
-    for gradient in gradients:
-        library.encode(codec, gradient, residual, residual, codes, scales, 0.02)
-    return codes, scales
-
-
-def test_messages_of_the_encoder(wire: Wire, library: Library) -> None:
-    gradient = gradient_like(wire.rng, (SEGMENT + 300) * BLOCK_SIZE - 5)
-    steps = [(gradient * (1 + 0.1 * step)).astype(np.float32) for step in range(3)]
-    assert is_packed(wire.check(wire.message(*encoded(library, wire.codec, *steps)), [8]))
-
-
 @pytest.mark.parametrize("name", ["columns", "pairs"])
 def test_the_oracle_and_the_library_give_the_golden_bytes(wire: Wire, name: str) -> None:
     with np.load(GOLDEN) as file:
@@ -254,7 +229,8 @@ OF_PLANES = {Codec.AUTO: 0.019, Levels.THREE_BIT: 0.022, Levels.FOUR_BIT: 0.011}
 def test_a_message_is_nearly_as_short_as_its_entropy(wire: Wire, library: Library) -> None:
     blocks = 8 * SEGMENT
     gradient = np.random.default_rng(11).laplace(size=blocks * BLOCK_SIZE).astype(np.float32)
-    codes, scales = encoded(library, wire.codec, gradient)
+    message = encode(library, wire.codec, gradient, zeros(gradient.size))
+    codes, scales = message.codes, message.scales
     bits = 8 * pack(library, wire.codec, wire.message(codes, scales), periods=[5]).size
     magnitudes, signs = wire.form.numbers(codes)
     least = entropy(2 * magnitudes + signs) + entropy(scales)

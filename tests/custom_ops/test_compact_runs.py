@@ -242,21 +242,16 @@ def test_other_packers_may_choose_any_period(
 
 
 @with_scales
-@pytest.mark.parametrize("share", [0, 0.5, 1])
-def test_other_packers_may_choose_a_period_with_any_number_of_empty_blocks(
-    wire: Wire, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    message, _ = with_empty(wire, wire.codes(300, 0.05), share)
-    choose_period(monkeypatch, 6)
-    compact = wire.packed(message)
-    assert field_of(compact, PERIOD) == [6]
-    wire.check_unpacked(compact, message)
-
-
-@with_scales
-def test_the_codes_of_an_empty_block_of_a_segment_with_a_period_may_be_any(
+def test_other_packers_may_choose_a_period_with_any_empty_blocks(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    choose_period(monkeypatch, 6)
+    for share in (0, 0.5, 1):
+        message, _ = with_empty(wire, wire.codes(300, 0.05), share)
+        compact = wire.packed(message)
+        assert field_of(compact, PERIOD) == [6]
+        wire.check_unpacked(compact, message)
+    # Their codes may be any.
     codes = wire.codes(100, 0.05)
     scales = wire.scales(codes)
     scales[::3] = 0
@@ -321,7 +316,7 @@ def test_other_packers_may_choose_any_only_kind(
 
 
 @pytest.mark.parametrize("period", [0, 3])
-def test_counts_that_are_all_0_are_those_of_kind_0(
+def test_another_count_of_an_only_kind_changes_nothing(
     wire: Wire, period: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose_period(monkeypatch, period)
@@ -331,14 +326,9 @@ def test_counts_that_are_all_0_are_those_of_kind_0(
         message = wire.message(wire.codes_of_planes(chances))
         compact = wire.packed(message)
         counts = wire.counts(compact)
-        for count in (255, 1, 0):
+        for count in (255, 1, 0):  # counts that are all 0 are those of kind 0
             counts[plane] = only(0, count)
             wire.check_unpacked(compact, message)
-
-
-def test_another_count_of_an_only_kind_changes_nothing(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
     choose_all_mixed(monkeypatch)
     message = wire.random(100, 0.2)
     compact = wire.packed(message)

@@ -58,9 +58,8 @@ class Bucket:
 
     def decode(self, total: Array, basis: Array, dtype: Any) -> list[Array]:
         sums = []
-        for i, (p, q) in enumerate(
-            zip(self._columns(basis, 0), self._columns(total, 1), strict=True)
-        ):
+        columns = zip(self._columns(basis, 0), self._columns(total, 1), strict=True)
+        for i, (p, q) in enumerate(columns):
             with np.errstate(over="ignore", invalid="ignore"):
                 sums.append(oracle.product(p, q).astype(dtype))
             if np.isfinite(q).all():
@@ -93,7 +92,7 @@ def assert_same_bits(found: Sequence[Any], expected: Sequence[Array]) -> None:
 
 
 def check(
-    on_each_target: Targets,
+    targets: Targets,
     shapes: Sequence[tuple[int, ...]],
     rank: int,
     dtype: Any,
@@ -104,7 +103,7 @@ def check(
     bucket = Bucket(shapes, rank)
     arguments = (bucket.rows, rank)
     expected = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    residuals = [[tf.Variable(each) for each in expected] for _ in on_each_target()]
+    residuals = [[tf.Variable(each) for each in expected] for _ in targets()]
     factors: list[Any] = [bucket.kept.copy() for _ in residuals]
     for step in range(4):
         gradients = gradients_of(rng, shapes, dtype, bad if step in (1, 2) else 0.0)
@@ -112,7 +111,7 @@ def check(
         wanted = bucket.project(gradients, expected)
         sent, of_p, expected = bucket.encode(gradients, expected, wanted)
         of_sums = bucket.decode(sent, of_p, dtype)
-        for i, _ in enumerate(on_each_target()):
+        for i, _ in enumerate(targets()):
             projected = ops.project_factors(mine, residuals[i], factors[i], *arguments)
             assert_same_bits([projected], [wanted])
             message, basis = ops.encode_factors(mine, residuals[i], projected, *arguments)

@@ -1,7 +1,7 @@
 """No message, however broken, makes the built library read or write beside what it was given.
 
-All of that begins right after, or ends right before, a page that nobody may touch: a byte beside it
-kills the process. `make sanitize` looks for more, and for longer, in a library that it compiles.
+A byte beside that is in a page that nobody may touch, and kills the process. `make sanitize` looks
+for more, and for longer, in a library that it compiles.
 """
 
 from __future__ import annotations
@@ -17,20 +17,15 @@ import numpy as np
 import tensorflow as tf
 
 from tests.custom_ops import native
-from tests.custom_ops.cases import CODECS, DTYPES, Array, hostile_messages
+from tests.custom_ops.cases import CODECS, DTYPES, FIXED, Array, hostile_messages
 from tests.custom_ops.compact_cases import SEGMENTS_OFFSET, Wire
-from tests.custom_ops.native import COMPACTIBLE, Codec, Levels, Library, OneBit
+from tests.custom_ops.native import COMPACTIBLE, Library
 from tests.fork_server import FORK_SERVER
 from tf_gc import ops
 from tf_gc.ops import _loader
 
 Rng = np.random.Generator
 MAX_BYTES = 1 << 18
-NAMES = {
-    **{Codec.FIXED: ("two_bit", 0.5), Codec.AUTO: ("two_bit", "auto")},
-    **{OneBit.FIXED: ("one_bit", 0.5), OneBit.AUTO: ("one_bit", "auto")},
-    **{Levels.THREE_BIT: ("three_bit", "auto"), Levels.FOUR_BIT: ("four_bit", "auto")},
-}
 
 
 class Fences:
@@ -118,7 +113,7 @@ def attack_codes(library: Library, rng: Rng, fences: Fences) -> None:
     total = fences.empty(size, dtype)
     library.encode(codec, gradient, residual, residual, codes, scales, 0.5)
     library.decode_sum(codec, *sent, total, 0.5)
-    if codec in (Codec.FIXED, OneBit.FIXED):
+    if codec in FIXED:
         bits = int(rng.choice([4, 8, 16]))
         counts = fences.empty(blocks * 16 * bits, np.uint8)
         assert library.count(codec, *sent, bits, counts)
@@ -165,7 +160,8 @@ def tensor(array: Array) -> Any:
 
 def attack_messages(_: Library, rng: Rng, fences: Fences) -> None:
     """Four messages of a bucket, as an op gets them."""
-    codec, threshold = NAMES[CODECS[rng.integers(len(CODECS))]]
+    chosen = CODECS[rng.integers(len(CODECS))]
+    codec, threshold = native.NAMES[chosen], 0.5 if chosen in FIXED else "auto"
     size = int(rng.integers(1, 700))
     fences.begin(f"messages: {codec} {threshold}, {size} elements")
     like, residuals = [tf.ones(size)], [tf.Variable(tf.zeros(size))]

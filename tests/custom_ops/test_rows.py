@@ -154,10 +154,9 @@ def test_an_exact_row_is_the_sum_of_its_occurrences() -> None:
     first = (np.array([[1, 2], [3, 4], [5, 6]], "f"), np.array([7, 2, 7]))
     second = (np.array([[10, 20]], "f"), np.array([2]))
     messages = [ops.encode_rows(slices([g]), [], [(9, 2)], "exact") for g in (first, second)]
-    (rows,) = ops.decode_rows(messages, [(9, 2)], tf.float32, "exact")
-    np.testing.assert_array_equal(rows.indices, [2, 7])
-    np.testing.assert_array_equal(rows.values, [[13, 24], [6, 8]])
-    np.testing.assert_array_equal(rows.dense_shape, [9, 2])
+    sums = ops.decode_rows(messages, [(9, 2)], tf.float32, "exact")
+    assert_same_rows(sums, [(np.array([[13, 24], [6, 8]], "f"), np.array([2, 7]))])
+    np.testing.assert_array_equal(sums[0].dense_shape, [9, 2])
 
 
 @pytest.mark.parametrize("index", [-1, 9, 2**40])
@@ -189,24 +188,19 @@ def test_a_residual_that_is_being_read_keeps_its_value_for_the_reader() -> None:
 
 def test_gradients_that_do_not_fit_their_tables_are_refused() -> None:
     rows = slices([(np.ones((2, 4), "f"), np.array([1, 2]))])
-    residual = tf.Variable(tf.zeros((9, 4)))
-    refused = tf.errors.InvalidArgumentError
-    with pytest.raises(refused, match=r"table 0 has values of the shape \[2,4\].*is \[9,5\]"):
-        ops.encode_rows(rows, [], [(9, 5)])
-    with pytest.raises(refused, match=r"residual 0 .* \[8,4\], got"):
-        ops.encode_rows(rows, [residual], [(8, 4)])
-    with pytest.raises(refused, match="exact rows and two layers keep nothing"):
-        ops.encode_rows(rows, [residual], [(9, 4)], layers=2)
-    with pytest.raises(refused, match="and 1 if rows are exact, got 2"):
-        ops.encode_rows(rows, [], [(9, 4)], "exact", 2)
-    with pytest.raises(refused, match=r"layers must be in \[1, 2\]"):
-        ops.encode_rows(rows, [], [(9, 4)], layers=3)
-    with pytest.raises(refused, match="none or one for each of 1 tables, got 2"):
-        ops.encode_rows(rows, [residual, residual], [(9, 4)])
-    with pytest.raises(refused, match=r"one element or more, got the shape \[9,0\]"):
-        ops.encode_rows(rows, [], [(9, 0)])
-    with pytest.raises(refused, match="codec"):
-        ops.encode_rows(rows, [], [(9, 4)], "five_bit")
+    kept = tf.Variable(tf.zeros((9, 4)))
+    for says, *arguments in (
+        (r"table 0 has values of the shape \[2,4\].*is \[9,5\]", [], [(9, 5)]),
+        (r"residual 0 .* \[8,4\], got", [kept], [(8, 4)]),
+        ("exact rows and two layers keep nothing", [kept], [(9, 4)], "three_bit", 2),
+        ("and 1 if rows are exact, got 2", [], [(9, 4)], "exact", 2),
+        (r"layers must be in \[1, 2\]", [], [(9, 4)], "three_bit", 3),
+        ("none or one for each of 1 tables, got 2", [kept, kept], [(9, 4)]),
+        (r"one element or more, got the shape \[9,0\]", [], [(9, 0)]),
+        ("codec", [], [(9, 4)], "five_bit"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+            ops.encode_rows(rows, *arguments)
 
 
 def test_a_message_of_something_else_is_refused() -> None:

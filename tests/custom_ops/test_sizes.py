@@ -7,7 +7,6 @@ import mmap
 import os
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import matrix
-from tests.custom_ops import native
+from tests.custom_ops import cases, native
+from tests.custom_ops.cases import BFLOAT16, assert_same_bits, decode_sum, zeros
 from tests.custom_ops.native import Array, Levels
 from tf_gc.ops import count, encode, reencode
 
@@ -134,43 +134,25 @@ def test_two_to_the_31_elements_and_more(library: native.Library) -> None:
     """Each period of a repeated gradient and residual is the next step of a small one."""
     codec = Levels.THREE_BIT  # The loops over blocks are the same for all.
     period, size = 2**22, 2**31 + 129
-    dtype = np.dtype(ml_dtypes.bfloat16)
-    random = np.random.default_rng(1)
-    small = random.standard_normal(period).astype(dtype)
-    gradient = Repeated(size, period, dtype)
-    gradient.array[:period] = small
+    block_bytes, blocks = native.code_bytes(codec), native.num_blocks(size)
+    gradient = Repeated(size, period, BFLOAT16)
+    gradient.array[:period] = np.random.default_rng(1).standard_normal(period).astype(BFLOAT16)
     residual = Repeated(size, period, np.float32)
-    blocks = native.num_blocks(size)
-    codes = np.zeros(blocks * native.code_bytes(codec), np.uint8)
-    scales = np.zeros(blocks, np.uint16)
-
+    codes, scales = np.zeros(blocks * block_bytes, np.uint8), np.zeros(blocks, np.uint16)
     library.encode(codec, gradient.array, residual.array, residual.array, codes, scales)
-    expected = np.zeros(period, np.float32)
-    small_codes = np.zeros(period // 128 * native.code_bytes(codec), np.uint8)
-    small_scales = np.zeros(period // 128, np.uint16)
+
+    expected = zeros(period)
     for first in range(0, size, period):
         count = min(period, size - first)
-        of_codes = slice(0, native.num_blocks(count) * native.code_bytes(codec))
-        of_scales = slice(0, native.num_blocks(count))
-        library.encode(
-            codec,
-            small[:count],
-            expected[:count],
-            expected[:count],
-            small_codes[of_codes],
-            small_scales[of_scales],
-        )
-        at = first // 128
-        np.testing.assert_array_equal(
-            codes[at * native.code_bytes(codec) :][of_codes], small_codes[of_codes]
-        )
-        np.testing.assert_array_equal(scales[at:][of_scales], small_scales[of_scales])
+        message = cases.encode(library, codec, gradient.array[:count], expected[:count])
+        expected[:count] = message.residual
+        found = codes[first // 128 * block_bytes :][: message.codes.size]
+        np.testing.assert_array_equal(found, message.codes)
+        np.testing.assert_array_equal(scales[first // 128 :][: message.scales.size], message.scales)
     np.testing.assert_array_equal(residual.array[:period], expected)
 
     # The last elements, which lie at the start of the last period, are written last.
-    sums = Repeated(size, period, dtype)
+    sums = Repeated(size, period, BFLOAT16)
     library.decode_sum(codec, [codes], [scales], sums.array)
-    rest = size % period
-    last = np.zeros(rest, dtype)
-    library.decode_sum(codec, [small_codes[of_codes]], [small_scales[of_scales]], last)
-    np.testing.assert_array_equal(sums.array[-rest:].view(np.uint16), last.view(np.uint16))
+    last = decode_sum(library, codec, [message], size % period, BFLOAT16)
+    assert_same_bits(sums.array[-last.size :], last)

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import signal
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from tests import compiled
-from tests.cases import matrix
-from tests.custom_ops import native
 from tests.custom_ops.native import Codec, Levels, Library, OneBit
 
 # Counts are codecs of messages, but gradients are not encoded with them.
 COUNTS = [3, 4, 5]
 # The last ones become known codecs if they are cut to 8 bits.
 UNKNOWN = [-1, 0, 10, 99, 255, 256 + Codec.FIXED, 2**16 + OneBit.AUTO, -256 + Codec.AUTO]
-SOURCE = Path(__file__).with_name("unknown_codecs.cc")
 
 
 @pytest.mark.parametrize("codec", UNKNOWN + COUNTS)
@@ -48,25 +39,3 @@ def test_names_of_codecs(library: Library) -> None:
     assert numbers.pop("three_bit") == (0, Levels.THREE_BIT)
     assert numbers.pop("four_bit") == (0, Levels.FOUR_BIT)
     assert set(numbers.values()) == {(0, 0)}
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """unknown_codecs.cc and the library's functions for the CPU."""
-    sources = [SOURCE, *sorted((native.LIB / "cpu").glob("*.cc"))]
-    flags = ["-O1", "-std=c++17", "-ffp-contract=off", f"-I{native.ROOT}"]
-
-    def link(output: Path) -> None:
-        command = [*compiled.compiler(), *flags, *map(str, sources), "-o", str(output)]
-        subprocess.run(command, check=True)
-
-    read = [SOURCE, *native.LIB.glob("*/*.*")]
-    return compiled.kept(compiled.KEPT / "unknown_codecs", read, flags, link)
-
-
-@matrix
-def test_functions_that_cannot_report_an_error_trap(program: Path) -> None:
-    for case, codec in itertools.product(range(7), (0, 10, 255)):
-        done = subprocess.run([program, str(case), str(codec)], capture_output=True, check=False)
-        trapped = done.returncode in (-signal.SIGILL, -signal.SIGTRAP, -signal.SIGABRT)
-        assert trapped, (case, codec, done.stdout)

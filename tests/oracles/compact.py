@@ -6,7 +6,6 @@ Written from the comments of `custom_ops/lib/wire/compact_wire.h` and of `freque
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Sequence
 
@@ -48,34 +47,20 @@ SAMPLED_BLOCKS = 7
 CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True)}
 
 
-@dataclasses.dataclass(frozen=True)
 class Format:
     """A codec, as the wire has it."""
 
-    bits: int
-    scaled: bool
+    def __init__(self, bits: int, scaled: bool) -> None:
+        self.bits, self.scaled = bits, scaled
+        self.has_rare_bits = bits > 2  # magnitudes have several bits, of which one is rare
+        # Of two bits the lowest, of three the top one.
+        self.rare = {2: 0, 3: 0, 4: 2}[bits]
+        self.common: list[int] = {2: [], 3: [1], 4: [0, 1]}[bits]
+        self.planes = 2 + len(self.common) + self.has_rare_bits
 
     @staticmethod
     def of(codec: int) -> Format:
         return Format(*CODECS[codec])
-
-    @property
-    def has_rare_bits(self) -> bool:
-        """Whether magnitudes have several bits, of which one is rare."""
-        return self.bits > 2
-
-    @property
-    def rare(self) -> int:
-        """Which bit of a magnitude is rare: of two bits the lowest, of three the top one."""
-        return {3: 0, 4: 2}[self.bits]
-
-    @property
-    def common(self) -> list[int]:
-        return {2: [], 3: [1], 4: [0, 1]}[self.bits]
-
-    @property
-    def planes(self) -> int:
-        return 2 + len(self.common) + self.has_rare_bits
 
     def have_common_bits(self, magnitudes: Array) -> Array:
         """Which magnitudes have another bit than the rare one."""
@@ -189,12 +174,10 @@ def pack(codec: int, message: Array, periods: Sequence[int] = ()) -> Array:
     """Packs a message of wire.h. A segment may have one of the periods."""
     form = Format.of(codec)
     _, version, _, threshold, blocks = HEADER.unpack(message[: HEADER.size].tobytes())
-    start = HEADER.size
-    codes = message[start : start + form.code_bytes(blocks)]
-    start += codes.size
-    scales = message[start : start + form.scale_bytes(blocks)]
     if blocks == 0:
         return message
+    codes, scales = np.split(message[HEADER.size :], [form.code_bytes(blocks)])
+    scales = scales[: form.scale_bytes(blocks)]
     # Of a scale below zero the packer counts the magnitude.
     high = scales[1::2][::SAMPLED_BLOCKS] % SCALE_SYMBOLS
     table = frequencies(np.bincount(high, minlength=SCALE_SYMBOLS).tolist())
@@ -301,7 +284,5 @@ def unpack(codec: int, blocks: int, compact: Array) -> Array:
         raise BrokenError("the message is not shorter than one that is not packed")
     body = [*(part[0] for part in parts), *(part[1] for part in parts)]
     head = np.frombuffer(HEADER.pack(MAGIC, version, codec, threshold, blocks), np.uint8)
-    message = np.zeros(form.message_bytes(blocks), np.uint8)
     whole = np.concatenate([head, *body])
-    message[: whole.size] = whole
-    return message
+    return np.pad(whole, (0, form.message_bytes(blocks) - whole.size))

@@ -1,7 +1,7 @@
 """The codecs with several levels, in NumPy: the reference for every implementation.
 
-As in `tests.oracles.two_bit`, of which it takes blocks and roundings. Codes are a uint8 array of 48
-or 64 bytes a block, scales a uint16 array with the bits of one bfloat16 a block.
+As in `tests.oracles.two_bit`, of which it takes blocks and roundings, with 48 or 64 bytes of codes
+a block.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one-bit codecs, in NumPy: the reference for every implementation.
 
-As in `tests.oracles.two_bit`, of which it takes blocks, sums over them and roundings. Codes are a
-uint8 array of 16 bytes a block, scales a uint16 array with the bits of one bfloat16 a block.
+As in `tests.oracles.two_bit`, of which it takes blocks, sums over them and roundings, with 16 bytes
+of codes a block.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ def _encode(
 
 
 def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Array, Array, Array]:
-    """Returns the codes, the scales and the new residual."""
     p, finite = finite_sum(gradient, residual)
     scales = np.full(to_blocks(p).shape[0], ONE, np.uint16)
     with np.errstate(invalid="ignore"):
@@ -48,7 +47,6 @@ def encode_fixed(gradient: Array, residual: Array, threshold: float) -> tuple[Ar
 
 
 def encode_auto(gradient: Array, residual: Array, *addends: Array) -> tuple[Array, Array, Array]:
-    """Returns the codes, the scales and the new residual."""
     p, finite = finite_sum(gradient, residual, *addends)
     magnitudes = to_blocks(np.abs(np.where(finite, p, np.float32(0))))
     count = to_blocks(np.ones(p.size, np.bool_)).sum(axis=1).astype(np.float32)

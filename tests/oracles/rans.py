@@ -1,8 +1,6 @@
 """The coder of the compact wire, in plain Python: rANS, and the tables of frequencies.
 
-Written from the comments of `custom_ops/lib/wire/compact_wire.h` and of `frequencies.h` in
-`custom_ops/lib/compact`; it shares no code and no table with them. It computes with Python's
-integers, one lane after the other.
+A part of `tests.oracles.compact`, with Python's integers, one lane after the other.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ A part of `tests.oracles.compact`, which shares nothing with the C++.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -37,11 +36,6 @@ def bits_of_bytes(data: bytes, count: int) -> Array:
 
 
 # ---- Runs --------------------------------------------------------------------------
-
-
-def order_of(blocks: int, period: int) -> Array:
-    """The blocks of a segment, sorted by their number modulo the period."""
-    return np.argsort(np.arange(blocks) % period, kind="stable")
 
 
 def columns_of(tiles: Array) -> Array:
@@ -78,7 +72,8 @@ def best_period(magnitudes: Array, signs: Array, periods: Sequence[int]) -> int:
     minus = nonzero & (signs == 1).reshape(-1, BLOCK_SIZE)
     best, least = 0, 0
     for period in periods:
-        order = order_of(len(nonzero), period)[: len(nonzero) // RUN * RUN]
+        order = np.argsort(np.arange(len(nonzero)) % period, kind="stable")
+        order = order[: len(nonzero) // RUN * RUN]
         tiles = order.reshape(-1, RUN)[::SAMPLED_TILES]
         halves = cost_of(nonzero[tiles].reshape(-1, RUN), minus[tiles].reshape(-1, RUN))
         cost = cost_of(columns_of(nonzero[tiles]), columns_of(minus[tiles])) - halves
@@ -95,17 +90,13 @@ def is_paired(blocks: int, period: int) -> bool:
 # ---- Planes ------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
 class Plane:
     """The kinds of runs in a plane, and which of their codes have a bit in it, [runs, RUN]."""
 
-    kinds: Array
-    sent: Array
-
-    @staticmethod
-    def of(kinds: Array, sent: Array) -> Plane:
+    def __init__(self, kinds: Array, sent: Array) -> None:
         """With a kind for each run, or for each pair of runs."""
-        return Plane(kinds if len(kinds) == len(sent) else kinds.repeat(2), sent)
+        self.kinds = kinds if len(kinds) == len(sent) else kinds.repeat(2)
+        self.sent = sent
 
     def of_class(self, number: int) -> Array:
         """Which bits are of runs of a class."""
@@ -122,14 +113,11 @@ def kind_of(ones: int, bits: int) -> int:
     """The kind that the packer chooses for `bits` bits, of which `ones` are 1."""
     rest = min(ones, bits - ones)
     if rest == 0:
-        number = EQUAL
-    elif rest / bits <= 34 / 256:
-        number = FEW
-    elif rest / bits <= 92 / 256:
-        number = SOME
-    else:
+        return 2 * EQUAL + (ones > 0)
+    part = rest / bits
+    if part > 92 / 256:
         return 2 * MIXED
-    return 2 * number + (ones > rest)
+    return 2 * (FEW if part <= 34 / 256 else SOME) + (ones > rest)
 
 
 def kinds_of(sent: Array, ones: Array, paired: int) -> Array:
@@ -158,7 +146,7 @@ def pack_plane(
     sent: Array, ones: Array, kinds: Array
 ) -> tuple[bytes, list[tuple[list[int], bytes]], bytes]:
     """The counts of a plane's kinds, what is coded of it, and its mixed bits."""
-    plane, counts = Plane.of(kinds, sent), counts_of(kinds)
+    plane, counts = Plane(kinds, sent), counts_of(kinds)
     bits = plane.inverted(ones)
     coded = []
     if only_kind(counts) is None:
@@ -182,7 +170,7 @@ class PlaneReader:
             kinds = np.frombuffer(coded, np.uint8)
         else:
             kinds = np.full(number_of_kinds, only, np.uint8)
-        plane, bits = Plane.of(kinds, sent), np.zeros(sent.shape, bool)
+        plane, bits = Plane(kinds, sent), np.zeros(sent.shape, bool)
         for number, table in BIT_TABLES.items():
             these = plane.of_class(number)
             count = int(np.count_nonzero(these))

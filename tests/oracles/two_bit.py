@@ -1,11 +1,8 @@
 """The two-bit codecs, in NumPy: the reference for every implementation.
 
-Written for clarity and independent of the C++: it shares no code and no table with
-it. All arithmetic is in float32, each operation rounded to nearest even.
-
-A gradient is an array of float32, float16 or `ml_dtypes.bfloat16`; a residual is
-float32. Codes are a uint8 array of 32 bytes a block, scales a uint16 array with the
-bits of one bfloat16 a block.
+Independent of the C++: it shares no code and no table with it. All arithmetic is in float32, each
+operation rounded to nearest even. A gradient is float32, float16 or `ml_dtypes.bfloat16`; a
+residual is float32. Codes are uint8, 32 bytes a block, scales the bits of bfloat16, one a block.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 BLOCK_SIZE = 128
-BLOCK_CODE_BYTES = 32
 
 ZERO, NOT_FINITE, MINUS, PLUS = 0b00, 0b01, 0b10, 0b11
 
@@ -29,15 +25,10 @@ SCALE_FACTOR = np.float32(2) / np.float32(3)
 NAN = np.array(0x7FC00000, np.uint32).view(np.float32)[()]
 
 
-def num_blocks(size: int) -> int:
-    return -(-size // BLOCK_SIZE)
-
-
 def to_blocks(values: Array) -> Array:
     """[size] to [blocks, BLOCK_SIZE], with zeros after the end."""
-    blocks = np.zeros((num_blocks(values.size), BLOCK_SIZE), values.dtype)
-    blocks.reshape(-1)[: values.size] = values
-    return blocks
+    padded: Array = np.pad(values, (0, -values.size % BLOCK_SIZE))
+    return padded.reshape(-1, BLOCK_SIZE)
 
 
 def pack(codes: Array) -> Array:
@@ -68,11 +59,7 @@ def bfloat16_values(bits: Array) -> Array:
 
 
 def tree_sum(blocks: Array) -> Array:
-    """Sums each row of [blocks, BLOCK_SIZE] pairwise.
-
-    Element i has the index bits 6..0. The bits are summed over in the order
-    4, 5, 6, 3, 2, 1, 0.
-    """
+    """Sums each row of [blocks, BLOCK_SIZE] pairwise, over one bit of the index after the other."""
     tree = blocks.astype(np.float32).reshape((-1,) + (2,) * 7)
     remaining = [6, 5, 4, 3, 2, 1, 0]  # the index bit of axis 1, 2, ...
     for bit in (4, 5, 6, 3, 2, 1, 0):

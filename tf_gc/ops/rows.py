@@ -43,9 +43,8 @@ def encode_rows(
       The message: int64 [1, words].
 
     Raises:
-      ValueError: if there is no gradient.
-      tf.errors.InvalidArgumentError: if no codec has that name, an index has no row, something does
-        not fit its table, or there are residuals where nothing is kept. No residual has changed.
+      tf.errors.InvalidArgumentError: if an index has no row, something does not fit its table, or
+        there are residuals where nothing is kept. No residual has changed.
     """
     return _loader.load().tf_gc_encode_rows(
         values=[gradient.values for gradient in as_list(gradients, "gradients")],
@@ -72,9 +71,8 @@ def decode_rows(
     once. An element that any replica marked as not finite is NaN.
 
     Raises:
-      ValueError: if there is no message.
-      tf.errors.InvalidArgumentError: if no codec has that name, or a message has another wire
-        version, codec, layers or tables, or is cut off.
+      tf.errors.InvalidArgumentError: if a message has another wire version, codec, layers or
+        tables, or is cut off.
     """
     values, indices = _loader.load().tf_gc_decode_rows(
         messages=as_list(messages),
