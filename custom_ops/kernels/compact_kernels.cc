@@ -43,16 +43,11 @@ absl::Status ReadPeriods(OpKernelConstruction* context, Periods* periods) {
   return absl::OkStatus();
 }
 
-// The layout of messages with `words` words. InvalidArgument if no message of
-// the format has that number.
+// The layout of messages with `words` words.
 absl::Status LayoutOfWords(const MessageFormat& format, int64_t words,
                            MessageLayout* layout) {
-  const int64_t blocks = BlocksOf(format.codec, words);
-  if (blocks < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("no message of codec ",
-                                                   NameOf(format.codec),
-                                                   " has ", words, " words"));
-  }
+  int64_t blocks;
+  TF_RETURN_IF_ERROR(ReadBlocks(format.codec, words, &blocks));
   *layout = format.Layout(blocks);
   return absl::OkStatus();
 }

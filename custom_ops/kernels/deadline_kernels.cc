@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "custom_ops/kernels/tensors.h"
 #include "custom_ops/lib/deadlines/deadlines.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/collective.h"
@@ -22,10 +23,6 @@ namespace {
 
 using ::tensorflow::CancellationManager;
 using ::tensorflow::CollectiveExecutor;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
 
 class BeginDeadlineOp : public OpKernel {
  public:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "custom_ops/kernels/tensors.h"
 #include "custom_ops/lib/codec/sent.h"
 #include "custom_ops/lib/recorder/recorder.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -16,11 +17,6 @@
 
 namespace tf_gc {
 namespace {
-
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
 
 // An op with the attributes `recorder` and `reduction`.
 class RecorderOp : public OpKernel {

@@ -64,6 +64,15 @@ absl::Status ReadSumCodecs(Context* context, Codec* codec, Codec* sum_codec) {
                    NameOf(*codec), ", got \"", NameOf(*sum_codec), "\""));
 }
 
+// The blocks of a message with `words` words. InvalidArgument if no message of
+// the codec has that number.
+inline absl::Status ReadBlocks(Codec codec, int64_t words, int64_t* blocks) {
+  *blocks = BlocksOf(codec, words);
+  if (*blocks >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no message of codec ", NameOf(codec), " has ", words, " words"));
+}
+
 // InvalidArgument if messages of a codec have no compact form.
 inline absl::Status CheckCompactible(Codec codec) {
   if (IsCompactible(codec)) return absl::OkStatus();

@@ -122,11 +122,8 @@ absl::Status CountShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->GetAttr("replicas", &replicas));
   TF_RETURN_IF_ERROR(MergeMessages(c, &words));
   if (c->ValueKnown(words)) {
-    const int64_t blocks = BlocksOf(codec, c->Value(words));
-    if (blocks < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "no message with a fixed threshold has ", c->Value(words), " words"));
-    }
+    int64_t blocks;
+    TF_RETURN_IF_ERROR(ReadBlocks(codec, c->Value(words), &blocks));
     const Codec counts = CountsCodec(BitsOfCount(replicas));
     words = c->MakeDim(LayoutOf(counts, blocks).words());
   }

@@ -1,7 +1,6 @@
 // Interface of the ops of the compact wire: attributes and shapes.
 // tf_gc/ops/compact.py says what they mean.
 
-#include "absl/strings/str_cat.h"
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "custom_ops/ops/codec_attribute.h"
@@ -21,12 +20,9 @@ absl::Status ReadCompactCodec(InferenceContext* c, DimensionHandle words,
                               Codec* codec) {
   TF_RETURN_IF_ERROR(ReadCodec(c, codec));
   TF_RETURN_IF_ERROR(CheckCompactible(*codec));
-  if (!c->ValueKnown(words) || BlocksOf(*codec, c->Value(words)) >= 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("no message of codec ",
-                                                 NameOf(*codec), " has ",
-                                                 c->Value(words), " words"));
+  int64_t blocks;
+  if (!c->ValueKnown(words)) return absl::OkStatus();
+  return ReadBlocks(*codec, c->Value(words), &blocks);
 }
 
 absl::Status PackShape(InferenceContext* c) {

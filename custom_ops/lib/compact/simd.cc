@@ -4,15 +4,6 @@
 
 #if TF_GC_X86_64
 
-#if !defined(__clang__)
-// GCC's own header makes undefined registers so that it warns of them (GCC bug
-// 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-
-#include <immintrin.h>
-
 #include <array>
 #include <cstdint>
 #include <cstring>

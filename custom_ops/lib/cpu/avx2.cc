@@ -5,8 +5,6 @@
 
 #if TF_GC_X86_64
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -31,13 +29,7 @@ TF_GC_END_TARGET
 
 namespace tf_gc {
 
-template <typename T>
-const FunctionTable<T>& Avx2Functions() {
-  return avx2::kSimdFunctions<T>;
-}
-template const FunctionTable<float>& Avx2Functions();
-template const FunctionTable<Half>& Avx2Functions();
-template const FunctionTable<BFloat16>& Avx2Functions();
+TF_GC_DEFINE_TABLE(FunctionTable, Avx2Functions, avx2::kSimdFunctions);
 
 }  // namespace tf_gc
 

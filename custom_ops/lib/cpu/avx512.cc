@@ -4,15 +4,6 @@
 
 #if TF_GC_X86_64
 
-#if !defined(__clang__)
-// GCC's own header makes undefined registers so that it warns of them (GCC bug
-// 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -37,13 +28,7 @@ TF_GC_END_TARGET
 
 namespace tf_gc {
 
-template <typename T>
-const FunctionTable<T>& Avx512Functions() {
-  return avx512::kSimdFunctions<T>;
-}
-template const FunctionTable<float>& Avx512Functions();
-template const FunctionTable<Half>& Avx512Functions();
-template const FunctionTable<BFloat16>& Avx512Functions();
+TF_GC_DEFINE_TABLE(FunctionTable, Avx512Functions, avx512::kSimdFunctions);
 
 }  // namespace tf_gc
 

@@ -66,6 +66,16 @@ struct FunctionTable {
   }
 };
 
+// Defines `const Table<T>& Function()`, which returns kTable<T>, for each T.
+#define TF_GC_DEFINE_TABLE(Table, Function, kTable) \
+  template <typename T>                             \
+  const Table<T>& Function() {                      \
+    return kTable<T>;                               \
+  }                                                 \
+  template const Table<float>& Function();          \
+  template const Table<Half>& Function();           \
+  template const Table<BFloat16>& Function()
+
 template <typename T>
 const FunctionTable<T>& ScalarFunctions();
 

@@ -96,12 +96,6 @@ constexpr FunctionTable<T> kScalarFunctions = {
 
 }  // namespace
 
-template <typename T>
-const FunctionTable<T>& ScalarFunctions() {
-  return kScalarFunctions<T>;
-}
-template const FunctionTable<float>& ScalarFunctions();
-template const FunctionTable<Half>& ScalarFunctions();
-template const FunctionTable<BFloat16>& ScalarFunctions();
+TF_GC_DEFINE_TABLE(FunctionTable, ScalarFunctions, kScalarFunctions);
 
 }  // namespace tf_gc

@@ -1,5 +1,5 @@
 // Compiles the functions between TF_GC_BEGIN_TARGET and TF_GC_END_TARGET for
-// another instruction set than the rest of the file.
+// another instruction set than the rest of the file. For files of x86-64 only.
 //
 // Code in such a region may use templates and inline functions of other
 // headers, but the file must include those headers before the region. The
@@ -7,6 +7,15 @@
 // must run on every processor.
 
 #pragma once
+
+#if !defined(__clang__)
+// GCC's own header makes undefined registers so that it warns of them (GCC bug
+// 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+#include <immintrin.h>
 
 #define TF_GC_PRAGMA(text) _Pragma(#text)
 

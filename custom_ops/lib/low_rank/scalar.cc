@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/cpu/functions.h"
 #include "custom_ops/lib/low_rank/factors.h"
 #include "custom_ops/lib/numbers/floats.h"
 
@@ -80,12 +81,6 @@ inline float SumLanes(Vec v) {
 
 }  // namespace scalar
 
-template <typename T>
-const FactorFunctions<T>& ScalarFactorFunctions() {
-  return scalar::kFunctions<T>;
-}
-template const FactorFunctions<float>& ScalarFactorFunctions();
-template const FactorFunctions<Half>& ScalarFactorFunctions();
-template const FactorFunctions<BFloat16>& ScalarFactorFunctions();
+TF_GC_DEFINE_TABLE(FactorFunctions, ScalarFactorFunctions, scalar::kFunctions);
 
 }  // namespace tf_gc

@@ -5,15 +5,6 @@
 
 #if TF_GC_X86_64
 
-#if !defined(__clang__)
-// GCC's own header makes undefined registers so that it warns of them (GCC bug
-// 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-
-#include <immintrin.h>
-
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
@@ -51,21 +42,8 @@ TF_GC_END_TARGET
 
 namespace tf_gc {
 
-template <typename T>
-const FactorFunctions<T>& Avx2FactorFunctions() {
-  return avx2::kFunctions<T>;
-}
-template const FactorFunctions<float>& Avx2FactorFunctions();
-template const FactorFunctions<Half>& Avx2FactorFunctions();
-template const FactorFunctions<BFloat16>& Avx2FactorFunctions();
-
-template <typename T>
-const FactorFunctions<T>& Avx512FactorFunctions() {
-  return avx512::kFunctions<T>;
-}
-template const FactorFunctions<float>& Avx512FactorFunctions();
-template const FactorFunctions<Half>& Avx512FactorFunctions();
-template const FactorFunctions<BFloat16>& Avx512FactorFunctions();
+TF_GC_DEFINE_TABLE(FactorFunctions, Avx2FactorFunctions, avx2::kFunctions);
+TF_GC_DEFINE_TABLE(FactorFunctions, Avx512FactorFunctions, avx512::kFunctions);
 
 }  // namespace tf_gc
 
