@@ -1,9 +1,8 @@
 """Starts processes that have TensorFlow imported already: forks of one that does nothing else.
 
-To import TensorFlow takes longer than most of what tests do with it. The process that forks has
-one thread, has started nothing of TensorFlow's runtime and keeps nothing of what its forks do, so
-that each of them begins like a new process, and ends like one. Forks share the addresses of what
-was imported and the seed of `hash()`; what may depend on them asks for `new` processes.
+The process that forks has one thread, has started nothing of TensorFlow's runtime and keeps nothing
+of what its forks do, so that each of them begins and ends like a new one. Forks share the addresses
+of what was imported and the seed of `hash()`; what may depend on them asks for `new` processes.
 """
 
 from __future__ import annotations
@@ -32,19 +31,13 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclasses.dataclass
 class Task:
-    """A process to start: a function "module:function", with strings as arguments.
-
-    Attributes:
-      environment: all of its environment variables.
-      log: the file for what it writes to stdout and stderr.
-      new: whether to start a new Python.
-    """
+    """A process to start: a function "module:function", with strings as arguments."""
 
     function: str
     arguments: Sequence[str]
-    environment: Mapping[str, str]
-    log: str
-    new: bool = False
+    environment: Mapping[str, str]  # all of it
+    log: str  # the file for what it writes to stdout and stderr
+    new: bool = False  # whether to start a new Python
 
 
 class ForkServer:
@@ -58,8 +51,8 @@ class ForkServer:
     def run(self, tasks: Sequence[Task], limit: float = 600) -> tuple[list[int], bool]:
         """Runs tasks side by side, and kills those that are not done within `limit` seconds.
 
-        Returns:
-          Their exit codes (minus the signal for one that was killed), and whether one was late.
+        Returns their exit codes (minus the signal for one that was killed), and whether one was
+        late.
         """
         if self.process is None:
             self._start()
@@ -77,22 +70,14 @@ class ForkServer:
         environment: Mapping[str, str] | None = None,
         status: int = 0,
     ) -> str:
-        """Runs one task, and returns what it writes to stdout and stderr.
+        """Runs one task, which ends with a status, and returns what it writes to stdout and stderr.
 
-        Args:
-          function: what it calls, "module:function".
-          arguments: with which ones.
-          environment: all of its environment variables; by default this process's.
-          status: the exit code that it should end with.
-
-        Raises:
-          AssertionError: with what it wrote, if it ends otherwise.
+        Its environment is this process's by default.
         """
         environment = dict(os.environ if environment is None else environment)
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder, "log")
-            (code,), _ = self.run([Task(function, arguments, environment, str(log))])
-            written = log.read_text(errors="replace")
+        with tempfile.NamedTemporaryFile() as log:
+            (code,), _ = self.run([Task(function, arguments, environment, log.name)])
+            written = Path(log.name).read_text(errors="replace")
         assert code == status, f"{function} ended with {code}:\n{written}"
         return written
 
@@ -120,7 +105,7 @@ class ForkServer:
 
 
 def serve(descriptor: int, modules: Sequence[str]) -> None:
-    """Runs tasks that come through a pipe, until it is closed; in a task, runs that one."""
+    """Runs tasks that come through a pipe, until it is closed."""
     for module in modules:
         importlib.import_module(module)
     # Collecting what was imported would copy all of it to each fork, at its end at the latest.
@@ -136,20 +121,19 @@ def serve(descriptor: int, modules: Sequence[str]) -> None:
 
 def _serve(connection: Any) -> Task | None:
     """Returns the task in a fork, and None at the end of all tasks."""
-    while True:
-        try:
+    with contextlib.suppress(EOFError):
+        while True:
             tasks, limit = connection.recv()
-        except EOFError:
-            return None
-        assert len(os.listdir("/proc/self/task")) == 1, "more than one thread"
-        forks = []
-        for task in tasks:
-            fork = os.fork()
-            if fork == 0:
-                _become(task)
-                return task
-            forks.append(fork)
-        connection.send(_wait(forks, limit))
+            assert len(os.listdir("/proc/self/task")) == 1, "more than one thread"
+            forks = []
+            for task in tasks:
+                fork = os.fork()
+                if fork == 0:
+                    _become(task)
+                    return task
+                forks.append(fork)
+            connection.send(_wait(forks, limit))
+    return None
 
 
 def _wait(forks: list[int], limit: float) -> tuple[list[int], bool]:
@@ -169,10 +153,9 @@ def _wait(forks: list[int], limit: float) -> tuple[list[int], bool]:
 def _become(task: Task) -> None:
     """Makes this fork the process of a task."""
     _end_with_parent()
-    log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    with open(task.log, "a") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
     os.environ.clear()
     os.environ.update(task.environment)
     if task.new:

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,47 +17,26 @@ from tests.fork_server import FORK_SERVER, ForkServer, Task
 pytestmark = pytest.mark.multiworker
 
 
-@pytest.fixture
-def bare() -> Iterator[ForkServer]:
-    """One whose processes have imported nothing."""
-    yield (server := ForkServer([]))
-    server.close()
+def task(folder: Path, function: Callable[..., None], *arguments: str, new: bool = False) -> Task:
+    environment = {**os.environ, "TF_GC_TEST": "seen"}
+    return Task(f"{__name__}:{function.__name__}", arguments, environment, str(folder / "log"), new)
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> Callable[..., Task]:
-    def make(function: Callable[..., None], *arguments: str, new: bool = False) -> Task:
-        environment = {**os.environ, "TF_GC_TEST": "seen"}
-        name = f"{__name__}:{function.__name__}"
-        return Task(name, arguments, environment, str(tmp_path / "log"), new)
-
-    return make
-
-
-def say(number: str) -> None:
+def say(number: str, imported: str) -> None:
     """Says what should differ between processes, and ends with an error."""
+    assert ("tensorflow" in sys.modules) == (imported == "imported")
+    assert "tf_gc" not in sys.modules
+    if imported:
+        import tensorflow as tf
+
+        tf.config.set_logical_device_configuration(  # an error once TensorFlow has started
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * int(number),
+        )
+        assert len(tf.config.list_logical_devices("CPU")) == int(number)
     said = f"{number} {os.environ['TF_GC_TEST']} {np.random.random()}\n"
     os.write(1, said.encode())  # at once: two processes write to one log
     sys.exit(int(number))
-
-
-def say_devices(number: str) -> None:
-    """Starts TensorFlow, which is imported, with that many devices; then the same."""
-    assert "tensorflow" in sys.modules
-    assert "tf_gc" not in sys.modules
-    import tensorflow as tf
-
-    tf.config.set_logical_device_configuration(  # an error once TensorFlow has started
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * int(number),
-    )
-    say(str(len(tf.config.list_logical_devices("CPU"))))
-
-
-def say_as_new(number: str) -> None:
-    """The same, in a process that has not imported TensorFlow."""
-    assert "tensorflow" not in sys.modules
-    say(number)
 
 
 def sleep(path: str) -> None:
@@ -74,13 +53,9 @@ def runs(process: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("function", "new"), [(say_devices, False), (say_as_new, True)], ids=["fork", "new"]
-)
-def test_each_process_has_its_own_state_log_and_end(
-    task: Callable[..., Task], tmp_path: Path, function: Callable[[str], None], new: bool
-) -> None:
-    tasks = [task(function, str(n), new=new) for n in (1, 3)]
+@pytest.mark.parametrize("new", [False, True])
+def test_each_process_has_its_own_state_log_and_end(tmp_path: Path, new: bool) -> None:
+    tasks = [task(tmp_path, say, n, "" if new else "imported", new=new) for n in "13"]
     assert FORK_SERVER.run(tasks) == ([1, 3], False)
     said = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     said = sorted(line for line in said if "seen" in line)
@@ -89,23 +64,22 @@ def test_each_process_has_its_own_state_log_and_end(
 
 
 def test_processes_that_are_late_are_killed_and_none_outlives_the_one_that_forks(
-    bare: ForkServer, task: Callable[..., Task], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    path = tmp_path / "pid"
-    assert bare.run([task(sleep, str(tmp_path / "late"))], limit=1) == ([-9], True)
+    bare, path = ForkServer([]), tmp_path / "pid"
+    assert bare.run([task(tmp_path, sleep, str(tmp_path / "late"))], limit=1) == ([-9], True)
 
     def kill() -> None:
         while not path.exists():
             time.sleep(0.1)
         bare.process.kill()
 
-    killer = threading.Thread(target=kill)
-    killer.start()
+    threading.Thread(target=kill).start()
     with pytest.raises((EOFError, ConnectionResetError)):
-        bare.run([task(sleep, str(path))])
-    killer.join()
+        bare.run([task(tmp_path, sleep, str(path))])
     deadline = time.monotonic() + 600
     while runs(path.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert bare.run([task(say, "2")]) == ([2], False)
+    assert bare.run([task(tmp_path, say, "2", "")]) == ([2], False)
+    bare.close()
