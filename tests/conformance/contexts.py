@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import tensorflow as tf
 
 from tests.conformance.promise import (
     MODES,
-    distributed,
     local,
     local_ids,
     number_of_workers,
@@ -116,7 +114,6 @@ def merge_call_brings_all_local_replicas_together(strategy: Strategy, mode: str)
 @promise()
 def the_extended_part_describes_the_devices(strategy: Strategy) -> None:
     extended = strategy.extended
-    assert len(set(extended.worker_devices)) == len(extended.worker_devices)
     assert tuple(extended.parameter_devices) == tuple(extended.worker_devices)
     workers = number_of_workers(strategy)
     assert len(extended.worker_devices) * workers == strategy.num_replicas_in_sync
@@ -125,14 +122,3 @@ def the_extended_part_describes_the_devices(strategy: Strategy) -> None:
     chief = local_ids(strategy)[0] == 0
     assert extended.should_checkpoint == chief
     assert extended.should_save_summary == chief
-
-
-@promise(on_workers=())
-def a_copy_is_a_strategy_of_its_own(strategy: Strategy) -> None:
-    duplicate = copy.deepcopy(strategy)
-    assert duplicate is not strategy
-    assert duplicate.num_replicas_in_sync == strategy.num_replicas_in_sync
-    ones = distributed(duplicate, [tf.ones([])] * duplicate.num_replicas_in_sync)
-    assert duplicate.reduce("SUM", ones, axis=None) == duplicate.num_replicas_in_sync
-    with duplicate.scope():
-        assert tf.distribute.get_strategy() is duplicate

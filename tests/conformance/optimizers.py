@@ -179,22 +179,3 @@ def gradients_may_be_sparse_or_missing(strategy: Strategy) -> None:
     assert_on_all(strategy, variables[0].value, expected)
     assert_on_all(strategy, variables[1].value, np.ones([4, 2]))
     assert_on_all(strategy, variables[2].value, np.full([4, 2], 1 - replicas))
-
-
-@promise()
-def the_rate_is_changed_from_outside(strategy: Strategy) -> None:
-    with strategy.scope():
-        variable = keras.Variable(1.0)
-        optimizer = keras.optimizers.SGD(1.0)
-        optimizer.build([variable])
-
-    def step(share: Any) -> None:
-        optimizer.apply([share * tf.ones([])], [variable])
-
-    run = tf.function(lambda share: strategy.run(step, args=(share,)))
-    share = tf.constant(1 / strategy.num_replicas_in_sync)
-    run(share)
-    optimizer.learning_rate = 0.25
-    run(share)
-    assert_on_all(strategy, variable.value, 1 - 1 - 0.25)
-    assert optimizer.iterations == 2

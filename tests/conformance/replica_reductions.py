@@ -61,7 +61,7 @@ def all_reduce_gives_every_replica_the_same(strategy: Strategy, op: Any, mode: s
     assert_on_all(strategy, result["b"][0], OPS[op]([v["b"][0] for v in values]))
 
 
-@promise(each=DTYPES)
+@promise(each=DTYPES, on_workers=(tf.bfloat16, tf.int64))
 def all_reduce_and_all_gather_keep_the_dtype(strategy: Strategy, dtype: tf.DType) -> None:
     values, value = of_replicas(strategy, lambda i: tf.cast(tf.range(4) + i, dtype))
 

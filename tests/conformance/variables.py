@@ -75,7 +75,10 @@ def an_assignment_from_outside_reaches_all_copies(
     assert_on_all(strategy, made, ASSIGNMENTS[method] + np.array([1, 2]))
 
 
-@promise(each=itertools.product(ASSIGNMENTS, AGGREGATED, MODES))
+@promise(
+    each=itertools.product(ASSIGNMENTS, AGGREGATED, MODES),
+    on_workers=itertools.product(ASSIGNMENTS, AGGREGATED, MODES[1:]),
+)
 def replicas_assign_what_they_have_together(
     strategy: Strategy, method: str, aggregation: Any, mode: str
 ) -> None:
@@ -93,7 +96,10 @@ def replicas_assign_what_they_have_together(
     assert_on_all(strategy, seen, total)
 
 
-@promise(each=itertools.product([*AGGREGATED, Aggregation.NONE], MODES))
+@promise(
+    each=itertools.product([*AGGREGATED, Aggregation.NONE], MODES),
+    on_workers=itertools.product([*AGGREGATED, Aggregation.NONE], MODES[1:]),
+)
 def on_read_variables_are_each_replicas_own(
     strategy: Strategy, aggregation: Any, mode: str
 ) -> None:
