@@ -7,7 +7,6 @@ given, and what it returns comes back; all of that has to pickle.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import os
 import pickle
@@ -38,27 +37,8 @@ def tf_configs(workers: int, chief: bool = False) -> list[str]:
     return local_workers.tf_configs(ports.addresses(workers), chief)
 
 
-def tf_configs_with_evaluator(workers: int, in_cluster: bool, port: int | None = None) -> list[str]:
-    """TF_CONFIG of each worker of a local cluster, and at last of its evaluator.
-
-    Args:
-      workers: how many.
-      in_cluster: whether the cluster says where the evaluator is.
-      port: the evaluator's port; by default a free one.
-    """
-    *addresses, evaluator = local_workers.local_addresses(workers + 1)
-    jobs = {"worker": addresses}
-    if in_cluster:
-        jobs["evaluator"] = [evaluator if port is None else f"127.0.0.1:{port}"]
-    tasks = [*(("worker", index) for index in range(workers)), ("evaluator", 0)]
-    return [
-        json.dumps({"cluster": jobs, "task": {"type": kind, "index": index}})
-        for kind, index in tasks
-    ]
-
-
 def run(
-    scenario: Callable[..., Any] | str,
+    scenario: Callable[..., Any],
     *arguments: Any,
     workers: int = 2,
     devices: int = 1,
@@ -71,24 +51,18 @@ def run(
     """Runs a scenario in a cluster and waits for all its workers, each a process of its own.
 
     Args:
-      scenario: a function, or "module:function".
+      scenario: a function.
       arguments: the function's arguments.
       workers: how many.
       devices: logical CPU devices of each worker.
       configs: TF_CONFIG of each worker; by default for a local cluster.
-      limit: seconds after which a worker that still runs is a failure.
-      may_fail: whether workers may end with an error.
+      limit: seconds after which a worker that still runs is a failure, with the logs of all.
+      may_fail: whether workers may end with an error; otherwise it is a failure likewise.
       new: how many workers, the first ones, are a new Python instead of a fork of one that has
         imported TensorFlow; see `tests/fork_server.py`.
       optimized: whether TensorFlow optimizes graphs, as it does for users. That takes a quarter of
         the time that Keras' training takes here.
-
-    Raises:
-      AssertionError: with all workers' logs, if one runs too long or fails.
     """
-    if isinstance(scenario, str):
-        module, _, name = scenario.partition(":")
-        scenario = getattr(importlib.import_module(f"tests.multiworker.{module}"), name)
     configs = tf_configs(workers) if configs is None else configs
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "task").write_bytes(pickle.dumps((devices, optimized, scenario, arguments)))
@@ -120,13 +94,13 @@ def run(
     return outcomes
 
 
-def values(scenario: Callable[..., Any] | str, *arguments: Any, **options: Any) -> list[Any]:
+def values(scenario: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
     """Runs a scenario and returns what each worker's function returned."""
     return [outcome.value for outcome in run(scenario, *arguments, **options)]
 
 
 def each(calls: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Is a scenario of several ones: calls each function with its arguments, and names results."""
+    """A scenario of several ones: calls each function with its arguments, and names results."""
     return {name: function(*arguments) for name, (function, *arguments) in calls.items()}
 
 
@@ -155,5 +129,4 @@ def work(folder: str, index: str) -> None:
 
 def worker_index() -> int:
     """The number of this worker."""
-    task = json.loads(os.environ["TF_CONFIG"])["task"]
-    return int(task["index"])
+    return int(json.loads(os.environ["TF_CONFIG"])["task"]["index"])

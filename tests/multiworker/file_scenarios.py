@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -43,24 +44,24 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 def fit(
     model: keras.Model, callbacks: list[Any], epochs: int, **options: Any
 ) -> keras.callbacks.History:
-    return model.fit(
-        *data(),
-        batch_size=32,
-        epochs=epochs,
-        callbacks=callbacks,
-        shuffle=False,
-        verbose=0,
-        **options,
-    )
+    settings = {"batch_size": 32, "shuffle": False, "verbose": 0, **options}
+    return model.fit(*data(), epochs=epochs, callbacks=callbacks, **settings)
 
 
 def write_all_kinds(top: str) -> dict[str, Any]:
-    """Writes every kind of file to a folder of this worker, that nobody else gives it."""
-    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    """Writes every kind of file to a folder that only this worker is given."""
+    params = tf_gc.Quantized(warm_up=False, bypass_size=0)
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
     resolver = strategy.cluster_resolver
     folder = Path(top, f"{resolver.task_type}{resolver.task_id}")
     if strategy.is_chief:
         folder.mkdir()  # on other workers nothing may appear there
+    late, best = Path(top, "late"), str(folder / "best" / "model.weights.h5")
+
+    def write_late(logs: Any) -> None:
+        if strategy.is_chief:
+            time.sleep(1)
+            late.touch()
 
     model = make_model(strategy)
     callbacks = keras.callbacks
@@ -68,17 +69,14 @@ def write_all_kinds(top: str) -> dict[str, Any]:
         model,
         [
             callbacks.ModelCheckpoint(folder / "epochs" / "{epoch:02d}-{val_loss:.3f}.keras"),
-            callbacks.ModelCheckpoint(
-                str(folder / "best" / "model.weights.h5"),
-                save_weights_only=True,
-                save_best_only=True,
-            ),
+            callbacks.ModelCheckpoint(best, save_weights_only=True, save_best_only=True),
             callbacks.BackupAndRestore(folder / "backup", delete_checkpoint=False),
             callbacks.CSVLogger(folder / "log.csv"),
             callbacks.ReduceLROnPlateau(patience=1, factor=0.5, min_delta=PLATEAU),
             callbacks.EarlyStopping(patience=2, min_delta=PLATEAU, restore_best_weights=True),
             callbacks.TensorBoard(folder / "board", histogram_freq=1),
-            LateChief(strategy, late := Path(top, "late")),
+            tf_gc.keras.CompressionMonitor(folder / "monitor", every=2),
+            callbacks.LambdaCallback(on_train_end=write_late),
         ],
         epochs=30,
         validation_data=data(),
@@ -88,12 +86,10 @@ def write_all_kinds(top: str) -> dict[str, Any]:
     model.save(str(folder / "archive"), zipped=False)
     model.save_weights(filepath=folder / "model.weights.h5")
     model.export(folder / "exported", verbose=False)
-
     checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
     directory = strategy.write_path(folder / "checkpoints")
     manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
     saved = [manager.save() for _ in range(3)]
-
     mine = Path(top, f"mine_{resolver.task_type}{resolver.task_id}.keras")
     keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(mine)
     return {
@@ -112,36 +108,6 @@ def write_all_kinds(top: str) -> dict[str, Any]:
     }
 
 
-class LateChief(keras.callbacks.Callback):
-    """Takes a while to write on the chief, when training has ended."""
-
-    def __init__(self, strategy: Any, path: Path) -> None:
-        super().__init__()
-        self._is_chief, self._path = strategy.is_chief, path
-
-    def on_train_end(self, logs: Any = None) -> None:
-        if self._is_chief:
-            time.sleep(1)
-            self._path.touch()
-
-
-class Start(keras.callbacks.Callback):
-    """Notes with what epochs start, and fails at the beginning of one."""
-
-    def __init__(self, fail_at: int | None) -> None:
-        super().__init__()
-        self.fail_at = fail_at
-        self.epoch: int | None = None
-        self.states: list[list[np.ndarray]] = []
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if self.epoch is None:
-            self.epoch = epoch
-        self.states.append(state(self.model))
-        if epoch == self.fail_at:
-            raise InterruptedError
-
-
 def state(model: keras.Model) -> list[np.ndarray]:
     return [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
 
@@ -149,20 +115,28 @@ def state(model: keras.Model) -> list[np.ndarray]:
 def train_with_backup(
     strategy: tf.distribute.Strategy, folder: str, fail_at: int | None, **options: Any
 ) -> dict[str, Any]:
+    """Trains until the beginning of an epoch; returns with what epochs begin, and the end."""
     model = make_model(strategy, 0.01)
-    start = Start(fail_at)
-    backup = keras.callbacks.BackupAndRestore(folder, **options)
-    try:
-        fit(model, [backup, start], epochs=4)
+    states: dict[int, list[np.ndarray]] = {}
+
+    def begin(epoch: int, logs: Any) -> None:
+        states[epoch] = state(model)
+        if epoch == fail_at:
+            raise InterruptedError
+
+    notes = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+    ended = False
+    with contextlib.suppress(InterruptedError):
+        fit(model, [keras.callbacks.BackupAndRestore(folder, **options), notes], epochs=4)
         ended = True
-    except InterruptedError:
-        ended = False
     # Whether the folder exists must not depend on how far the chief is.
     left = os.path.exists(folder)
+    epoch, *_ = states
+    first, second, *_ = states.values()
     return {
-        "epoch": start.epoch,
-        "start": start.states[0],
-        "second": start.states[1],
+        "epoch": epoch,
+        "start": first,
+        "second": second,
         "end": state(model),
         "ended": ended,
         "left": left,
@@ -205,19 +179,14 @@ def backups_that_differ(top: str) -> list[str]:
     return errors
 
 
-def alone(folder: str) -> dict[str, Any]:
+def alone(folder: str) -> list[bool]:
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
-    path = Path(folder, "model.keras")
-    backup = Path(folder, "backup")
+    path, backup = Path(folder, "model.keras"), Path(folder, "backup")
     model = make_model(strategy)
     fit(model, [keras.callbacks.BackupAndRestore(backup)], epochs=1)
     model.save(path)
-    return {
-        "chief": strategy.is_chief,
-        "same": strategy.write_path(path) is path,
-        "saved": path.exists(),
-        "backup": backup.exists(),
-    }
+    same = strategy.write_path(path) is path
+    return [strategy.is_chief, same, path.exists(), not backup.exists()]
 
 
 def beside_workers(top: str) -> dict[str, Any]:

@@ -36,7 +36,6 @@ def strategy_named(name: str) -> tf.distribute.Strategy:
     codecs = {
         "none": tf_gc.NoCompression(),
         "auto": tf_gc.TwoBit(warm_up=False, bypass_size=20),
-        "trial": tf_gc.Auto(tf_gc.TwoBit(warm_up=False, bypass_size=20)),
         # One kernel is compressed in the warm-up of the other.
         "by variable": tf_gc.ByVariable(
             {"bias": tf_gc.NoCompression(), is_wide: tf_gc.TwoBit(0.001)},
@@ -54,11 +53,7 @@ def make_model(strategy: tf.distribute.Strategy, **options: Any) -> keras.Model:
     optimizer = options.pop("optimizer", {})
     with strategy.scope():
         model = keras.Sequential(
-            [
-                keras.Input((8,)),
-                keras.layers.Dense(16, activation="relu"),
-                keras.layers.Dense(3),
-            ]
+            [keras.Input((8,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(3)]
         )
         model.compile(
             optimizer=keras.optimizers.SGD(0.1, **optimizer),
@@ -79,16 +74,10 @@ def without_sharding(data: tf.data.Dataset) -> tf.data.Dataset:
     return data.with_options(options)
 
 
-def fits(name: str, only: Sequence[str] = ()) -> Results:
-    """Trains, evaluates and predicts in all the ways that must not depend on the workers.
-
-    Args:
-      name: of the strategy.
-      only: which ways, if not all.
-    """
+def fits(name: str, ways: Sequence[str]) -> Results:
+    """Trains, evaluates and predicts in the named ways, which must not depend on the workers."""
     strategy = strategy_named(name)
     arrays = {"x": X[:ROWS], "y": Y[:ROWS], "batch_size": BATCH, "shuffle": False}
-    validation = {"validation_data": (X[:50], Y[:50])}
     weights = {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}
 
     plain = make_model(strategy)
@@ -106,20 +95,19 @@ def fits(name: str, only: Sequence[str] = ()) -> Results:
     def fit_with(optimizer: dict[str, Any], **options: Any) -> Results:
         return fit(make_model(strategy, optimizer=optimizer, **options), **arrays)
 
-    accumulation = {"gradient_accumulation_steps": 2}
     cases: dict[str, Callable[[], Any]] = {
         "arrays": lambda: fit(anew(), epochs=2, **arrays),
-        "validation": lambda: fit(anew(), **arrays, **validation),
         "class_weight": lambda: fit(anew(), **arrays, **weights),
         "dataset": lambda: fit(anew(), x=batches(ROWS)),
         "steps_per_epoch": lambda: fit(
             anew(), epochs=2, x=batches(ROWS).repeat(), steps_per_epoch=4
         ),
         "steps_per_execution": lambda: fit(
-            make_model(strategy, steps_per_execution=2), **arrays, **validation
+            make_model(strategy, steps_per_execution=2),
+            validation_data=(X[:50], Y[:50]),
+            **arrays,
         ),
-        "gradient_accumulation": lambda: fit_with(accumulation),
-        "both": lambda: fit_with(accumulation, steps_per_execution=3),
+        "both": lambda: fit_with({"gradient_accumulation_steps": 2}, steps_per_execution=3),
         "clipped": lambda: fit_with({"global_clipnorm": 0.1}),
         # The last batch of these has 10 rows or one, so that some replicas have less or none.
         "evaluate": lambda: anew().evaluate(X[:90], Y[:90], batch_size=BATCH, verbose=0),
@@ -127,7 +115,7 @@ def fits(name: str, only: Sequence[str] = ()) -> Results:
         "predict_81": lambda: anew().predict(X[:81], batch_size=BATCH, verbose=0),
         "predict_dataset": lambda: anew().predict(batches(81), verbose=0),
     }
-    return {case: run() for case, run in cases.items() if not only or case in only}
+    return {case: run() for case, run in cases.items() if case in ways}
 
 
 def sizes_that_differ() -> Results:
@@ -145,75 +133,54 @@ def sizes_that_differ() -> Results:
     return results
 
 
-def custom_loops(name: str) -> dict[str, list[np.ndarray]]:
-    """Trains by strategy.run, with a Keras optimizer and by hand, and returns the weights."""
+def custom_loop(name: str) -> list[np.ndarray]:
+    """Trains by strategy.run with a Keras optimizer, and returns the weights."""
     strategy = strategy_named(name)
-    ways = {"optimizer": False, "by hand": True}
-    return {way: _loop(strategy, name, by_hand) for way, by_hand in ways.items()}
-
-
-def _loop(strategy: tf.distribute.Strategy, name: str, by_hand: bool) -> list[np.ndarray]:
     keras.utils.set_random_seed(1)
     with strategy.scope():
         kernel = tf.Variable(tf.random.stateless_normal((8, 3), seed=[1, 2]))
         bias = tf.Variable(tf.zeros(3))
         optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
         optimizer.build([kernel, bias])
-    data = strategy.experimental_distribute_dataset(batches(80).repeat())
+    iterator = iter(strategy.experimental_distribute_dataset(batches(80).repeat()))
 
     def replica_step(x: tf.Tensor, y: tf.Tensor) -> None:
         with tf.GradientTape() as tape:
-            logits = x @ kernel + bias
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ kernel + bias)
             loss = tf.reduce_sum(losses) / BATCH
-        pairs = list(zip(tape.gradient(loss, [kernel, bias]), [kernel, bias], strict=True))
-        if not by_hand:
-            optimizer.apply(*map(list, zip(*pairs, strict=True)))
-            return
-        if name == "stock":
-            context = tf.distribute.get_replica_context()
-            sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [g for g, _ in pairs])
-        else:
-            sums = tf_gc.all_reduce_gradients(pairs)
-        for total, (_, variable) in zip(sums, pairs, strict=True):
-            variable.assign_sub(0.1 * total)
+        optimizer.apply(tape.gradient(loss, [kernel, bias]), [kernel, bias])
 
     @tf.function
     def step(iterator: Any) -> None:
         strategy.run(replica_step, args=next(iterator))
 
-    iterator = iter(data)
     for _ in range(7):
         step(iterator)
     return [kernel.numpy(), bias.numpy()]
 
 
-class Steps(keras.callbacks.Callback):
-    """Notes the loss scale, if there is one, and the first kernel after each batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scales: list[float] = []
-        self.kernels: list[np.ndarray] = []
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        scale = getattr(self.model.optimizer, "dynamic_scale", 0.0)
-        self.scales.append(float(tf.convert_to_tensor(scale)))
-        self.kernels.append(self.model.layers[0].get_weights()[0])
-
-
 def _fit_with_one_bad_step(
     strategy: tf.distribute.Strategy, model: keras.Model, bad: float, width: int, *callbacks: Any
-) -> Steps:
-    """Trains with data of one worker that is bad in one step."""
+) -> tuple[list[float], list[np.ndarray]]:
+    """Trains with data of one worker that is bad in one step.
+
+    Returns the loss scale, if there is one, and the first kernel after each batch.
+    """
+    scales, kernels = [], []
+
+    def note(batch: int, logs: Any) -> None:
+        scale = getattr(model.optimizer, "dynamic_scale", 0.0)
+        scales.append(float(tf.convert_to_tensor(scale)))
+        kernels.append(model.layers[0].get_weights()[0])
+
     x = np.random.default_rng(worker_index()).uniform(0, 1, (6, 4, 32)).astype(np.float32)
     if worker_index() == BAD_WORKER:
         x[BAD_STEP] = bad
     data = tf.data.Dataset.from_tensor_slices((x, np.ones((6, 4, width), np.float32)))
     data = without_sharding(data.unbatch().batch(4 * strategy.num_replicas_in_sync))
-    steps = Steps()
-    model.fit(data.repeat(), steps_per_epoch=6, verbose=0, callbacks=[*callbacks, steps])
-    return steps
+    notes = keras.callbacks.LambdaCallback(on_train_batch_end=note)
+    model.fit(data.repeat(), steps_per_epoch=6, verbose=0, callbacks=[*callbacks, notes])
+    return scales, kernels
 
 
 BAD_WORKER, BAD_STEP = 1, 3
@@ -226,9 +193,9 @@ def terminate_on_nan(params: Any) -> tuple[list[np.ndarray], bool]:
         model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(16)])
         model.compile("sgd", "mse")
     stops = keras.callbacks.TerminateOnNaN()
-    steps = _fit_with_one_bad_step(strategy, model, np.inf, 16, stops)
+    _, kernels = _fit_with_one_bad_step(strategy, model, np.inf, 16, stops)
     left = [residual.numpy() for residual in strategy.compression_state.variables]
-    return steps.kernels, all(np.isfinite(residual).all() for residual in left)
+    return kernels, all(np.isfinite(residual).all() for residual in left)
 
 
 def overflow() -> tuple[list[float], list[np.ndarray], int]:
@@ -251,5 +218,5 @@ def overflow() -> tuple[list[float], list[np.ndarray], int]:
             keras.optimizers.SGD(0.01), initial_scale=1024.0
         )
         model.compile(optimizer, "mse")
-    steps = _fit_with_one_bad_step(strategy, model, 6e4, 64)
-    return steps.scales, steps.kernels, int(tf.convert_to_tensor(optimizer.iterations))
+    scales, kernels = _fit_with_one_bad_step(strategy, model, 6e4, 64)
+    return scales, kernels, int(tf.convert_to_tensor(optimizer.iterations))

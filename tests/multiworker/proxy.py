@@ -13,26 +13,18 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 
 from examples import local_workers
 from tests import ports
 
-CHUNK = 1 << 14
 LOCALHOST = "127.0.0.1"
 
 
 class Links:
-    """All links of a cluster.
-
-    Attributes:
-      configs: TF_CONFIG of each worker.
-      port: where `order` takes its orders to.
-      resets: how many connections were reset.
-    """
+    """All links of a cluster, with TF_CONFIG of each worker, and the port for orders."""
 
     def __init__(self, workers: int) -> None:
-        self.resets = 0
+        self.resets = 0  # how many connections were reset
         self._bytes_per_second = 0.0  # of each direction of a connection; 0 is no limit
         self._bytes_to_reset = math.inf
         self._connections: set[socket.socket] = set()
@@ -49,7 +41,10 @@ class Links:
             self.configs.append(local_workers.tf_configs(addresses)[worker])
         self.port = self._serve(self._obey, 0)
 
-    def close(self) -> None:
+    def __enter__(self) -> Links:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for server in self._servers:
             server.close()
         self._reset()
@@ -80,7 +75,7 @@ class Links:
 
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(CHUNK):
+            while data := source.recv(1 << 14):
                 if self._bytes_per_second:
                     time.sleep(len(data) / self._bytes_per_second)
                 self._bytes_to_reset -= len(data)
@@ -113,26 +108,10 @@ class Links:
 
 
 def order(port: int, what: str, number: float = 0) -> None:
-    """Asks for a fault.
-
-    Args:
-      port: of the links.
-      what: "reset" for a reset of all connections, "rate" for a slow link.
-      number: with "reset", the bytes that are still to be moved, by all connections together;
-        with "rate", bytes a second.
-    """
+    """Asks for "reset", of all connections after a number of bytes, or for a "rate" in bytes/s."""
     with socket.create_connection((LOCALHOST, port)) as connection:
         connection.sendall(f"{what} {number}\n".encode())
         connection.recv(16)
-
-
-@contextlib.contextmanager
-def links(workers: int) -> Iterator[Links]:
-    made = Links(workers)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def start(function: object, *arguments: object) -> None:

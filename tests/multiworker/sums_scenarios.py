@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import hashlib
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,15 +21,8 @@ from tf_gc.steps import trial, warm_up
 Array = np.ndarray[Any, Any]
 
 
-def gradient_sums(all_params: Sequence[Any], steps: Array) -> list[list[Array]]:
-    """Returns, for each of the parameters, the sums that this worker's first replica gets.
-
-    `steps` is [steps, replicas, ...]: a gradient for each replica of the job.
-    """
-    return [_gradient_sums(params, steps) for params in all_params]
-
-
-def _gradient_sums(params: Any, steps: Array) -> list[Array]:
+def gradient_sums(params: Any, steps: Array) -> list[Array]:
+    """Returns the sums of [steps, replicas, ...] gradients."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
     with strategy.scope():
         variable = tf.Variable(tf.zeros(steps.shape[2:]))
@@ -114,9 +106,7 @@ def ledger(
         )
         run = tf.function(step, [specs], autograph=False)
     given, sent = ([np.zeros(shape) for shape in shapes] for _ in range(2))
-    largest = [np.zeros(shape[0]) for shape in shapes]  # of each row, the sum over all messages
     digest = hashlib.sha256()
-    sent_bytes = stock_bytes = 0
     for _ in range(12):
         made = [make(random, shape, strategy.num_replicas_in_sync) for shape in shapes]
         sums = run(tf.nest.map_structure(tf.constant, [passed for _, passed in made]))
@@ -129,20 +119,15 @@ def ledger(
                 assert index.dtype == np.int32
             given[i] += gradients.sum(0, np.float64)
             sent[i][index] += parts[0]
-            largest[i] += np.abs(gradients).reshape([*gradients.shape[:2], -1]).max(2).sum(0)
             digest.update(b"".join(part.tobytes() for part in parts))
-        sent_bytes += strategy.traffic.sent_bytes
-        stock_bytes += strategy.traffic.stock_bytes
     # Reading residuals sums them over all replicas: in one order on all workers.
     left = [strategy.compression_state.total(variable) for variable in variables]
     return {
         "given": given,
         "sent": sent,
         "left": [np.zeros(s) if v is None else v for s, v in zip(shapes, left, strict=True)],
-        "largest": largest,
         "digest": digest.hexdigest(),
         "bytes": strategy.traffic.sent_bytes,
-        "all_bytes": (sent_bytes, stock_bytes),
         "plan": strategy.traffic.plan,
         "schedule": str(strategy.schedule),
     }
@@ -170,26 +155,14 @@ def ledger_in_one_order(*arguments: Any, **options: Any) -> dict[str, Any]:
     return {**result, "groups": [groups[key] for key in sorted(groups)]}
 
 
-def strategies_apart(late: Sequence[int]) -> list[float]:
-    """Makes several strategies, some workers each of them a second after the others."""
-    sums = []
-    for _ in range(3):
-        if worker_index() in late:
-            time.sleep(1)
-        sums += _gradient_sums({"type": "2bit", "threshold": 0.5}, np.ones((1, 3, 1000), "f"))
-    return [float(total[0]) for total in sums]
-
-
 def options_are_honoured(addresses: Sequence[str]) -> dict[str, Any]:
     """Uses a resolver and options that are not the defaults, and says what came of them."""
+    spec = tf.train.ClusterSpec({"worker": addresses})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": addresses}), task_type="worker", task_id=worker_index()
+        spec, task_type="worker", task_id=worker_index()
     )
-    options = tf.distribute.experimental.CommunicationOptions(
-        bytes_per_pack=8000,
-        timeout_seconds=20.0,
-        implementation=tf.distribute.experimental.CommunicationImplementation.RING,
-    )
+    ring = tf.distribute.experimental.CommunicationImplementation.RING
+    options = tf.distribute.experimental.CommunicationOptions(8000, 20.0, ring)
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
         resolver, options, {"type": "2bit", "threshold": 0.5}
     )
@@ -209,9 +182,7 @@ def options_are_honoured(addresses: Sequence[str]) -> dict[str, Any]:
         "gathers": len(gathers),
         "implementations": {op.get_attr("communication_hint") for op in gathers},
         "timeouts": {op.get_attr("timeout_seconds") for op in gathers},
-        "deadlines": [
-            op.get_attr("seconds") for op in operations if op.type == "TfGc>BeginDeadline"
-        ],
+        "deadlines": [o.get_attr("seconds") for o in operations if o.type == "TfGc>BeginDeadline"],
     }
 
 
@@ -232,15 +203,13 @@ def state_of_one_worker(worker: int) -> int:
 
 def traces_of_eager_steps(steps: int) -> list[int]:
     """Sums gradients eagerly; returns how often Python built a collective until each step ended."""
-    built = 0
+    built, counts = [], []
     launch = collectives._Launcher._all_gather
 
     def counting(*arguments: Any, **options: Any) -> Any:
-        nonlocal built
-        built += 1
-        return launch(*arguments, **options)
+        built.append(launch(*arguments, **options))
+        return built[-1]
 
-    counts = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collectives._Launcher, "_all_gather", counting)
         strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
@@ -250,7 +219,7 @@ def traces_of_eager_steps(steps: int) -> list[int]:
             variable = tf.Variable(tf.zeros([30, 100]))
         for _ in range(steps):
             strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones([30, 100]), variable)]))
-            counts.append(built)
+            counts.append(len(built))
     return counts
 
 
@@ -260,30 +229,32 @@ def two_streams(folder: str) -> dict[str, dict[str, Array]]:
     They are saved asynchronously, before the first step and after it, while another one is made.
     """
     asynchronously = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
-    results: dict[str, dict[str, Array]] = {}
     path = f"{folder}/{worker_index()}/checkpoint"
-    for name, values in (("saved", (0.1, 0.25)), ("restored", (0.0, 0.0))):
-        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
-            compression_params={"type": "2bit", "threshold": 1.0}
-        )
+
+    def begin(actor: float, critic: float) -> tuple[tf.train.Checkpoint, Any]:
+        params = {"type": "2bit", "threshold": 1.0}
+        strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
         with strategy.scope():
             trunk = tf.Variable(tf.zeros(5), name="trunk")
-        checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
-        if name == "restored":
-            checkpoint.read(path).expect_partial()
 
-        def replica_step(trunk: tf.Variable = trunk, values: Any = values) -> None:
-            for stream, value in zip(("actor", "critic"), values, strict=True):
-                tf_gc.all_reduce_gradients([(tf.fill([5], value), trunk)], stream)
+        @tf.function(autograph=False)
+        def replica_step() -> None:
+            tf_gc.all_reduce_gradients([(tf.fill([5], actor), trunk)], "actor")
+            tf_gc.all_reduce_gradients([(tf.fill([5], critic), trunk)], "critic")
 
-        step = tf.function(replica_step, autograph=False)
-        if name == "saved":
-            checkpoint.write(path, asynchronously)
-        strategy.run(step)
-        entries = strategy.compression_state.entries()
-        results[name] = {str(e.key): e.value.numpy() for e in entries if e.slot == "residual"}
-        if name == "saved":
-            checkpoint.write(path, asynchronously)
-            strategy.run(step)
-            checkpoint.sync()
-    return results
+        def left() -> dict[str, Array]:
+            strategy.run(replica_step)
+            entries = strategy.compression_state.entries()
+            return {str(e.key): e.value.numpy() for e in entries if e.slot == "residual"}
+
+        return tf.train.Checkpoint(state=strategy.compression_state), left
+
+    saved, step = begin(0.1, 0.25)
+    saved.write(path, asynchronously)
+    results = {"saved": step()}
+    saved.write(path, asynchronously)
+    step()
+    saved.sync()
+    restored, step = begin(0.0, 0.0)
+    restored.read(path).expect_partial()
+    return {**results, "restored": step()}

@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -17,7 +17,8 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.cases import cases, matrix
+from examples import local_workers
+from tests.cases import cases
 from tests.multiworker import cluster
 from tests.multiworker.cluster import worker_index
 
@@ -26,12 +27,6 @@ pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 # Seconds, for what else would never end. A dead worker is noticed at once if its connection breaks,
 # and else by its heartbeat, after 10 seconds.
 LIMIT = 240
-
-
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
 
 
 def construct(
@@ -52,23 +47,14 @@ def construct(
     return "", ""
 
 
-class Count(keras.callbacks.Callback):
-    """Counts batches."""
-
-    batches = 0
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.batches += 1
-
-
 def die_while_training(victim: int, step: int) -> tuple[str, int, str]:
     """Trains; the worker `victim` is killed inside a step, between forward and backward pass.
 
-    Returns:
-      The error, how many batches were trained before, and the error of another strategy.
+    Returns the error, how many batches were trained before, and the error of another strategy.
     """
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     calls = 0
+    batches: list[int] = []
 
     def die() -> np.float32:
         nonlocal calls
@@ -86,14 +72,16 @@ def die_while_training(victim: int, step: int) -> tuple[str, int, str]:
         model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(64)])
         model.compile("sgd", loss)
     x, y = np.zeros((640, 32), np.float32), np.zeros((640, 64), np.float32)
-    count = Count()
+    count = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: batches.append(batch)
+    )
     try:
         model.fit(x, y, batch_size=8, verbose=0, callbacks=[count])
     except Exception as error:
         # A worker that does not coordinate the others is missed after 10 seconds only.
         afterwards = construct()[1] if victim == 0 else ""
-        return type(error).__name__, count.batches, afterwards
-    return "", count.batches, ""
+        return type(error).__name__, len(batches), afterwards
+    return "", len(batches), ""
 
 
 @cases("victim", 0, 1)
@@ -112,63 +100,44 @@ def test_the_others_stop_when_a_worker_is_killed_in_a_step(victim: int) -> None:
 
 
 # Before 2.17 TensorFlow has no option that makes the first worker wait for the others.
-waits_for_all = pytest.mark.skipif(
+@pytest.mark.skipif(
     tuple(map(int, tf.__version__.split(".")[:2])) < (2, 17),
     reason="with TensorFlow 2.16 the first worker registers and waits without a limit",
 )
-
-
-@waits_for_all
-def test_workers_that_cannot_start_say_why(taken_port: int) -> None:
-    first, _ = cluster.tf_configs(2)
-    _, second = cluster.tf_configs(2)
-    no_peers = [first, second]  # of two clusters
-    taken = {"worker": [f"127.0.0.1:{taken_port}"]}
-    taken = json.dumps({"cluster": taken, "task": {"type": "worker", "index": 0}})
-    ended = cluster.values(construct, None, 5.0, configs=[*no_peers, taken], limit=LIMIT)
+def test_workers_that_cannot_start_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("grpc_proxy", "https_proxy", "no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    listening = socket.create_server(("127.0.0.1", 0))
+    taken = f"127.0.0.1:{listening.getsockname()[1]}"
+    monkeypatch.setenv("http_proxy", proxy := f"http://{taken}")  # which is no proxy
+    no_peers = [cluster.tf_configs(2)[0], cluster.tf_configs(2)[1]]  # of two clusters
+    configs = [*no_peers, *local_workers.tf_configs([taken])]
+    with listening:
+        ended = cluster.values(construct, None, 2.0, configs=configs, limit=LIMIT)
     for index, (error, message) in enumerate(ended[:2]):
         address = json.loads(no_peers[index])["cluster"]["worker"][index]
         assert error == "TimeoutError", message
-        assert f"worker {index} at {address}, waited 5 seconds" in message
-    assert ended[2][0] == "OSError", ended[2]
-    assert f"worker 0 at 127.0.0.1:{taken_port}, cannot listen" in ended[2][1]
-
-
-@matrix
-@waits_for_all
-def test_workers_that_a_proxy_keeps_apart_say_so(
-    taken_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Something listens there that is no proxy.
-    for name in ("grpc_proxy", "https_proxy", "no_grpc_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{taken_port}")
-    for error, message in cluster.values(construct, None, 5.0, limit=LIMIT):
-        assert error == "TimeoutError", message
-        assert f"http_proxy=http://127.0.0.1:{taken_port} is set" in message
+        assert f"worker {index} at {address}, waited 2 seconds" in message
+        assert f"http_proxy={proxy} is set" in message
         assert "unless no_proxy has them. Is each" in message
-    monkeypatch.setenv("no_proxy", "example.com,127.0.0.1")
-    assert cluster.values(construct, None, 60.0, limit=LIMIT) == [("", "")] * 2
+    assert ended[2][0] == "OSError", ended[2]
+    assert f"worker 0 at {taken}, cannot listen" in ended[2][1]
 
 
-def strategies_after_failures(late: int) -> tuple[list[bool], list[int], list[float]]:
+def strategies_after_failures() -> list[int | float]:
     """Lets a collective fail between strategies, the first of them TensorFlow's own.
 
-    Args:
-      late: the worker that makes each of the others a second after the other worker.
-
-    Returns:
-      For each strategy whether a collective failed where shapes differed, how many rows one before
-      that gathered, and the value of one of its variables at the end.
+    Returns for each of them how many rows another collective gathers, and then the value of one of
+    its variables at the end.
     """
-    stock, ours = (
-        tf.distribute.MultiWorkerMirroredStrategy,
-        tf_gc.CompressedMultiWorkerMirroredStrategy,
-    )
-    failed, rows, variables = [], [], []
-    for kind in (stock, ours, ours, ours):
-        if kind is ours and worker_index() == late:
-            time.sleep(1)
+    ours = tf_gc.CompressedMultiWorkerMirroredStrategy
+    rows, variables = [], []
+    for kind, late in (
+        (tf.distribute.MultiWorkerMirroredStrategy, None),
+        *((ours, late) for late in (0, 1, 0, 1)),
+    ):
+        if worker_index() == late:
+            time.sleep(1)  # makes its strategy after the other
         strategy = kind()
         with strategy.scope():
             variables.append(tf.Variable(1.0))
@@ -178,27 +147,20 @@ def strategies_after_failures(late: int) -> tuple[list[bool], list[int], list[fl
             return tf.function(lambda: strategy.gather(value, axis=0), autograph=False)()
 
         rows.append(len(gather(3)))
-        try:
-            gather(4 + worker_index())
-            failed.append(False)
-        except tf.errors.OpError:
-            failed.append(True)
-    return failed, rows, [float(variable.numpy()) for variable in variables]
+        with pytest.raises(tf.errors.OpError):
+            gather(4 + worker_index())  # shapes differ
+    return rows + [float(variable.numpy()) for variable in variables]
 
 
-@cases("late", 0, 1)
-def test_after_a_collective_has_failed_the_next_strategy_works(late: int) -> None:
-    for failed, rows, variables in cluster.values(strategies_after_failures, late, limit=LIMIT):
-        assert failed == [True] * 4
-        assert rows == [2] * 4
-        assert variables == [1.0] * 4
+def test_after_a_collective_has_failed_the_next_strategy_works() -> None:
+    values = cluster.values(strategies_after_failures, limit=LIMIT)
+    assert values == [[2] * 5 + [1.0] * 5] * 2
 
 
 def programs_that_differ() -> dict[str, str]:
     """Trains under one strategy; worker 1 does something else, each time another thing.
 
-    Returns:
-      For each of these the error, which leaves the strategy usable.
+    Returns for each of these the error, which leaves the strategy usable.
     """
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     x, y = np.zeros((16, 8), np.float32), np.zeros((16, 4), np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from pathlib import Path
@@ -48,25 +49,17 @@ def delete_iterators(workers: str) -> None:
 @cases("workers", 2, 1)
 def test_deleting_an_iterator_does_not_end_the_process(tmp_path: Path, workers: int) -> None:
     configs = ["{}"] if workers == 1 else cluster.tf_configs(workers)
-    tasks = [
-        Task(
-            f"{__name__}:{delete_iterators.__name__}",
-            [str(workers)],
-            {**os.environ, "TF_CONFIG": config},
-            str(tmp_path / "log"),
-        )
-        for config in configs
-    ]
-    ended = FORK_SERVER.run(tasks)
+    name, log = f"{__name__}:{delete_iterators.__name__}", str(tmp_path / "log")
+    ended = FORK_SERVER.run(
+        [Task(name, [str(workers)], {**os.environ, "TF_CONFIG": each}, log) for each in configs]
+    )
     assert ended == ([0] * workers, False), (tmp_path / "log").read_text()
 
 
 class _Stock:
     """Returns what it is given."""
 
-    def experimental_distribute_dataset(
-        self, dataset: tf.data.Dataset, options: None
-    ) -> tf.data.Dataset:
+    def experimental_distribute_dataset(self, dataset: Any, options: None) -> Any:
         return dataset
 
 
@@ -74,20 +67,17 @@ class _Ours(OwnsDatasets, _Stock):
     pass
 
 
-@pytest.mark.parametrize("default", [None, True, False])
-@pytest.mark.parametrize("chosen", [None, True, False])
-def test_a_rewrite_is_added_only_where_there_is_none(
-    default: bool | None, chosen: bool | None
-) -> None:
-    options = tf.data.Options()
-    options.deterministic = True
-    if default is not None:
-        options.experimental_optimization.apply_default_optimizations = default
-    if chosen is not None:
-        options.experimental_optimization.noop_elimination = chosen
-    dataset = tf.data.Dataset.range(3).with_options(options)
-    found = _Ours().experimental_distribute_dataset(dataset).options()
-    added = default is False and chosen is None
-    assert found.experimental_optimization.noop_elimination is (True if added else chosen)
-    assert found.experimental_optimization.apply_default_optimizations is default
-    assert found.deterministic
+def test_a_rewrite_is_added_only_where_there_is_none() -> None:
+    for default, chosen in itertools.product((None, True, False), repeat=2):
+        options = tf.data.Options()
+        options.deterministic = True
+        if default is not None:
+            options.experimental_optimization.apply_default_optimizations = default
+        if chosen is not None:
+            options.experimental_optimization.noop_elimination = chosen
+        dataset = tf.data.Dataset.range(3).with_options(options)
+        found = _Ours().experimental_distribute_dataset(dataset).options()
+        added = default is False and chosen is None
+        assert found.experimental_optimization.noop_elimination is (True if added else chosen)
+        assert found.experimental_optimization.apply_default_optimizations is default
+        assert found.deterministic

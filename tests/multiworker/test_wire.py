@@ -3,79 +3,191 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.cases import cases, matrix
+import tf_gc
 from tests.multiworker import cluster
-from tests.multiworker.wire_scenarios import EVERY_TENSOR
+from tf_gc.codecs import NativeCodec
+from tf_gc.network.group import Group, LocalNetwork, Replica
+from tf_gc.reducers.codes import Codes
 from tf_gc.reducers.wire import COMPACT_BELOW, WIRES
 
 pytestmark = pytest.mark.multiworker
 
-
-def assert_same_bits(mine: Any, theirs: Any) -> None:
-    for a, b in zip(mine, theirs, strict=True):
-        np.testing.assert_array_equal(a, b)
+Strategy = tf_gc.CompressedMultiWorkerMirroredStrategy
+Results = list[dict[str, Any]]
 
 
-@cases(
-    "kinds, chosen",
-    ([{"type": "quantized"}], ["hierarchical"]),
-    (
-        [
-            {"type": "2bit", "threshold": 4.0, "plan": "scatter_gather"},
-            {"type": "2bit", "plan": "scatter_gather"},
-        ],
-        ["scatter_gather", "scatter_gather"],
-    ),
-)
-def test_training_has_the_same_bits_on_each_wire(
-    kinds: list[dict[str, Any]], chosen: list[str]
-) -> None:
-    params = [kind | EVERY_TENSOR for kind in kinds]
-    of_workers = cluster.values("wire_scenarios:on_each_wire", params, devices=2)
-    plans = []
-    for (packed, compact), others in zip(*of_workers, strict=True):
-        for other in (compact, *others):
-            for what in ("weights", "sums", "residuals"):
-                assert_same_bits(packed[what], other[what])
-        assert np.isnan(compact["sums"][1][77])
-        for before, after in zip(packed["traffic"], compact["traffic"], strict=True):
-            assert (before.wire, after.wire) == ("packed", "compact")
-            assert after.sent_bytes < before.sent_bytes
-            assert not after.at_most
-            assert after == dataclasses.replace(before, sent_bytes=after.sent_bytes, wire="compact")
-        assert compact["traffic"] == others[1]["traffic"]
-        plans.append(compact["traffic"][-1].plan)
-    assert plans == chosen
+def on_each_wire(**params: Any) -> list[dict[str, Any]]:
+    """Sums gradients, some not finite, in a loop whose messages differ in length."""
+    return [_loop({**params, "wire": wire}) for wire in WIRES]
 
 
-@matrix
-def test_another_device_of_the_host_may_pack_and_send() -> None:
-    plans = ["all_gather", "scatter_gather", "hierarchical"]
-    workers = cluster.values("wire_scenarios:sent_by_another_device", plans, devices=2)
-    for first, second in zip(*workers, strict=True):
-        for of_wires in (first, second):
-            for other in (*first, *second):
-                assert_same_bits(of_wires[0][:-1], other[:-1])  # sums
-            for other in of_wires:
-                assert_same_bits(of_wires[0][-1:], other[-1:])  # residuals
+def _loop(params: dict[str, Any]) -> dict[str, Any]:
+    strategy = Strategy(compression_params={**params, "warm_up": False, "bypass_size": 0})
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([120_000]))
+
+    @tf.function
+    def steps() -> tf.Tensor:
+        sums = tf.TensorArray(tf.float32, 4)
+        for i in tf.range(4):
+
+            def replica(i: tf.Tensor = i) -> tf.Tensor:
+                number = tf.distribute.get_replica_context().replica_id_in_sync_group
+                values = tf.random.stateless_normal([120_000], [i, number]) ** 3
+                values *= tf.cast(tf.range(120_000) < 40_000 * (i + 1), tf.float32)
+                values += tf.where((tf.range(120_000) == 77) & (i == 1), np.nan, 0.0)
+                return tf_gc.all_reduce_gradients([(values, variable)])[0]
+
+            total = strategy.run(replica)
+            sums = sums.write(i, strategy.experimental_local_results(total)[0])
+        return sums.stack()
+
+    sums = steps().numpy()
+    (residual,) = strategy.compression_state.variables
+    return {"sums": sums, "residual": residual.numpy(), "traffic": strategy.traffic}
 
 
-@matrix
-def test_a_worker_that_traces_its_step_anew_sends_as_much_as_the_others() -> None:
-    packed, *others = (cluster.values("wire_scenarios:traced_anew", w) for w in WIRES)
-    for other in (*packed[1:], *(values for of_wire in others for values in of_wire)):
-        assert_same_bits(packed[0], other)
+def traced_anew() -> list[np.ndarray]:
+    """Makes steps by each wire, one of which has a smaller batch on the second worker alone."""
+    return [total for wire in WIRES for total in _traced_anew(wire)]
 
 
-def test_all_workers_choose_one_wire_by_the_slowest_rate() -> None:
-    params = [{"type": "2bit", "wire": "packed"}, {"type": "2bit", "wire": "compact"}]
-    params += [{"type": "1bit"}, {"type": "quantized"}]
-    first, second = cluster.values("wire_scenarios:chosen_wires", params)
+def _traced_anew(wire: str) -> list[np.ndarray]:
+    strategy = Strategy(compression_params={"type": "2bit", "threshold": 0.5, "wire": wire})
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([60_000]))
+
+    @tf.function(autograph=False)
+    def step(batch: tf.Tensor) -> tf.Tensor:
+        def replica() -> tf.Tensor:
+            gradient = tf.random.stateless_normal([60_000], [1, 2]) * tf.reduce_sum(batch)
+            return tf_gc.all_reduce_gradients([(gradient, variable)])[0]
+
+        return strategy.experimental_local_results(strategy.run(replica))[0]
+
+    second = cluster.worker_index() == 1
+    return [step(tf.ones([3 if second and i == 2 else 4])).numpy() for i in range(4)]
+
+
+class Apart(LocalNetwork):
+    """Two hosts, each with one device that stands for a GPU: another CPU sends its messages."""
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._network = strategy.extended._network
+        self._cpu, gpu = strategy.extended.worker_devices
+        super().__init__([gpu])
+        self.hosts = 2
+
+    def group(self, devices: Sequence[str]) -> Group:
+        on_cpus = self._network.group([self._cpu])
+        return dataclasses.replace(self._network.group(devices), on_cpus=on_cpus)
+
+
+def sent_by_another_device(plan: str) -> list[list[np.ndarray]]:
+    """Sums a bucket three times by each wire; returns the sums, and at last the residual."""
+    network = Apart(Strategy())
+    (device,) = network.devices
+    codec = NativeCodec("three_bit", "auto", "four_bit")
+    options = tf.distribute.experimental.CommunicationOptions()
+    found = []
+    for wire in WIRES:
+        reducer = Codes(codec, plan, wire).on(network)
+        with tf.device(device):
+            residual = tf.Variable(tf.zeros([100, 700]))
+
+        @tf.function(autograph=False)
+        def steps(reducer: Any = reducer, residual: tf.Variable = residual) -> list[tf.Tensor]:
+            sums, notes = [], {}
+            for step in range(3):
+                with tf.device(device):
+                    seed = [step, 1 if "task:0" in device else 2]
+                    gradient = tf.random.stateless_normal([100, 700], seed) ** 3
+                replica = Replica(device, [gradient], [residual], [residual], notes=notes)
+                sums += reducer.reduce(0, [replica], options).sums[0]
+            return sums
+
+        found.append([*(total.numpy() for total in steps()), residual.numpy()])
+    return found
+
+
+def chosen_wire(**params: Any) -> tuple[float | None, str]:
+    """Returns the rate that was measured, if it was, and the wire."""
+    strategy = Strategy(compression_params=params)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([9000]))
+
+    def replica() -> list[tf.Tensor]:
+        return tf_gc.all_reduce_gradients([(tf.ones([9000]), variable)])
+
+    tf.function(lambda: strategy.run(replica), autograph=False)()
+    return strategy.extended._network._rate, strategy.schedule.buckets[0].reducer.wire
+
+
+LOOPS = {
+    "hierarchical": {"type": "quantized"},
+    "scatter_gather": {"type": "2bit", "threshold": 4.0, "plan": "scatter_gather"},
+}
+CHOICES = [{"type": "2bit", "wire": "packed"}, {"type": "2bit", "wire": "compact"}]
+CHOICES += [{"type": "1bit"}, {"type": "quantized"}]
+PLANS = ("all_gather", "scatter_gather", "hierarchical")
+
+
+def all_scenarios() -> dict[str, Any]:
+    return {
+        "loops": {plan: on_each_wire(**params) for plan, params in LOOPS.items()},
+        "apart": {plan: sent_by_another_device(plan) for plan in PLANS},
+        "traced anew": traced_anew(),
+        "chosen": [chosen_wire(**params) for params in CHOICES],
+    }
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return cluster.values(all_scenarios, devices=2)
+
+
+@pytest.mark.parametrize("plan", LOOPS)
+def test_sums_and_residuals_have_the_same_bits_on_each_wire(results: Results, plan: str) -> None:
+    (packed, compact), others = (result["loops"][plan] for result in results)
+    for other in (compact, *others):
+        np.testing.assert_array_equal(packed["sums"], other["sums"])
+        np.testing.assert_array_equal(packed["residual"], other["residual"])
+    assert np.isnan(compact["sums"][1][77])
+    before, after = packed["traffic"], compact["traffic"]
+    assert (before.wire, after.wire) == ("packed", "compact")
+    assert after.plan == plan
+    assert after.sent_bytes < before.sent_bytes
+    assert not after.at_most
+    assert after == dataclasses.replace(before, sent_bytes=after.sent_bytes, wire="compact")
+    assert after == others[1]["traffic"]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_another_device_of_the_host_may_pack_and_send(results: Results, plan: str) -> None:
+    first, second = (result["apart"][plan] for result in results)
+    for of_worker in (first, second):
+        for *sums, residual in of_worker:
+            np.testing.assert_array_equal(sums, first[0][:-1])
+            np.testing.assert_array_equal(residual, of_worker[0][-1])
+
+
+def test_a_worker_that_traces_its_step_anew_sends_as_much_as_the_others(results: Results) -> None:
+    first, second = (result["traced anew"] for result in results)
+    for mine, theirs in zip(first, second, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    half = len(first) // 2
+    np.testing.assert_array_equal(first[:half], first[half:])
+
+
+def test_all_workers_choose_one_wire_by_the_slowest_rate(results: Results) -> None:
+    first, second = (result["chosen"] for result in results)
     assert first == second
     *unmeasured, (rate, wire) = first
     assert unmeasured == [(None, "packed"), (None, "compact"), (None, "packed")]
