@@ -121,7 +121,7 @@ NO_VARIABLES = {
     "distribute_strategy",
     *("gradient", "graph", "iterator", "kind", "layer", "library", "member", "model", "Model"),
     *("module", "optimizer", "owner", "params", "pattern", "self", "strategy", "total", "type"),
-    *("_distributed_dataset", "_waiting"),
+    "_distributed_dataset",
 }
 
 

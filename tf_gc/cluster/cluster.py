@@ -37,7 +37,7 @@ def check_cluster(resolver: Resolver | None) -> Resolver:
     resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if isinstance(resolver, tf.distribute.cluster_resolver.TFConfigClusterResolver):
         _check_tf_config()
-    jobs: dict[str, Any] = resolver.cluster_spec().as_dict()
+    jobs = resolver.cluster_spec().jobs
     if not jobs:
         return resolver
     for job in jobs:
@@ -62,14 +62,9 @@ def check_cluster(resolver: Resolver | None) -> Resolver:
 
 def tasks_of(resolver: Resolver) -> dict[tuple[str, int], str]:
     """Returns the address of each task, by job and index; of a cluster that may be wrong, too."""
-    # The addresses of a job are a list or, if there are gaps, {index: address}.
-    return {
-        (job, index): address
-        for job, addresses in resolver.cluster_spec().as_dict().items()
-        for index, address in (
-            addresses.items() if isinstance(addresses, dict) else enumerate(addresses)
-        )
-    }
+    spec = resolver.cluster_spec()
+    indices = ((job, index) for job in spec.jobs for index in spec.task_indices(job))
+    return {(job, index): spec.task_address(job, index) for job, index in indices}
 
 
 def is_evaluator(resolver: Resolver) -> bool:
@@ -138,9 +133,7 @@ def set_server_options(config: tf.compat.v1.ConfigProto, timeout_seconds: float 
 
 
 def _check_tf_config() -> None:
-    text = os.environ.get("TF_CONFIG")
-    if text is None:
-        return
+    text = os.environ.get("TF_CONFIG", "{}")
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:

@@ -17,7 +17,7 @@ launcher leaves open are settled here:
 
 import collections
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ _STRIDE = 1 << 12
 # The factor is odd, so that different keys stay different, and keeps the iterations of two nested
 # loops apart as long as there are fewer than 70,000 of them in all: the best factor of a search.
 _SPREAD = 101683
+
+_drawing = threading.Lock()  # held while the local replicas draw
 
 
 def in_iteration(key: tf.Tensor, iteration: tf.Tensor) -> tf.Tensor:
@@ -77,7 +79,7 @@ class KeySource:
 
         def of_call() -> tf.Tensor:
             if tf.executing_eagerly():
-                return _eager(collective.drawn(replica, self._replicas, self._draw))
+                return _eager(self._drawn(replica, collective))
             return self.of_function(replica, hidden_input)
 
         _compat.replace_call_time_value(key, of_call)
@@ -85,36 +87,25 @@ class KeySource:
             key = in_iteration(key, counter)
         return key
 
-    def _next_collective(self, graph: Any, replica: int) -> "_Collective":
+    def _drawn(self, replica: int, collective: threading.local) -> int:
+        """Returns the key of a call for one replica; the first that asks draws for all."""
+        numbers: dict[Any, int] = vars(collective)  # of this thread
+        if replica not in numbers:
+            with _drawing:
+                numbers.update({each: self._draw(each) for each in self._replicas})
+        return numbers.pop(replica)
+
+    def _next_collective(self, graph: Any, replica: int) -> threading.local:
         """Returns the group's collective in a function that it is a replica's turn to launch."""
         if not hasattr(graph, "_tf_gc_collectives"):
             graph._tf_gc_collectives = {}
-        known: list[_Collective]
+        known: list[threading.local]
         known, asked = graph._tf_gc_collectives.setdefault(self, ([], collections.Counter()))
         number = asked[replica]
         asked[replica] += 1
         if number == len(known):
-            known.append(_Collective())
+            known.append(threading.local())
         return known[number]
-
-
-class _Collective:
-    """A collective in a function, whose local replicas draw a key together at each call."""
-
-    # Held while the local replicas draw.
-    _drawing = threading.Lock()
-
-    def __init__(self) -> None:
-        self._waiting = threading.local()
-
-    def drawn(self, replica: int, replicas: Sequence[int], draw: Callable[[int], int]) -> int:
-        """Returns the key of a call for one replica; the first that asks draws for all."""
-        numbers: dict[int, int] = getattr(self._waiting, "numbers", {})
-        if replica not in numbers:
-            with self._drawing:
-                numbers = {each: draw(each) for each in replicas}
-            self._waiting.numbers = numbers
-        return numbers.pop(replica)
 
 
 def _eager(number: int) -> tf.Tensor:
