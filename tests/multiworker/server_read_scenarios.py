@@ -22,11 +22,15 @@ def _loss(weight: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.sin(weight) * weight)
 
 
+def _gradient(loss: Callable[[], tf.Tensor], *sources: tf.Variable) -> Any:
+    with tf.GradientTape() as tape:
+        value = loss()
+    return tape.gradient(value, sources)
+
+
 def read_before_the_tape(v: Weights) -> Any:
     before = _loss(v["a"])
-    with tf.GradientTape() as tape:
-        loss = _loss(v["a"])
-    return before, tape.gradient(loss, v["a"])
+    return before, _gradient(lambda: _loss(v["a"]), v["a"])
 
 
 def read_while_the_tape_stops(v: Weights) -> Any:
@@ -38,12 +42,8 @@ def read_while_the_tape_stops(v: Weights) -> Any:
 
 
 def read_under_an_earlier_tape(v: Weights) -> Any:
-    gradients = []
-    for factor in (1.0, 2.0):
-        with tf.GradientTape() as tape:
-            loss = factor * _loss(v["a"]) + _loss(v["b"])
-        gradients.append(tape.gradient(loss, [v["a"], v["b"]]))
-    return gradients
+    first = _gradient(lambda: _loss(v["a"]) + _loss(v["b"]), v["a"], v["b"])
+    return first, _gradient(lambda: 2.0 * _loss(v["a"]) + _loss(v["b"]), v["a"], v["b"])
 
 
 def watched(v: Weights) -> Any:
@@ -63,9 +63,7 @@ def second_derivative(v: Weights) -> Any:
 
 def recomputed(v: Weights) -> Any:
     block = tf.recompute_grad(lambda x: tf.sin(x * v["a"]) * v["a"])
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(block(v["b"] * 2.0))
-    return tape.gradient(loss, [v["a"], v["b"]])
+    return _gradient(lambda: tf.reduce_sum(block(v["b"] * 2.0)), v["a"], v["b"])
 
 
 def forward_derivative(v: Weights) -> Any:
@@ -97,9 +95,8 @@ def loops(v: Weights) -> Any:
 
 def tape_in_a_loop(v: Weights) -> Any:
     def body(i: tf.Tensor, total: tf.Tensor) -> Any:
-        with tf.GradientTape() as tape:
-            loss = _loss(v["a"] + total)
-        return i + 1, total + 0.01 * tape.gradient(loss, v["a"])
+        (gradient,) = _gradient(lambda: _loss(v["a"] + total), v["a"])
+        return i + 1, total + 0.01 * gradient
 
     return tf.while_loop(lambda i, _: i < 3, body, (0, tf.zeros([60, 50])))[1]
 
@@ -119,9 +116,7 @@ def branches(v: Weights) -> Any:
 def functions(v: Weights) -> Any:
     inner = tf.function(lambda: _loss(v["a"]) + _loss(v["a"] * v["b"]))
     inner()
-    with tf.GradientTape() as tape:
-        loss = inner() + _loss(v["a"])
-    return tape.gradient(loss, [v["a"], v["b"]])
+    return _gradient(lambda: inner() + _loss(v["a"]), v["a"], v["b"])
 
 
 def jacobian(v: Weights) -> Any:
@@ -226,9 +221,9 @@ WRITES: list[Program] = [
 def results() -> dict[str, Any]:
     """The variables after each program, by strategy, and the values of those that write nothing."""
     resolver = servers.in_this_process(1)
-    strategies = {"stock": tf.distribute.ParameterServerStrategy(resolver)}
-    for pull in ("full", "bfloat16", "delta"):
-        strategies[pull] = tf_gc.CompressedParameterServerStrategy(resolver, pull=pull)
+    ours = functools.partial(tf_gc.CompressedParameterServerStrategy, resolver)
+    strategies = {pull: ours(pull=pull) for pull in ("full", "bfloat16", "delta")}
+    strategies["stock"] = tf.distribute.ParameterServerStrategy(resolver)
     return {
         name: {program.__name__: _result(strategy, program) for program in [*READS, *WRITES]}
         for name, strategy in strategies.items()

@@ -65,9 +65,8 @@ for _name in dir(tf.Variable):
 
 @dataclasses.dataclass
 class _Pulled:
-    """What was sent of a variable in a graph, its value on the server, and the bytes sent."""
+    """What was sent of a variable, its value on the server, and the bytes sent."""
 
-    graph: Any
     variable: ServerVariable
     tensor: tf.Tensor
     value: tf.Tensor
@@ -171,16 +170,15 @@ class Pulls:
         return result
 
     def _pull(self, trace: _Trace, variable: ServerVariable) -> _Pulled:
-        graph = tf.compat.v1.get_default_graph()
         full = full_bytes(variable)
         # A vectorized function must not have the side effects of a pull. Of a branch that is built
         # nothing can be changed any more, if what it computes is written (`not_rounded`).
-        exact = _compat.is_vectorized() or _compat.is_part_of_outer(graph)
-        if exact or not self._rounds(variable):
+        is_branch = _compat.is_part_of_outer(tf.compat.v1.get_default_graph())
+        if is_branch or _compat.is_vectorized() or not self._rounds(variable):
             if not variable.read_by_rows:
                 trace.sent += Sent(full, full)
             value = variable.get().read_value()
-            return _Pulled(graph, variable, tf.identity(value), value, full)
+            return _Pulled(variable, tf.identity(value), value, full)
         with tf.device(variable.device):  # or TensorFlow would read it to the worker
             value = variable.get().read_value()
             half = tf.cast(value, tf.bfloat16) if self._name == BFLOAT16 else None
@@ -190,8 +188,13 @@ class Pulls:
             variable.cache = variable.cache or Cache(self._strategy(), variable)
             pulled, sent = variable.cache.pulled(value), variable.cache.message_bytes
         trace.sent += Sent(sent, full)
-        linked = _with_gradient_of(value, pulled, variable.device)
-        trace.rounded[id(linked)] = _Pulled(graph, variable, linked, value, sent)
+        # The gradient of what was pulled is the gradient of the value on the server. With both as
+        # arguments of one `tf.custom_gradient`, the value would be sent to the worker. So the
+        # gradient reaches it through a scalar.
+        with tf.device(variable.device):
+            link = _link(value)
+        linked = _joined(tf.stop_gradient(pulled), link)
+        trace.rounded[id(linked)] = _Pulled(variable, linked, value, sent)
         return trace.rounded[id(linked)]
 
     def _rounds(self, variable: ServerVariable) -> bool:
@@ -213,7 +216,7 @@ class Pulls:
         in_functions = {
             id(each.variable.handle): each.variable
             for each in trace.rounded.values()
-            if each.graph not in open_graphs
+            if each.tensor.graph not in open_graphs
         }
         for tensor in _compat.computed_from(tensors):
             if id(tensor) in in_functions:
@@ -225,7 +228,7 @@ class Pulls:
                 )
             if pulled := trace.rounded.pop(id(tensor), None):
                 # The whole value takes the place of the rounded one wherever that has been read.
-                with pulled.graph.as_default(), _compat.stop_recording():
+                with pulled.tensor.graph.as_default(), _compat.stop_recording():
                     exact = tf.identity(pulled.value)
                 _compat.replace_uses(pulled.tensor, exact)
                 pulled.tensor = exact
@@ -258,17 +261,6 @@ def _as_tensor(written: Any) -> Any:
     """Reads a variable of TensorFlow or Keras; returns all else as it is."""
     is_variable = tf.is_tensor(written) and not isinstance(written, tf.Tensor | tf.IndexedSlices)
     return tf.convert_to_tensor(written) if is_variable else written
-
-
-def _with_gradient_of(value: tf.Tensor, pulled: tf.Tensor, server: str) -> tf.Tensor:
-    """Returns what was pulled; its gradient is the gradient of the value on the server.
-
-    With both as arguments of one `tf.custom_gradient`, the value would be sent to the worker. So
-    the gradient reaches it through a scalar.
-    """
-    with tf.device(server):
-        link = _link(value)
-    return _joined(tf.stop_gradient(pulled), link)
 
 
 @tf.custom_gradient
