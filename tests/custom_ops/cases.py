@@ -20,7 +20,6 @@ from tests.custom_ops.native import (
     Levels,
     Library,
     OneBit,
-    Target,
 )
 from tests.oracles import codecs as oracle
 
@@ -43,9 +42,6 @@ each_codec = pytest.mark.parametrize(
 AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels]
 each_auto = pytest.mark.parametrize("codec", AUTOMATIC, ids=NAMES.get)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-each_target = pytest.mark.parametrize(
-    "target", list(Target), ids=lambda target: target.name.lower()
-)
 
 
 @dataclasses.dataclass

@@ -28,14 +28,6 @@ def library(_library: native.Library) -> Iterator[native.Library]:
 
 
 @pytest.fixture
-def forced(library: native.Library, target: native.Target) -> native.Library:
-    """The library using `target`."""
-    if not library.force_target(target):
-        pytest.skip(f"this processor lacks {target.name}")
-    return library
-
-
-@pytest.fixture
 def on_each_target(library: native.Library) -> Targets:
     """Gives the library once for each target of this processor, using that one.
 

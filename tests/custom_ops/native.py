@@ -169,13 +169,6 @@ class Library:
     def force_target(self, target: int) -> bool:
         return bool(self.call("force_target", target))
 
-    def float_mode(self) -> int:
-        """The floating-point control register of this thread."""
-        return int(self.call("float_mode"))
-
-    def set_float_mode(self, mode: int) -> None:
-        self.call("set_float_mode", mode)
-
     def encode(self, *arguments: Any) -> None:
         """Encodes, with arguments as `encode_arguments`."""
         assert self.call("encode", *self.encode_arguments(*arguments))
@@ -275,20 +268,6 @@ class Library:
         """False if the bytes are no message."""
         arguments = codec, blocks, compact, compact.nbytes, message, _callback(run)
         return bool(self.call("unpack", *arguments))
-
-    def block_bytes(self, codec: int, replicas: int) -> int:
-        """Bytes of a block in a message with the sum of `replicas` messages, 0 if there is none."""
-        return int(self.call("block_bytes", codec, replicas))
-
-    def codec_names(self) -> list[str]:
-        names: list[bytes] = []
-        while name := self.call("codec_name", len(names)):
-            names.append(name)
-        return [name.decode() for name in names]
-
-    def codec(self, name: str, automatic: bool) -> int:
-        """The number of a codec, 0 if there is none of that name."""
-        return int(self.call("codec", name.encode(), automatic))
 
     def results_for(self, codec: int) -> dict[str, float]:
         """The result of each function that takes a codec, for this one and no elements."""

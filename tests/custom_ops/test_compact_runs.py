@@ -206,24 +206,6 @@ def test_all_runs_of_a_plane_are_of_one_kind(wire: Wire) -> None:
         assert wire.counts(compact)[plane].tolist() == only(kind)
 
 
-@pytest.mark.parametrize("tile", [64, 128])
-def test_planes_of_one_kind_where_a_period_is_chosen(wire: Wire, tile: int) -> None:
-    for equal in range(wire.planes):
-        # In a column of a tile all bits of a plane are 0, or all are 1.
-        columns = wire.rng.random((wire.planes, 3, BLOCK_SIZE)) < 0.5
-        if equal == 1:
-            columns[1] = False
-        else:
-            columns[0], columns[2 : equal + 1] = True, True
-        codes = wire.codes_of_planes(columns[:, np.arange(3 * tile) % 3])
-        compact = wire.check(wire.message(codes), [3])
-        assert field_of(compact, PERIOD) == [3]
-        assert field_of(compact, PAIRED) == [int(tile == 128)]
-        counts = wire.counts(compact)
-        assert not counts[:, 2:].any()
-        assert counts[equal].tolist() == only(0 if equal == 1 else 1)
-
-
 # ---- What other packers may choose -------------------------------------------------
 
 

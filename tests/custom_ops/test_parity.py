@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from tests.custom_ops.cases import (
     each_auto,
     each_codec,
     each_dtype,
-    each_target,
     encode,
     hostile_messages,
     oracle_decode_sum,
@@ -47,10 +46,12 @@ SIZES = [0, 1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 509, 1021, 7919, 65
 SHIFTS = {True: (0, 1, 3), False: (1,)}
 
 
-@each_target
-def test_this_processor_has(forced: Library, target: Target) -> None:
+@pytest.mark.parametrize("target", list(Target), ids=lambda target: target.name.lower())
+def test_this_processor_has(library: Library, target: Target) -> None:
     """Is skipped for a target that the other tests here cannot use."""
-    assert forced.active_target() == target
+    if not library.force_target(target):
+        pytest.skip(f"this processor lacks {target.name}")
+    assert library.active_target() == target
 
 
 @each_codec
@@ -222,48 +223,29 @@ def test_what_is_not_finite_arrives_as_nan_and_leaves_its_residual(
     np.testing.assert_array_equal(np.isnan(parity.decode_sum(codec, [message], size)), where)
 
 
-@each_codec
-def test_sent_plus_residual_is_what_was_given(parity: Parity, codec: AnyCodec) -> None:
-    rng = np.random.default_rng(5)
-    size = 5000
-    gradient, residual = rng.standard_normal(size).astype(np.float32), random_residual(rng, size)
-    message = parity.encode(codec, gradient, residual)
-    sent = parity.decode_sum(codec, [message], size)
-    np.testing.assert_allclose(sent + message.residual, gradient + residual, atol=1e-6)
-
-
 # Bits of MXCSR. The exceptions are what happened so far, not a mode.
 FLUSH_TO_ZERO, ROUND_UP, DENORMALS_ARE_ZERO, EXCEPTIONS = 0x8000, 0x4000, 0x0040, 0x003F
 
 
-def run_with_float_mode(library: Library, mode: int, function: Callable[[], None]) -> None:
-    """Runs `function` in a thread whose float mode has the bits of `mode` set."""
-    failures: list[BaseException] = []
+def with_float_mode(library: Library, mode: int, function: Callable[[], Any]) -> Any:
+    """Calls `function` in a thread whose float mode has the bits of `mode` set."""
 
-    def body() -> None:
-        library.set_float_mode(library.float_mode() | mode)
-        before = library.float_mode() & ~EXCEPTIONS
-        try:
-            function()
-            assert library.float_mode() & ~EXCEPTIONS == before
-        except BaseException as failure:
-            failures.append(failure)
+    def call() -> Any:
+        library.call("set_float_mode", library.call("float_mode") | mode)
+        before = library.call("float_mode") & ~EXCEPTIONS
+        result = function()
+        assert library.call("float_mode") & ~EXCEPTIONS == before
+        return result
 
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
 
 
-@each_target
 @each_codec
 @each_dtype
 def test_the_float_mode_of_the_thread_changes_nothing(
-    forced: Library, codec: AnyCodec, dtype: np.dtype[Any]
+    on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
-    if not forced.float_mode():
-        pytest.skip("this processor has no MXCSR")
     size = 4 * native.BLOCK_SIZE + 5
     rng = np.random.default_rng(6)
     # Everything subnormal, or just above: flushing any of it would change the results.
@@ -276,19 +258,19 @@ def test_the_float_mode_of_the_thread_changes_nothing(
     expected = oracle_encode(codec, gradient, tiny, threshold)
     expected_sum = oracle_decode_sum(codec, messages, size, dtype, threshold)
 
-    got: list[tuple[Message, Array]] = []
-
-    def work() -> None:
-        message = encode(forced, codec, gradient, tiny, threshold)
-        got.append((message, decode_sum(forced, codec, messages, size, dtype, threshold)))
-
     modes = [0, FLUSH_TO_ZERO, DENORMALS_ARE_ZERO, FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_UP]
-    for mode in modes:
-        run_with_float_mode(forced, mode, work)
-    assert len(got) == len(modes)
-    for message, total in got:
-        message.assert_equals(expected)
-        assert_same_bits(total, expected_sum)
+    for library in on_each_target():
+        if not library.call("float_mode"):
+            pytest.skip("this processor has no MXCSR")
+
+        def work(library: Library = library) -> tuple[Message, Array]:
+            message = encode(library, codec, gradient, tiny, threshold)
+            return message, decode_sum(library, codec, messages, size, dtype, threshold)
+
+        for mode in modes:
+            message, total = with_float_mode(library, mode, work)
+            message.assert_equals(expected)
+            assert_same_bits(total, expected_sum)
 
 
 def test_unknown_targets_are_refused(library: Library) -> None:

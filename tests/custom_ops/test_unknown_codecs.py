@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.custom_ops.native import Codec, Levels, Library, OneBit
+from tf_gc.ops.library import codec_names
 
 # Counts are codecs of messages, but gradients are not encoded with them.
 COUNTS = [3, 4, 5]
@@ -28,14 +29,15 @@ def test_the_c_interface_takes_the_codecs_of_gradients(library: Library, codec: 
 
 
 def test_names_of_codecs(library: Library) -> None:
-    assert library.codec_names() == ["two_bit", "one_bit", "three_bit", "four_bit"]
-    numbers = {
-        name: (library.codec(name, False), library.codec(name, True))
-        for name in [*library.codec_names(), "", "two_bi", "two_bit ", "TWO_BIT"]
+    none = (0, 0)
+    expected = {
+        **{"two_bit": tuple(Codec), "one_bit": tuple(OneBit)},
+        # These have automatic scales only.
+        **{"three_bit": (0, Levels.THREE_BIT), "four_bit": (0, Levels.FOUR_BIT)},
+        **{"": none, "two_bi": none, "two_bit ": none, "TWO_BIT": none},
     }
-    assert numbers.pop("two_bit") == (Codec.FIXED, Codec.AUTO)
-    assert numbers.pop("one_bit") == (OneBit.FIXED, OneBit.AUTO)
-    # These have automatic scales only.
-    assert numbers.pop("three_bit") == (0, Levels.THREE_BIT)
-    assert numbers.pop("four_bit") == (0, Levels.FOUR_BIT)
-    assert set(numbers.values()) == {(0, 0)}
+    assert codec_names() == [*expected][:4]
+    assert expected == {
+        name: tuple(library.call("codec", name.encode(), auto) for auto in (False, True))
+        for name in expected
+    }

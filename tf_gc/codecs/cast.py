@@ -14,12 +14,9 @@ class CastCodec(Codec):
 
     Sums are made in float32, in the order of the ranks. In a scatter-gather they are rounded to 16
     bits once more.
-
-    Attributes:
-      dtype: "bfloat16", "float16" or, for what is not to be rounded, "float32".
     """
 
-    dtype: str
+    dtype: str  # "bfloat16", "float16" or, for what is not to be rounded, "float32"
 
     keeps_residuals: ClassVar[bool] = False
     native: ClassVar[bool] = False

@@ -12,19 +12,11 @@ from tf_gc.codecs.codec import Codec, Tensors, Variables
 
 @dataclasses.dataclass(frozen=True)
 class NativeCodec(Codec):
-    """A codec of the native library, with automatic scales or with a fixed threshold.
+    """A codec of the native library, with automatic scales or with a fixed threshold."""
 
-    Attributes:
-      kind: the name of the codec in `tf_gc.ops`.
-      threshold: `"auto"` for a scale for each block of elements, or the number that the codes are
-        made with.
-      sum_kind: the name of the codec with which `sum_shard` encodes a sum; with a fixed threshold
-        `kind`, since sums are encoded without loss.
-    """
-
-    kind: str
-    threshold: float | str
-    sum_kind: str
+    kind: str  # the codec's name in `tf_gc.ops`
+    threshold: float | str  # "auto", or the number that the codes are made with
+    sum_kind: str  # which encodes a sum of `sum_shard`; `kind` if the threshold is fixed
 
     def bits(self, replicas: int) -> float:
         kind = self.sum_kind if replicas > 1 else self.kind
