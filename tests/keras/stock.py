@@ -48,40 +48,25 @@ def data(samples: int = SAMPLES) -> tuple[Array, Array]:
     return x, (x @ weights).argmax(axis=1).astype(np.int32)
 
 
-def mlp() -> keras.Model:
-    return keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            keras.layers.Dense(16, activation="relu"),
-            keras.layers.Dense(CLASSES),
-        ]
-    )
+def mlp(*names: str | None) -> keras.Model:
+    """A model that Keras names in each process and each call in another way, unless it gets names.
+
+    They are those of the model and its two layers.
+    """
+    name, hidden, scores = names or (None, None, None)
+    layers = [keras.layers.Dense(16, "relu", name=hidden), keras.layers.Dense(CLASSES, name=scores)]
+    return keras.Sequential([keras.Input((FEATURES,)), *layers], name=name)
 
 
 def named_mlp() -> keras.Model:
-    """A model whose variables have the same names whenever it is built."""
-    return keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            keras.layers.Dense(16, activation="relu", name="hidden"),
-            keras.layers.Dense(CLASSES, name="scores"),
-        ],
-        name="named",
-    )
+    return mlp("named", "hidden", "scores")
 
 
 def normalized_mlp(*synchronized: bool) -> keras.Model:
     """A model with a normalization for each value; of statistics of its own, or of all replicas."""
     layers = [keras.layers.BatchNormalization(momentum=0.5, synchronized=s) for s in synchronized]
-    return keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            keras.layers.Dense(16),
-            *layers,
-            keras.layers.ReLU(),
-            keras.layers.Dense(CLASSES),
-        ]
-    )
+    layers = [keras.layers.Dense(16), *layers, keras.layers.ReLU(), keras.layers.Dense(CLASSES)]
+    return keras.Sequential([keras.Input((FEATURES,)), *layers])
 
 
 def sgd() -> keras.optimizers.Optimizer:

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.keras.stock import Array, Run, devices, fit, stock_strategy
+from tests.keras.stock import Array, devices, fit, stock_strategy
 
 
 def _adam() -> keras.optimizers.Optimizer:
@@ -15,19 +15,12 @@ def _adam() -> keras.optimizers.Optimizer:
 
 def results() -> dict[str, Array]:
     """Returns weights and losses of both, by name."""
-    runs = {
-        "stock": fit(stock_strategy(), optimizer=_adam),
-        "none": fit(tf.distribute.get_strategy(), optimizer=_adam),
-    }
     arrays = {}
-    for name, run in runs.items():
-        arrays |= {f"{name}/{key}": value for key, value in _arrays(run).items()}
+    for name, strategy in {"stock": stock_strategy(), "none": tf.distribute.get_strategy()}.items():
+        run = fit(strategy, optimizer=_adam)
+        for i, array in enumerate([np.array(run.losses), *run.model.get_weights()]):
+            arrays[f"{name}/{i}"] = array
     return arrays
-
-
-def _arrays(run: Run) -> dict[str, Array]:
-    weights = {f"weight_{i}": weight for i, weight in enumerate(run.model.get_weights())}
-    return {"losses": np.array(run.losses), **weights}
 
 
 def main(path: str) -> None:

@@ -16,13 +16,8 @@ def main() -> None:
     tf.config.set_logical_device_configuration(cpu, parts)
     strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
-        model = tf.keras.Sequential(
-            [
-                tf.keras.layers.InputLayer((64,)),
-                tf.keras.layers.Dense(128),
-                tf.keras.layers.Dense(32),
-            ]
-        )
+        layers = [tf.keras.layers.Dense(128), tf.keras.layers.Dense(32)]
+        model = tf.keras.Sequential([tf.keras.layers.InputLayer((64,)), *layers])
         model.compile("adam", "mse")
     model.fit(np.ones((64, 64), np.float32), np.ones((64, 32), np.float32), verbose=0)
     assert tf.keras.__name__.startswith("tf_keras"), tf.keras.__name__

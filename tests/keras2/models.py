@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,12 +22,9 @@ class StopAtThird(tf_keras.callbacks.Callback):
             raise InterruptedError
 
 
-@dataclasses.dataclass(frozen=True)
-class State:
-    """The bytes of a model's weights, and what was not sent of each variable."""
-
+class State(NamedTuple):
     weights: list[bytes]
-    totals: list[Any]
+    totals: list[Any]  # what was not sent of each variable
 
 
 class Recorder(tf_keras.callbacks.Callback):
@@ -75,14 +71,12 @@ def fit(
     """Trains a model with dropout-free layers and a BatchNormalization; returns it, with losses."""
     tf_keras.utils.set_random_seed(3)
     with strategy.scope():
-        model = tf_keras.Sequential(
-            [
-                tf_keras.layers.InputLayer((FEATURES,)),
-                tf_keras.layers.Dense(16, activation="relu", name="first"),
-                tf_keras.layers.BatchNormalization(momentum=0.5, name="normalized"),
-                tf_keras.layers.Dense(CLASSES, name="second", dtype="float32"),
-            ]
-        )
+        layers = [
+            tf_keras.layers.Dense(16, activation="relu", name="first"),
+            tf_keras.layers.BatchNormalization(momentum=0.5, name="normalized"),
+            tf_keras.layers.Dense(CLASSES, name="second", dtype="float32"),
+        ]
+        model = tf_keras.Sequential([tf_keras.layers.InputLayer((FEATURES,)), *layers])
         loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(make_optimizer(), loss, metrics=["accuracy"], **options)
     x, y = data()
