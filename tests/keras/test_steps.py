@@ -3,21 +3,13 @@
 import functools
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.cases import cases
 from tests.keras.compressed import AUTO, NONE, assert_replicas_agree, compressed_strategy
-from tests.keras.stock import (
-    assert_same_bits,
-    assert_same_run,
-    compiled,
-    data,
-    fit,
-    normalized_mlp,
-)
+from tests.keras.stock import assert_same_bits, assert_same_run, fit, normalized_mlp
 from tf_gc.params import CompressionParams, TwoBit
 
 pytestmark = pytest.mark.optimized_graphs
@@ -62,27 +54,6 @@ def test_a_step_runs_by_itself_in_a_loop_and_in_a_branch(order: str) -> None:
     for name in order.split():
         caller, factor = callers[name]
         assert_same_bits(caller(tf.constant(x)).numpy(), factor * x)
-
-
-@cases("params", MIXED, AUTO)
-def test_accumulating_gradients_is_training_with_larger_batches(params: CompressionParams) -> None:
-    """Of the first half of the batches, then of the second: replicas see the same samples."""
-    x, y = data()
-    # Rows so that two batches of 16, of which each replica gets 8, make one of 32.
-    rows = np.arange(64).reshape(2, 2, 2, 8).transpose(0, 2, 1, 3).reshape(-1)
-    expected = compiled(compressed_strategy(2, params))
-    expected.fit(x, y, batch_size=32, epochs=2, shuffle=False, verbose=0)
-
-    def optimizer() -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
-
-    strategy = compressed_strategy(2, params)
-    model = compiled(strategy, optimizer=optimizer)
-    model.fit(x[rows], y[rows], batch_size=16, epochs=2, shuffle=False, verbose=0)
-    for a, b in zip(model.get_weights(), expected.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-    assert_replicas_agree(strategy, model.trainable_variables)
-    assert int(model.optimizer.iterations.numpy()) == 4  # updates
 
 
 @cases("params", AUTO, NONE)

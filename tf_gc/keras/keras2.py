@@ -65,6 +65,19 @@ def _sum_of_legacy(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars
     return _sum(keras_sum, optimizer, grads_and_vars)
 
 
+class OfTrainBatches:
+    """Mixin of callbacks, which tf_keras asks which batches concern them: those of training."""
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+
 def is_model(model: Any) -> bool:
     """Returns whether a model is one of tf_keras."""
     keras2 = sys.modules.get("tf_keras")  # whoever has such a model has imported it

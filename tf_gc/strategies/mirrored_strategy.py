@@ -76,16 +76,10 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
 
 
 class _CompressedMirroredExtended(RunsReplicas, _compat.MirroredExtended):
-    """MirroredExtended with CompressedAllReduce in front of its cross-device ops."""
-
     workers = Workers()
 
     def __init__(
-        self,
-        strategy: CompressedMirroredStrategy,
-        devices: Sequence[str | tf.config.LogicalDevice] | None,
-        params: CompressionParams,
-        cross_device_ops: tf.distribute.CrossDeviceOps | None,
+        self, strategy: Any, devices: Any, params: CompressionParams, cross_device_ops: Any
     ) -> None:
         super().__init__(strategy, devices=devices, cross_device_ops=cross_device_ops)
         self._cross_device_ops: tf.distribute.CrossDeviceOps

@@ -54,11 +54,9 @@ class CompressedMultiWorkerMirroredStrategy(
           cluster_resolver: who the workers are; `None` reads `TF_CONFIG`.
           communication_options: options of the collectives; `bytes_per_pack` also is the size of
             a bucket of gradients, and has to be the same on all workers.
-          compression_params: `None` for `tf_gc.Quantized()`, such a value, or a dict in MXNet's
-            form such as `{"type": "2bit", "threshold": 0.5}` or `{"type": "none"}`. The same on all
-            workers.
-          average_layer_state: as in `CompressedMirroredStrategy`. The same on all workers.
-          clip_after_sum: as in `CompressedMirroredStrategy`. The same on all workers.
+          compression_params: as in `CompressedMirroredStrategy`, and the same on all workers.
+          average_layer_state: likewise.
+          clip_after_sum: likewise.
 
         Raises:
           ValueError: if an argument has an unknown type, key or value, the cluster's description
@@ -113,10 +111,7 @@ class CompressedMultiWorkerMirroredStrategy(
 
 class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
     def __init__(
-        self,
-        strategy: CompressedMultiWorkerMirroredStrategy,
-        cluster_resolver: Any,
-        options: Any,
+        self, strategy: tf.distribute.Strategy, cluster_resolver: Any, options: Any
     ) -> None:
         super().__init__(strategy, cluster_resolver, options)
         self._network = ClusterNetwork(
@@ -182,12 +177,10 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         devices, kind = super()._initialize_local_devices(cluster_resolver, worker_device)
         if kind == "CPU":
             # The base class takes one device. More exist only if the program configured them.
-            mine = tf.DeviceSpec.from_string(worker_device)
-            everywhere = [
-                tf.DeviceSpec.from_string(device.name)
-                for device in tf.config.list_logical_devices("CPU")
-            ]
-            count = sum((cpu.job, cpu.task) == (mine.job, mine.task) for cpu in everywhere)
+            parse = tf.DeviceSpec.from_string
+            mine = parse(worker_device)
+            cpus = [parse(device.name) for device in tf.config.list_logical_devices("CPU")]
+            count = sum((cpu.job, cpu.task) == (mine.job, mine.task) for cpu in cpus)
             devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(count))
         return devices, kind
 

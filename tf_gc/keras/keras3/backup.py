@@ -21,7 +21,7 @@ from tf_gc.params.arguments import POSITIVE, integer
 _WEIGHTS, _METADATA, _RESIDUALS = "latest.weights.h5", "training_metadata.json", "residuals.npz"
 
 
-class BackupAndRestore(keras.callbacks.BackupAndRestore):
+class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
     """`keras.callbacks.BackupAndRestore` that keeps residuals and survives being killed.
 
     ```python
@@ -107,13 +107,6 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         self._for_keras2 = True
         for name in keras2.METHODS:
             setattr(self, name, getattr(of_keras2, name))
-
-    # tf_keras asks a callback which batches concern it.
-    def _implements_test_batch_hooks(self) -> bool:
-        return False
-
-    def _implements_predict_batch_hooks(self) -> bool:
-        return False
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.preempted = False

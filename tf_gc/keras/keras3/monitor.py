@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from tf_gc.keras.keras2 import OfTrainBatches
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.observe.report import Report
 from tf_gc.params.arguments import POSITIVE, integer
@@ -17,7 +18,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 )
 
 
-class CompressionMonitor(keras.callbacks.Callback):
+class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
     """Writes what compression does to a folder that TensorBoard shows.
 
     ```python
@@ -98,16 +99,6 @@ class CompressionMonitor(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.close()
         self._writer = self._strategy = None
-
-    # tf_keras asks a callback which batches concern it.
-    def _implements_train_batch_hooks(self) -> bool:
-        return True
-
-    def _implements_test_batch_hooks(self) -> bool:
-        return False
-
-    def _implements_predict_batch_hooks(self) -> bool:
-        return False
 
     def _write_latest(self) -> None:
         assert self._strategy is not None
