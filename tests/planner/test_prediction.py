@@ -43,11 +43,6 @@ def predicted(gradients: list[int] | Gradients, params: Any, link: Link) -> Pred
     return predict(params, gradients, COMPUTE, cost_of, link)
 
 
-@given(sizes, st.sampled_from([STOCK, THREE_BITS]), st.floats(1e6, 1e12))
-def test_one_worker_computes_and_sends_nothing(elements: list, params: Any, rate: float) -> None:
-    assert predicted(elements, params, Link(1, rate)) == Prediction(COMPUTE.total, 0)
-
-
 @given(sizes, st.integers(2, 1024), st.floats(1e6, 1e12), st.floats(1, 1e3))
 def test_faster_links_never_make_a_step_slower(
     elements: list[int], workers: int, rate: float, factor: float

@@ -72,8 +72,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     latency = f"milliseconds of a round of messages (default: {1e3 * LATENCY:g})"
     add("--latency", type=milliseconds, default=LATENCY, metavar="MS", help=latency)
     options = parser.parse_args(arguments)
-    if max(options.workers) == 1:
-        parser.error("--workers needs a number from 2: 1 worker sends nothing")
+    if min(options.workers) == 1:
+        parser.error("--workers needs numbers from 2: 1 worker sends nothing")
     return options
 
 

@@ -67,9 +67,7 @@ def words(forecast: Forecast) -> str:
     said = []
     for workers in forecast.workers:
         who = f"With {workers:,} workers, {DEFAULT}"
-        if workers == 1:
-            said.append("1 worker sends nothing, so there is nothing to compress.")
-        elif not forecast.predict(CHOICES[DEFAULT], workers, forecast.rates[0]).plans:
+        if not forecast.predict(CHOICES[DEFAULT], workers, forecast.rates[0]).plans:
             said.append(f"{who} compress nothing: no gradient is large enough.")
         elif (limit := forecast.fastest_link_that_pays(workers)) is None:
             said.append(f"{who} pay on no link: computing takes nearly all of the time.")

@@ -58,8 +58,6 @@ def predict(
 ) -> Prediction:
     """Predicts a step; `cost_of` a schedule's buckets is the cost on a network of copies."""
     workers = link.workers
-    if workers == 1:
-        return Prediction(compute.total, 0)
     network = Copies(link, gradients.device)
     schedule = make_schedule(params, gradients.known, lambda spec: spec.on(network))
     cost = cost_of(schedule, network)
