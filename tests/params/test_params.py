@@ -28,10 +28,7 @@ QUANTIZED = tf_gc.Quantized()
         ({"type": "1bit", "threshold": 0.5}, tf_gc.OneBit(0.5)),
         ({"type": "low_rank", "rank": 2}, tf_gc.LowRank(2)),
         ({"type": "bfloat16"}, tf_gc.Cast()),
-        (
-            {"type": "float16", "plan": "all_gather", "exclude": "a"},
-            tf_gc.Cast(tf.float16, plan="all_gather", exclude=["a"]),
-        ),
+        ({"type": "float16", "exclude": "a"}, tf_gc.Cast(tf.float16, exclude=["a"])),
         ({"type": "none"}, tf_gc.NoCompression()),
         ({"type": "auto"}, tf_gc.Auto(QUANTIZED)),
         ({"type": "auto", "params": {"type": "2bit"}}, tf_gc.Auto(tf_gc.TwoBit())),
@@ -46,8 +43,6 @@ def test_what_stands_for_params(given: Any, params: CompressionParams) -> None:
     assert from_params(given) == params
     assert hash(from_params(given)) == hash(params)
     assert from_params(params) is params
-    for other in (tf_gc.Quantized(2), tf_gc.TwoBit(0.25), tf_gc.OneBit(0.25)):
-        assert other != params
 
 
 def test_params_print_all_their_arguments_in_order() -> None:
@@ -55,26 +50,22 @@ def test_params_print_all_their_arguments_in_order() -> None:
     size = "bypass_size=2048, plan='auto'"
     sparse = "sparse=None, sparse_residual_bytes=67108864"
     fixed = "sum_bits=None, warm_up=False, wire=None, exclude=(), sparse=False, sparse_residual_"
+    cast = f"Cast(dtype='bfloat16', {size}, exclude="
     scaled = f"warm_up=True, wire=None, exclude=(), {sparse})"
-    assert [
-        repr(QUANTIZED),
-        repr(tf_gc.TwoBit()),
-        repr(tf_gc.OneBit(0)),
-        repr(tf_gc.LowRank()),
-        repr(tf_gc.Cast(exclude="a")),
-        repr(tf_gc.NoCompression()),
-        repr(tf_gc.Auto(tf_gc.Cast())),
-    ] == [
-        f"Quantized(bits=3, {size}, sum_bits=4, {scaled}",
-        f"TwoBit(threshold='auto', {size}, sum_bits=3, {scaled}",
-        f"OneBit(threshold=0.0, bypass_size=0, plan='auto', {fixed}bytes=67108864)",
-        f"LowRank(rank=4, {size}, warm_up=True, wire=None, exclude=())",
-        f"Cast(dtype='bfloat16', {size}, exclude=('a',))",
-        "NoCompression()",
-        f"Auto(params=Cast(dtype='bfloat16', {size}, exclude=()), choice=None)",
-    ]
-    for params in (QUANTIZED, tf_gc.OneBit(0), tf_gc.LowRank(), tf_gc.Cast(exclude="a")):
-        assert eval(repr(params), vars(tf_gc)) == params
+    printed = {
+        QUANTIZED: f"Quantized(bits=3, {size}, sum_bits=4, {scaled}",
+        tf_gc.TwoBit(): f"TwoBit(threshold='auto', {size}, sum_bits=3, {scaled}",
+        tf_gc.OneBit(
+            0
+        ): f"OneBit(threshold=0.0, bypass_size=0, plan='auto', {fixed}bytes=67108864)",
+        tf_gc.LowRank(): f"LowRank(rank=4, {size}, warm_up=True, wire=None, exclude=())",
+        tf_gc.Cast(exclude="a"): f"{cast}('a',))",
+        tf_gc.NoCompression(): "NoCompression()",
+        tf_gc.Auto(tf_gc.Cast()): f"Auto(params={cast}()), choice=None)",
+    }
+    for params, text in printed.items():
+        assert repr(params) == text
+        assert eval(text, vars(tf_gc)) == params
         assert dataclasses.replace(params) == params
     of_numpy = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_bits=np.int32(2))
     assert repr(of_numpy) == repr(tf_gc.Quantized(2, 3, sum_bits=2))
