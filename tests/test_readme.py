@@ -22,13 +22,6 @@ def test_the_first_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert re.search(r"^[1-9]\d* compressed$", output, re.M), output
 
 
-def test_every_public_name_is_documented() -> None:
-    import tf_gc
-
-    for name in tf_gc.__all__:
-        assert getattr(tf_gc, name).__doc__
-
-
 @matrix
 def test_the_demo_ends_with_a_table() -> None:
     arguments = ["--seeds=2", "--epochs=2", "--batch-size=128"]
