@@ -79,6 +79,7 @@ REFUSED: list[tuple[str, Call]] = [
     (r"skip .*fixed threshold, got 0", lambda: encode("two_bit", 0.5, shards=2, skip=0)),
     ("elements|overflow|large", lambda: encode(shards=2**61)),
     *((f"shard.*{n}", lambda n=n: reencode(ROWS, n)) for n in (2, -1)),
+    ("shards", lambda: reencode(ROWS, 0, 0)),
     ("2 rows.*`shards`, got 3", lambda: reencode(tf.repeat(ROWS[:1], 3, axis=0))),
     ("2 rows.*`replicas`, got 1", lambda: count(FIXED_ROWS[:1])),
     ("2 rows.*`shards`, got 0", lambda: of_sums(ROWS[:0])),

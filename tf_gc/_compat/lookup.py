@@ -53,8 +53,13 @@ def require(*attributes: Attributes) -> None:
 
 
 def has_attribute(owner: type, name: str) -> bool:
-    """Returns whether a class has an attribute, or its methods assign it to instances."""
-    return hasattr(owner, name) or _assigns(owner, name)
+    """Returns whether a class has an attribute, or a method of it or of a base assigns it."""
+    members = (member for base in owner.__mro__ for member in vars(base).values())
+    functions = (inspect.unwrap(getattr(member, "__func__", member)) for member in members)
+    return hasattr(owner, name) or any(
+        isinstance(function, types.FunctionType) and _stores(function.__code__, name)
+        for function in functions
+    )
 
 
 def _unsupported(what: str, purpose: str, details: str = "") -> ImportError:
@@ -70,16 +75,6 @@ def _keras_version() -> str:
         return importlib.metadata.version("keras")
     except importlib.metadata.PackageNotFoundError:  # under another name, such as keras-nightly
         return "of unknown version"
-
-
-def _assigns(owner: type, name: str) -> bool:
-    """Returns whether a method of a class, or of one of its bases, assigns an attribute."""
-    for base in owner.__mro__:
-        for member in vars(base).values():
-            function = inspect.unwrap(getattr(member, "__func__", member))
-            if isinstance(function, types.FunctionType) and _stores(function.__code__, name):
-                return True
-    return False
 
 
 def _stores(code: types.CodeType, name: str) -> bool:

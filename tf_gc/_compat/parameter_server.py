@@ -30,10 +30,7 @@ _current_dispatch = symbol(
 
 
 def make_on_workers(strategy: Any, make: Callable[[], Any]) -> Sequence[Any]:
-    """Makes a variable on each worker, and again on one that has restarted.
-
-    Returns stand-ins for the variables, from which `value_on_worker` gets them.
-    """
+    """Returns stand-ins for variables, for `value_on_worker`: each worker makes one, also anew."""
     made: Sequence[Any] = strategy._cluster_coordinator._create_per_worker_variables(make)._values
     return made
 

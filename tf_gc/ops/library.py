@@ -64,11 +64,8 @@ def codec_number(codec: str, automatic: bool) -> int:
 def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str = "auto") -> float:
     """Returns how many bits an element takes in a message with a sum over `replicas` replicas.
 
-    1 is for the messages of `encode`.
-
-    Raises:
-      ValueError: if no codec has that name, the threshold is a string other than `"auto"`, there
-        are no replicas or, with a fixed threshold, more than 32767.
+    With 1, in those of `encode`. ValueError if there is no such codec, or there are no replicas or,
+    with a fixed threshold, more than 32767.
     """
     number = codec_number(codec, is_automatic(threshold))
     size = int(functions().tf_gc_block_bytes(number, replicas))
@@ -80,9 +77,7 @@ def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str =
 def is_compactible(codec: str, threshold: float | str) -> bool:
     """Returns whether a codec's messages have a compact form (`tf_gc.ops.pack`).
 
-    Raises:
-      ValueError: if no codec has that name, it has automatic scales only, or the threshold is a
-        string other than `"auto"`.
+    ValueError if there is no such codec, or it does not take that threshold.
     """
     number = codec_number(codec, is_automatic(threshold))
     return bool(functions().tf_gc_is_compactible(number))
