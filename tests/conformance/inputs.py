@@ -182,17 +182,6 @@ def elements_may_be_structures(strategy: Strategy) -> None:
 
 
 @promise()
-def elements_may_be_ragged(strategy: Strategy) -> None:
-    dataset = numbers(COUNT).map(lambda x: tf.RaggedTensor.from_row_lengths(x, tf.ones_like(x)))
-
-    def of_part(batch: tf.RaggedTensor) -> Any:
-        assert isinstance(batch, tf.RaggedTensor)
-        return as_float(batch.values) + as_float(batch.nrows())
-
-    assert total(strategy, dataset, of_part) == TOTAL + COUNT
-
-
-@promise()
 def a_replica_without_elements_gets_an_empty_part_of_the_same_shape(strategy: Strategy) -> None:
     """The second batch has one element, for one replica."""
     dataset = numbers(BATCH + 1).map(lambda x: tf.ones([tf.size(x), 3]))

@@ -51,9 +51,6 @@ def run(
     """Runs a scenario in a cluster and waits for all its workers, each a process of its own.
 
     Args:
-      scenario: a function.
-      arguments: the function's arguments.
-      workers: how many.
       devices: logical CPU devices of each worker.
       configs: TF_CONFIG of each worker; by default for a local cluster.
       limit: seconds after which a worker that still runs is a failure, with the logs of all.

@@ -78,8 +78,6 @@ def fits(name: str, ways: Sequence[str]) -> Results:
     """Trains, evaluates and predicts in the named ways, which must not depend on the workers."""
     strategy = strategy_named(name)
     arrays = {"x": X[:ROWS], "y": Y[:ROWS], "batch_size": BATCH, "shuffle": False}
-    weights = {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}
-
     plain = make_model(strategy)
     start = plain.get_weights()
 
@@ -97,15 +95,13 @@ def fits(name: str, ways: Sequence[str]) -> Results:
 
     cases: dict[str, Callable[[], Any]] = {
         "arrays": lambda: fit(anew(), epochs=2, **arrays),
-        "class_weight": lambda: fit(anew(), **arrays, **weights),
+        "class_weight": lambda: fit(anew(), class_weight={0: 1.0, 1: 2.0, 2: 0.5}, **arrays),
         "dataset": lambda: fit(anew(), x=batches(ROWS)),
         "steps_per_epoch": lambda: fit(
             anew(), epochs=2, x=batches(ROWS).repeat(), steps_per_epoch=4
         ),
         "steps_per_execution": lambda: fit(
-            make_model(strategy, steps_per_execution=2),
-            validation_data=(X[:50], Y[:50]),
-            **arrays,
+            make_model(strategy, steps_per_execution=2), validation_data=(X[:50], Y[:50]), **arrays
         ),
         "both": lambda: fit_with({"gradient_accumulation_steps": 2}, steps_per_execution=3),
         "clipped": lambda: fit_with({"global_clipnorm": 0.1}),
