@@ -339,6 +339,8 @@ def test_a_stop_that_is_asked_for_before_fit_stops_it(tmp_path: Path) -> None:
     train(model, backup)
     assert backup.preempted
     assert int(model.optimizer.iterations.numpy()) == 1
+    train(make(compressed_strategy()), backup, epochs=1)
+    assert not backup.preempted
 
 
 def test_in_another_thread_it_says_that_it_watches_no_sigterm(
