@@ -25,7 +25,6 @@ def compressed_strategy(
 
 
 def components(variable: Any) -> list[stock.Array]:
-    """Returns a mirrored variable's value on each replica."""
     return [component.numpy() for component in tf_variable(variable).values]
 
 
@@ -61,7 +60,6 @@ def assert_trains_compressed(
 
 
 def total_residual(strategy: tf_gc.CompressedMirroredStrategy, variable: Any) -> stock.Array:
-    """Returns the sum of a variable's residuals over the replicas."""
     residuals = strategy.compression_state.residuals_of(tf_variable(variable))
     assert len(residuals) == strategy.num_replicas_in_sync
     return np.sum([residual.numpy() for residual in residuals], axis=0)

@@ -11,7 +11,6 @@ from tests.keras.stock import mlp
 
 
 def main(folder: str) -> None:
-    """Writes what the models in a directory predict to a file in it."""
     directory = Path(folder)
     x = np.load(directory / "x.npy")
     with_weights = mlp()

@@ -111,7 +111,6 @@ def fit(
     training_data: tuple[Array, Array] | None = None,
     **arguments: Any,
 ) -> Run:
-    """Compiles a model and trains it on all data, in the same order every time."""
     model = compiled(strategy, build, optimizer, **arguments)
     x, y = training_data or data()
     history = model.fit(x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0)
@@ -135,6 +134,5 @@ def assert_same_weights(left: keras.Model, right: keras.Model) -> None:
 
 
 def assert_same_run(left: Run, right: Run) -> None:
-    """Weights and every reported number, to the bit."""
     assert left.history == right.history
     assert_same_weights(left.model, right.model)

@@ -57,7 +57,6 @@ def write_for_ever(directory: str, keep: int, first: int, pipe: int) -> None:
 
 
 def number(folder: str) -> int:
-    """The number of a backup, all parts of which must be whole."""
     texts = [Path(folder, part).read_text() for part in PARTS]
     assert len(set(texts)) == 1, texts
     assert texts[0].endswith("."), texts

@@ -48,7 +48,6 @@ class Linear(keras.layers.Layer):
 
 
 def _train(strategy: tf.distribute.Strategy, update: Update) -> tuple[keras.Model, list[float]]:
-    """Returns the model and each step's loss."""
     model = compiled(strategy, lambda: keras.Sequential([keras.Input((FEATURES,)), Linear()]))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     dataset = tf.data.Dataset.from_tensor_slices(data()).batch(BATCH).repeat().take(12)

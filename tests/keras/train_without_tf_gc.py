@@ -14,7 +14,6 @@ def _adam() -> keras.optimizers.Optimizer:
 
 
 def results() -> dict[str, Array]:
-    """Returns weights and losses of both, by name."""
     arrays = {}
     for name, strategy in {"stock": stock_strategy(), "none": tf.distribute.get_strategy()}.items():
         run = fit(strategy, optimizer=_adam)
@@ -24,7 +23,6 @@ def results() -> dict[str, Array]:
 
 
 def main(path: str) -> None:
-    """Writes the results to a file."""
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * len(devices(4)),

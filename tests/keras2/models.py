@@ -54,7 +54,6 @@ def averaged() -> Any:
 
 
 def interrupted(strategy: Any, folder: Any, save_freq: Any) -> Recorder:
-    """Trains with backups until the job is killed."""
     seen = Recorder()
     backup = tf_gc.keras.BackupAndRestore(folder, save_freq)
     with contextlib.suppress(InterruptedError):
