@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import tf_keras
 import tf_gc
 from tests.cases import matrix
 from tests.keras.stock import data
-from tests.keras2.models import Recorder, averaged, bits, fit, interrupted
+from tests.keras2.models import Recorder, State, averaged, bits, fit, interrupted
 from tests.multiworker import cluster, servers
 
 pytestmark = pytest.mark.multiworker
@@ -39,19 +38,19 @@ def train(params: Any) -> dict[str, Any]:
     }
 
 
-def interrupt(folder: str) -> dict[str, Any]:
+def interrupt(folder: str) -> State:
     """Trains with backups until the job is killed."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=SMALL)
-    return dataclasses.asdict(interrupted(strategy, folder, "epoch").ends[-1])
+    return interrupted(strategy, folder, "epoch").ends[-1]
 
 
-def resume(folder: str) -> dict[str, Any]:
-    """Goes on where the job was killed; returns the state with which it does."""
+def resume(folder: str) -> tuple[State, int]:
+    """Goes on where the job was killed; returns the state with which it does, and the epochs."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=SMALL)
     seen = Recorder()
     backup = tf_gc.keras.BackupAndRestore(folder)
     _, losses = fit(strategy, averaged, [backup, seen])
-    return {**dataclasses.asdict(seen.begins[0]), "epochs": len(losses)}
+    return seen.begins[0], len(losses)
 
 
 def fit_on_servers() -> dict[str, Any]:
@@ -117,10 +116,10 @@ def test_workers_train_compressed(ours: list[dict[str, Any]]) -> None:
 @matrix
 def test_a_backup_goes_on_with_what_was_not_sent(ours: list[dict[str, Any]]) -> None:
     before = ours[0]["interrupted"]
-    first, second = cluster.values(resume, ours[0]["folder"])
-    assert first["weights"] == second["weights"] == before["weights"]
-    assert first["epochs"] == 1  # the last of three
-    for mine, theirs in zip(first["totals"], before["totals"], strict=True):
+    (first, epochs), (second, _) = cluster.values(resume, ours[0]["folder"])
+    assert first.weights == second.weights == before.weights
+    assert epochs == 1  # the last of three
+    for mine, theirs in zip(first.totals, before.totals, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
         assert np.abs(theirs).max() > 0
 
