@@ -157,7 +157,7 @@ def test_a_loop_of_ones_own_has_one_model_after_every_run() -> None:
             compressed.assert_replicas_agree(strategy, model.weights)
 
 
-def test_float16_and_float64_statistics_keep_their_dtype() -> None:
+def test_statistics_keep_their_dtype_and_leave_out_replicas_that_are_not_finite() -> None:
     strategy = compressed.compressed_strategy()
     with strategy.scope():
         layers = [RunningMean(dtype=dtype) for dtype in ("float16", "float64")]
@@ -165,20 +165,22 @@ def test_float16_and_float64_statistics_keep_their_dtype() -> None:
             layer.build((None, 3))
 
     @tf.function
-    def step() -> None:
+    def step(of_second: tf.Tensor) -> None:
         def replica_step() -> None:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            x = tf.where(replica == 1, of_second, 0.0)
             for layer in layers:
-                x = tf.fill([4, 3], tf.cast(replica, layer.compute_dtype))
-                layer(x, training=True)
+                layer(tf.cast(tf.repeat(x[None], 4, axis=0), layer.compute_dtype), training=True)
 
         strategy.run(replica_step)
 
-    step()
-    for layer, dtype in zip(layers, (np.float16, np.float64), strict=True):
-        for component in components(layer.mean):
-            assert component.dtype == dtype
-            np.testing.assert_array_equal(component, np.full(3, 0.25))  # of 0 and 0.5
+    # Of 0 and 0.5, and then of the first replica's alone.
+    for of_second, expected in ([1.0] * 3, 0.25), ([np.nan, 1.0, 1.0], 0.125):
+        step(tf.constant(of_second))
+        for layer, dtype in zip(layers, (np.float16, np.float64), strict=True):
+            for component in components(layer.mean):
+                assert component.dtype == dtype
+                np.testing.assert_array_equal(component, np.full(3, expected))
 
 
 @pytest.mark.parametrize("value", ["mean", 1])
