@@ -157,25 +157,3 @@ def a_gradient_may_be_one_tensor_for_all_replicas(
         times = number_of_workers(strategy) if alone else 1
         expected = np.full(shape, 1 - 0.5 * times)
         assert_on_all(strategy, variable.value, expected)
-
-
-@promise()
-def gradients_may_be_sparse_or_missing(strategy: Strategy) -> None:
-    with strategy.scope():
-        variables = [keras.Variable(np.ones([4, 2], np.float32)) for _ in range(3)]
-        optimizer = keras.optimizers.SGD(1.0)
-        optimizer.build(variables)
-
-    def step() -> None:
-        i = replica()
-        shape = tf.constant([4, 2])
-        rows = tf.IndexedSlices(tf.ones([1 + i, 2]), tf.zeros([1 + i], tf.int32), shape)
-        optimizer.apply_gradients(zip([rows, None, tf.ones([4, 2])], variables, strict=True))
-
-    tf.function(lambda: strategy.run(step))()
-    replicas = strategy.num_replicas_in_sync
-    expected = np.ones([4, 2])
-    expected[0] -= sum(range(1, replicas + 1))
-    assert_on_all(strategy, variables[0].value, expected)
-    assert_on_all(strategy, variables[1].value, np.ones([4, 2]))
-    assert_on_all(strategy, variables[2].value, np.full([4, 2], 1 - replicas))

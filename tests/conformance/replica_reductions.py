@@ -148,25 +148,6 @@ def the_gradient_of_all_gather_adds_up_what_became_of_each_part(strategy: Strate
         np.testing.assert_allclose(gradient, weights[2 * i : 2 * i + 2])
 
 
-@promise(each=MODES)
-def replicas_reduce_in_a_merge_call(strategy: Strategy, mode: str) -> None:
-    with strategy.scope():
-        variable = tf.Variable([0.0, 0.0])
-
-    def merge(strategy: Strategy, value: Any) -> Any:
-        mean = strategy.extended.reduce_to(MEAN, value, variable)
-        (total,) = strategy.extended.batch_reduce_to(SUM, [(value, variable)])
-        return mean, total
-
-    def step(mine: Any) -> Any:
-        return context().merge_call(merge, args=(here(mine),))
-
-    values, value = of_replicas(strategy, lambda i: tf.fill([2], 2.0 * i))
-    mean, total = staged(mode, lambda v: strategy.run(step, args=(v,)))(value)
-    assert_on_all(strategy, mean, np.mean([v.numpy() for v in values], axis=0))
-    assert_on_all(strategy, total, np.sum([v.numpy() for v in values], axis=0))
-
-
 @promise()
 def collectives_of_replicas_run_in_a_loop_around_them(strategy: Strategy) -> None:
     """All of them in each iteration, as many as the caller asks for."""

@@ -13,7 +13,6 @@ from tests.conformance.promise import (
     MODES,
     assert_on_all,
     local,
-    number_of_workers,
     promise,
     replica,
     staged,
@@ -27,7 +26,6 @@ ON_READ = tf.VariableSynchronization.ON_READ
 AGGREGATED: dict[Any, Callable[[np.ndarray], Any]] = {
     Aggregation.SUM: np.sum,
     Aggregation.MEAN: np.mean,
-    Aggregation.ONLY_FIRST_REPLICA: lambda numbers: numbers[0],
 }
 ASSIGNMENTS = {"assign": 0.0, "assign_add": 10.0}  # to 10
 
@@ -44,11 +42,6 @@ def number() -> tf.Tensor:
 
 def numbers_of_all(strategy: Strategy) -> np.ndarray:
     return np.arange(1, strategy.num_replicas_in_sync + 1, dtype=np.float32)
-
-
-def is_known_to_all(strategy: Strategy, aggregation: Any) -> bool:
-    """Each worker takes the first of its own replicas."""
-    return aggregation != Aggregation.ONLY_FIRST_REPLICA or number_of_workers(strategy) == 1
 
 
 @promise()
@@ -82,8 +75,6 @@ def an_assignment_from_outside_reaches_all_copies(
 def replicas_assign_what_they_have_together(
     strategy: Strategy, method: str, aggregation: Any, mode: str
 ) -> None:
-    if not is_known_to_all(strategy, aggregation):
-        return
     made = variable(strategy, 10.0, aggregation=aggregation)
 
     def step() -> Any:
@@ -113,12 +104,11 @@ def on_read_variables_are_each_replicas_own(
     assert_on_all(strategy, staged(mode, lambda: strategy.run(step))(), 100)
     own = [float(copy) for copy in strategy.experimental_local_results(made)]
     assert len(set(own)) == len(strategy.extended.worker_devices)
-    if aggregation in AGGREGATED and is_known_to_all(strategy, aggregation):
+    if aggregation in AGGREGATED:
         together = AGGREGATED[aggregation](100 + numbers_of_all(strategy))
         with strategy.scope():
             assert staged(mode, lambda: made.read_value())() == together
-        if aggregation != Aggregation.ONLY_FIRST_REPLICA:
-            assert made.numpy() == together  # outside of the scope as well
+        assert made.numpy() == together  # outside of the scope as well
 
 
 @promise()

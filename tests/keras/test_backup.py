@@ -207,28 +207,6 @@ def test_a_warm_up_outlives_the_layer_that_it_belongs_to(tmp_path: Path) -> None
     assert states == [steps - 1]  # the backup is of two steps before, and one came since
 
 
-# The first one excludes a variable and includes another at the same time.
-@cases("before, after", ("inner", "outer"), ((), "inner"), ids=str)
-def test_a_backup_restores_whatever_is_excluded(tmp_path: Path, before: Any, after: Any) -> None:
-    strategies = [
-        compressed_strategy(2, tf_gc.TwoBit(bypass_size=0, exclude=each))
-        for each in (before, after)
-    ]
-    models = [make(strategy, named("inner", "outer")) for strategy in strategies]
-    saved = train(models[0], tmp_path, (7, 1), epochs=8)
-    steps = strategies[0].compression_state.warm_up_steps
-    assert 10 <= steps < 28
-    applied: list[Array | None] = []
-    resumed = train(models[1], tmp_path, (7, 0), lambda: applied.extend(totals_of(models[1])), 8)
-    # The warm-up was over, and does not begin again.
-    assert strategies[1].compression_state.warm_up_steps == steps
-    for i, variable in enumerate(models[1].trainable_variables):
-        if saved.totals[7][i] is not None:
-            assert_close(resumed.totals[7][i], saved.totals[7][i])
-            if after in variable.path:
-                assert not np.any(applied[i])
-
-
 @cases("saved", "none", "stock")
 def test_a_backup_of_uncompressed_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, saved: str

@@ -83,22 +83,3 @@ def test_loops_train_by_an_optimizer_and_by_hand() -> None:
         assert_replicas_agree(strategy, model.trainable_variables)
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-def test_reducing_where_replicas_cannot_meet_is_refused() -> None:
-    strategy = compressed_strategy()
-    with strategy.scope():
-        variable = tf.Variable([1.0])
-
-    def reduce() -> Any:
-        return tf_gc.all_reduce_gradients([(tf.ones(1), variable)])
-
-    with strategy.scope(), pytest.raises(RuntimeError, match="replica context"):
-        reduce()
-
-    @tf.function
-    def step(condition: tf.Tensor) -> None:
-        strategy.run(lambda: tf.cond(condition, reduce, lambda: [tf.zeros(1)]))
-
-    with pytest.raises(RuntimeError, match="control flow"):
-        step(tf.constant(True))

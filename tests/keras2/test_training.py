@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tf_keras
 
 import tf_gc
@@ -32,9 +31,10 @@ def assert_compressed(strategy: tf_gc.CompressedMirroredStrategy, model: Any) ->
     assert strategy.traffic.bypassed_tensors == 0
     assert strategy.traffic.compressed_tensors == len(model.trainable_variables)
     # The residuals belong to the optimizer, and not to whoever trains these variables.
+    names = [variable.name.split(":")[0] for variable in model.trainable_variables]
+    of = type(getattr(model.optimizer, "inner_optimizer", model.optimizer)).__name__
     owners = strategy.compression_state.residual_owners()
-    assert len(owners) == len(model.trainable_variables)
-    assert all(" of " in owner for owner in owners), owners
+    assert sorted(owners) == sorted(f"{name} of {of}" for name in names)
 
 
 @cases("name", *OPTIMIZERS)
@@ -57,32 +57,6 @@ def test_gradients_are_compressed(name: str) -> None:
         tf_keras.mixed_precision.set_global_policy(policy)
     assert_compressed(strategy, model)
     assert losses[-1] < losses[0]
-
-
-def test_two_optimizers_of_a_variable_do_not_share_residuals() -> None:
-    strategy = compressed_strategy(2, AUTO)
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros([300]), name="shared")
-        optimizers = [tf_keras.optimizers.SGD(0.1, name=name) for name in ("one", "two")]
-        for optimizer in optimizers:
-            optimizer.build([variable])
-
-    @tf.function
-    def step() -> None:
-        for scale, optimizer in zip((1.0, 100.0), optimizers, strict=True):
-            gradient = scale * tf.random.stateless_normal([300], seed=(1, 2))
-            optimizer.apply_gradients([(gradient, variable)])
-
-    strategy.run(step)
-    assert sorted(strategy.compression_state.residual_owners()) == [
-        "shared of one",
-        "shared of two",
-    ]
-
-
-def test_xla_is_refused() -> None:
-    with pytest.raises(ValueError, match="inside a function compiled by XLA"):
-        fit(compressed_strategy(2, AUTO), OPTIMIZERS["SGD"], jit_compile=True)
 
 
 @cases("save_freq, replicas", ("epoch", 4), (4, 2))

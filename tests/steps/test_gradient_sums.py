@@ -66,14 +66,18 @@ def test_bytes_per_pack_sets_the_size_of_buckets() -> None:
 
 
 def test_only_gradients_are_encoded() -> None:
+    """Nor is what their backward pass sums over replicas, as a synchronized normalization's."""
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
     (variable,) = variables_of(strategy, (300,))
 
     def replica_step() -> tf.Tensor:
         values = [tf.ones(300), tf.ones((300, 3))]
-        first = tf.distribute.get_replica_context().all_reduce("SUM", values)[0]
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            first = tf.distribute.get_replica_context().all_reduce("SUM", values)[0]
+        gradient = tape.gradient(first, values[0])
         variable.assign_add(first)
-        return first
+        return first * gradient
 
     @tf.function
     def step() -> tf.Tensor:
@@ -81,7 +85,7 @@ def test_only_gradients_are_encoded() -> None:
 
     operations = step.get_concrete_function().graph.get_operations()
     assert not any(op.type.startswith("TfGc>") for op in operations)
-    np.testing.assert_array_equal(step(), np.full(300, 4.0))
+    np.testing.assert_array_equal(step(), np.full(300, 8.0))
 
 
 def test_one_replica_or_another_strategy_compresses_nothing() -> None:
@@ -103,9 +107,15 @@ def test_wrong_calls_are_refused_and_no_gradient_is_none() -> None:
     (variable,) = variables_of(strategy, (300,))
     assert strategy.run(lambda: tf_gc.all_reduce_gradients([(None, variable)])) == [None]
 
-    @tf.function(jit_compile=True)
-    def step() -> None:
-        strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones(300), variable)]))
+    def reduce() -> list[tf.Tensor]:
+        return tf_gc.all_reduce_gradients([(tf.ones(300), variable)])
 
     with pytest.raises(ValueError, match="jit_compile=False"):
-        step()
+        tf.function(lambda: strategy.run(reduce), jit_compile=True)()
+
+    @tf.function
+    def branch(condition: tf.Tensor) -> None:
+        strategy.run(lambda: tf.cond(condition, reduce, lambda: [tf.zeros(300)]))
+
+    with pytest.raises(RuntimeError, match="control flow"):
+        branch(tf.constant(True))

@@ -62,25 +62,6 @@ def test_side_effects_run_in_order_and_before_what_comes_later() -> None:
     assert _compat.cond(tf.constant(True), lambda: 3, lambda: 4) == 3  # outside of functions
 
 
-def test_side_effects_run_in_each_iteration_of_a_loop() -> None:
-    total = tf.Variable(0)
-
-    @tf.function
-    def steps(n: tf.Tensor) -> tf.Tensor:
-        last = tf.constant(0)
-        for i in tf.range(n):
-
-            def odd(i: tf.Tensor = i) -> tf.Tensor:
-                total.assign_add(i)
-                return i
-
-            last = _compat.cond(i % 2 == 1, odd, lambda i=i: -i)
-        return last
-
-    assert steps(tf.constant(6)) == 5
-    assert total == 1 + 3 + 5
-
-
 @cases("fails", True, False)
 def test_tensorflows_branches_stay_as_they_are(fails: bool) -> None:
     log = tf.Variable(0)
