@@ -179,16 +179,6 @@ def backups_that_differ(top: str) -> list[str]:
     return errors
 
 
-def alone(folder: str) -> list[bool]:
-    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
-    path, backup = Path(folder, "model.keras"), Path(folder, "backup")
-    model = make_model(strategy)
-    fit(model, [keras.callbacks.BackupAndRestore(backup)], epochs=1)
-    model.save(path)
-    same = strategy.write_path(path) is path
-    return [strategy.is_chief, same, path.exists(), not backup.exists()]
-
-
 def beside_workers(top: str) -> dict[str, Any]:
     """Is a worker or an evaluator of a job whose processes all run this program."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()

@@ -41,11 +41,6 @@ def read_while_the_tape_stops(v: Weights) -> Any:
     return tape.gradient(loss, v["a"])
 
 
-def read_under_an_earlier_tape(v: Weights) -> Any:
-    first = _gradient(lambda: _loss(v["a"]) + _loss(v["b"]), v["a"], v["b"])
-    return first, _gradient(lambda: 2.0 * _loss(v["a"]) + _loss(v["b"]), v["a"], v["b"])
-
-
 def watched(v: Weights) -> Any:
     tf.identity(v["a"])
     with tf.GradientTape() as tape:
@@ -163,14 +158,6 @@ def hard_update(v: Weights) -> Any:
     return ()
 
 
-def constraint(v: Weights) -> Any:
-    with tf.GradientTape():
-        value = v["a"] * 1.0
-        value = value / tf.norm(value, axis=0)
-        v["a"].assign(value)
-    return ()
-
-
 def in_a_branch(v: Weights) -> Any:
     """As `keras.layers.SpectralNormalization` does it."""
     value = tf.cond(tf.constant(True), lambda: v["a"] / tf.norm(v["a"]), lambda: v["a"] * 1.0)
@@ -194,7 +181,6 @@ def differences(v: Weights) -> Any:
 READS: list[Program] = [
     read_before_the_tape,
     read_while_the_tape_stops,
-    read_under_an_earlier_tape,
     watched,
     second_derivative,
     recomputed,
@@ -211,7 +197,6 @@ WRITES: list[Program] = [
     written_in_between,
     soft_update,
     hard_update,
-    constraint,
     in_a_branch,
     of_an_old_value,
     differences,

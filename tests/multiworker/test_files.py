@@ -161,7 +161,3 @@ def test_an_evaluator_needs_no_workers_and_no_port(tmp_path: Path) -> None:
             file_scenarios.beside_workers, str(tmp_path), configs=[config], devices=2
         )
     assert report["replicas"] == 2
-
-
-def test_a_single_worker_is_the_chief(tmp_path: Path) -> None:
-    assert all(*cluster.values(file_scenarios.alone, str(tmp_path), workers=1))

@@ -37,7 +37,7 @@ def codes(params: dict[str, Any], plan: str = "auto") -> tuple[Any, ...]:
 
 
 @pytest.fixture(scope="module")
-def two_by_two(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def two_by_two() -> Results:
     with np.load(GOLDEN) as golden:
         gradients = golden["ramp_4x4__grads"]
     half = {"type": "2bit", "threshold": 0.5}
@@ -51,7 +51,6 @@ def two_by_two(tmp_path_factory: pytest.TempPathFactory) -> Results:
         "codes, scatter_gather": (ledger, *codes(FIXED, "scatter_gather")),
         "rows": (ledger, {**ROWS, "warm_up": False}, TABLES, rows),
         "low rank": (ledger, LOW_RANK, MATRICES),
-        "streams": (sums_scenarios.two_streams, str(tmp_path_factory.mktemp("streams"))),
         "state of one": (sums_scenarios.state_of_one_worker, 1),
     }
     return cluster.values(cluster.each, calls, devices=2)
@@ -130,14 +129,6 @@ def test_workers_end_a_warm_up_in_the_same_step(two_by_two: Results) -> None:
         assert 10 < sum(same) < 20
         assert all(same[: sum(same)])
         np.testing.assert_array_equal(warm, two_by_two[0]["warm-up"])
-
-
-def test_what_two_losses_left_is_kept_apart(two_by_two: Results) -> None:
-    for result in two_by_two:
-        for found in result["streams"].values():
-            assert found.keys() == {"trunk of actor", "trunk of critic"}
-            np.testing.assert_allclose(found["trunk of actor"], np.full(5, 0.4), rtol=1e-6)
-            np.testing.assert_allclose(found["trunk of critic"], np.full(5, 1.0), rtol=1e-6)
 
 
 def test_a_worker_makes_residuals_without_the_others(two_by_two: Results) -> None:
