@@ -20,7 +20,6 @@ PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {"extras.py", 
 
 
 def run(example: str, *arguments: str, new: bool = False, status: int = 0) -> str:
-    """Returns what the example prints."""
     return programs.output_of(EXAMPLES / example, *arguments, new=new, status=status)
 
 
@@ -39,7 +38,6 @@ def run_workers(folder: Path, example: str, *arguments: str) -> list[str]:
 
 
 def number(name: str, output: str) -> float:
-    """The number on a line of the summary."""
     found = re.search(rf"^{name} +([\d.]+)", output, re.MULTILINE)
     assert found, output
     return float(found[1])

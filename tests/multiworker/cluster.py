@@ -25,15 +25,12 @@ _FORK_SERVER = ForkServer(["tensorflow", "keras", "pytest", "tests.tuning", "tf_
 
 @dataclasses.dataclass
 class Outcome:
-    """How a worker ended."""
-
     returncode: int
     log: str
     value: Any  # what the scenario returned, None if it did not
 
 
 def tf_configs(workers: int, chief: bool = False) -> list[str]:
-    """TF_CONFIG of each worker of a local cluster."""
     return local_workers.tf_configs(ports.addresses(workers), chief)
 
 
@@ -50,15 +47,9 @@ def run(
 ) -> list[Outcome]:
     """Runs a scenario in a cluster and waits for all its workers, each a process of its own.
 
-    Args:
-      devices: logical CPU devices of each worker.
-      configs: TF_CONFIG of each worker; by default for a local cluster.
-      limit: seconds after which a worker that still runs is a failure, with the logs of all.
-      may_fail: whether workers may end with an error; otherwise it is a failure likewise.
-      new: how many workers, the first ones, are a new Python instead of a fork of one that has
-        imported TensorFlow; see `tests/fork_server.py`.
-      optimized: whether TensorFlow optimizes graphs, as it does for users. That takes a quarter of
-        the time that Keras' training takes here.
+    `devices` are logical CPUs of each worker, `limit` is in seconds. The first `new` workers are a
+    new Python instead of a fork of one that has imported TensorFlow. `optimized` has TensorFlow
+    optimize graphs, as it does for users: a quarter of the time that Keras' training takes here.
     """
     configs = tf_configs(workers) if configs is None else configs
     with tempfile.TemporaryDirectory() as folder:
@@ -102,7 +93,6 @@ def each(calls: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def work(folder: str, index: str) -> None:
-    """Is a worker: runs its scenario."""
     import pytest
     import tensorflow as tf
 
@@ -125,5 +115,4 @@ def work(folder: str, index: str) -> None:
 
 
 def worker_index() -> int:
-    """The number of this worker."""
     return int(json.loads(os.environ["TF_CONFIG"])["task"]["index"])

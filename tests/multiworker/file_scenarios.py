@@ -20,18 +20,10 @@ PLATEAU = 0.1
 def make_model(strategy: tf.distribute.Strategy, learning_rate: float = 0.5) -> keras.Model:
     keras.utils.set_random_seed(7)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((8,)),
-                keras.layers.Dense(16, activation="relu"),
-                keras.layers.BatchNormalization(),
-                keras.layers.Dense(4),
-            ]
-        )
-        model.compile(
-            keras.optimizers.SGD(learning_rate, momentum=0.9),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        )
+        layers = [keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization()]
+        model = keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(4)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(learning_rate, momentum=0.9), loss)
     return model
 
 

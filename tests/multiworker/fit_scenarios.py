@@ -28,7 +28,6 @@ def is_wide(gradient: tf_gc.params.Gradient) -> bool:
 
 
 def strategy_named(name: str) -> tf.distribute.Strategy:
-    """The default strategy, the stock one, or ours with a codec."""
     if name == "single":
         return tf.distribute.get_strategy()
     if name == "stock":
@@ -115,7 +114,6 @@ def fits(name: str, ways: Sequence[str]) -> Results:
 
 
 def sizes_that_differ() -> Results:
-    """Trains with more data on the first worker than on the others."""
     strategy = strategy_named("auto")
     mine = 45 if worker_index() else 90
     results = {}
@@ -130,7 +128,6 @@ def sizes_that_differ() -> Results:
 
 
 def custom_loop(name: str) -> list[np.ndarray]:
-    """Trains by strategy.run with a Keras optimizer, and returns the weights."""
     strategy = strategy_named(name)
     keras.utils.set_random_seed(1)
     with strategy.scope():
@@ -158,10 +155,7 @@ def custom_loop(name: str) -> list[np.ndarray]:
 def _fit_with_one_bad_step(
     strategy: tf.distribute.Strategy, model: keras.Model, bad: float, width: int, *callbacks: Any
 ) -> tuple[list[float], list[np.ndarray]]:
-    """Trains with data of one worker that is bad in one step.
-
-    Returns the loss scale, if there is one, and the first kernel after each batch.
-    """
+    """Returns the loss scale, if there is one, and the first kernel after each batch."""
     scales, kernels = [], []
 
     def note(batch: int, logs: Any) -> None:
@@ -195,24 +189,15 @@ def terminate_on_nan(params: Any) -> tuple[list[np.ndarray], bool]:
 
 
 def overflow() -> tuple[list[float], list[np.ndarray], int]:
-    """Trains in float16 with a step that overflows.
-
-    Returns loss scale and kernel after each step, and how many steps the optimizer took.
-    """
+    """Returns loss scale and kernel after each step, and how many steps the optimizer took."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     keras.utils.set_random_seed(1)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((32,)),
-                keras.layers.Dense(64, dtype="mixed_float16"),
-                keras.layers.Dense(64, dtype="mixed_float16"),
-                keras.layers.Activation("linear", dtype="float32"),
-            ]
-        )
-        optimizer = keras.optimizers.LossScaleOptimizer(
-            keras.optimizers.SGD(0.01), initial_scale=1024.0
-        )
+        layers = [keras.layers.Dense(64, dtype="mixed_float16") for _ in range(2)]
+        layers.append(keras.layers.Activation("linear", dtype="float32"))
+        model = keras.Sequential([keras.Input((32,)), *layers])
+        sgd = keras.optimizers.SGD(0.01)
+        optimizer = keras.optimizers.LossScaleOptimizer(sgd, initial_scale=1024.0)
         model.compile(optimizer, "mse")
     scales, kernels = _fit_with_one_bad_step(strategy, model, 6e4, 64)
     return scales, kernels, int(tf.convert_to_tensor(optimizer.iterations))

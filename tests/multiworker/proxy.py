@@ -119,7 +119,6 @@ def start(function: object, *arguments: object) -> None:
 
 
 def abort(connection: socket.socket) -> None:
-    """Closes a connection by a reset."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         # A thread that waits for data keeps the connection open; shutdown would end it politely.

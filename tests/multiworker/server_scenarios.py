@@ -19,12 +19,8 @@ Array = np.ndarray[Any, Any]
 WITHOUT_WARM_UP = tf_gc.Quantized(warm_up=False)
 
 
-def ledger(many_params: list[Any], workers: int, steps: int) -> list[dict[str, Any]]:
+def ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
     """Pushes gradients of a matrix, a table and a bias; and returns what came of them."""
-    return [_ledger(params, workers, steps) for params in many_params]
-
-
-def _ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
     log = _log_lines()
     strategy = tf_gc.CompressedParameterServerStrategy(
         servers.in_this_process(workers), compression_params=params
@@ -71,18 +67,14 @@ def _ledger(params: Any, workers: int, steps: int) -> dict[str, Any]:
     }
 
 
-def mxnet(cases: list[tuple[Array, float]]) -> list[Array]:
-    """Pushes the gradients of each case by a threshold; returns what came of them."""
-    results = []
-    for gradients, threshold in cases:
-        strategy = tf_gc.CompressedParameterServerStrategy(
-            servers.in_this_process(gradients.shape[1]),
-            compression_params={"type": "2bit", "threshold": threshold},
-        )
-        with strategy.scope():
-            variable = tf.Variable(tf.zeros(gradients.shape[2:]))
-        results.append(_push_all(strategy, variable, gradients))
-    return results
+def mxnet(gradients: Array, threshold: float) -> Array:
+    strategy = tf_gc.CompressedParameterServerStrategy(
+        servers.in_this_process(gradients.shape[1]),
+        compression_params={"type": "2bit", "threshold": threshold},
+    )
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(gradients.shape[2:]))
+    return _push_all(strategy, variable, gradients)
 
 
 def _push_all(strategy: Any, variable: Any, gradients: Array) -> Array:
@@ -110,7 +102,6 @@ def warm_up(steps: int) -> list[float]:
 
 
 def shards(steps: int) -> dict[str, Any]:
-    """Trains a matrix in two shards, on two servers, to be another one."""
     resolver = servers.in_this_process(2)
     sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
     strategy = tf_gc.CompressedParameterServerStrategy(resolver, sharding, pull="delta")
@@ -175,7 +166,6 @@ def _push_some(strategy: Any, variable: Any, workers: int, *factors: float) -> A
 
 
 def train_alike(steps: int) -> list[list[bytes]]:
-    """Trains the same model under the stock strategy and without compression, with one worker."""
     resolver = servers.in_this_process(1)
     stock = tf.distribute.ParameterServerStrategy(resolver)
     ours = tf_gc.CompressedParameterServerStrategy(resolver, None, {"type": "none"})
@@ -227,7 +217,6 @@ def _train(
 
 
 def keras_models(workers: int, steps: int) -> list[dict[str, Any]]:
-    """Trains a model with an embedding in several ways, and says how it went."""
     resolver = servers.in_this_process(workers)
     table = tf_gc.Quantized(sparse=True)
     mixed = tf_gc.ByVariable({"embeddings": table}, tf_gc.Cast("bfloat16"))
@@ -244,7 +233,6 @@ def keras_models(workers: int, steps: int) -> list[dict[str, Any]]:
 
 
 def refusals() -> None:
-    """What is of no use is refused in words."""
     resolver = servers.in_this_process(1)
     make = functools.partial(tf_gc.CompressedParameterServerStrategy, resolver)
     sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)

@@ -109,10 +109,7 @@ class Matrix:
 def run_on_all(
     strategy: Any, workers: int, replica: Callable[[tf.Tensor, tf.Tensor], Any], steps: int
 ) -> list[list[Any]]:
-    """Has each worker run a replica once for each step; returns by step the values by worker.
-
-    The replica takes the number of the step and of its worker.
-    """
+    """Has each worker run `replica(step, worker)` for each step; returns values by step, worker."""
     with strategy.scope():
         arrived = tf.Variable(0, dtype=tf.int64, trainable=False)
 
@@ -136,5 +133,4 @@ def run_on_all(
 
 
 def bits(values: Sequence[Any]) -> list[bytes]:
-    """The bytes of arrays or variables."""
     return [np.asarray(value).tobytes() for value in values]

@@ -63,11 +63,7 @@ def missing(strategy: Any, model: keras.Model) -> float:
 
 
 class Watch(keras.callbacks.Callback):
-    """Notes with what training starts; each step takes some time.
-
-    After some steps and then some seconds it sends a signal to this process, if asked to, whatever
-    the process is doing then.
-    """
+    """Notes with what training starts; after some steps and seconds it signals this process."""
 
     start: int | None = None  # steps
     epoch = 0

@@ -48,10 +48,7 @@ def construct(
 
 
 def die_while_training(victim: int, step: int) -> tuple[str, int, str]:
-    """Trains; the worker `victim` is killed inside a step, between forward and backward pass.
-
-    Returns the error, how many batches were trained before, and the error of another strategy.
-    """
+    """Returns the error, how many batches were trained before, and another strategy's error."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     calls = 0
     batches: list[int] = []
@@ -125,11 +122,7 @@ def test_workers_that_cannot_start_say_why(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def strategies_after_failures() -> list[int | float]:
-    """Lets a collective fail between strategies, the first of them TensorFlow's own.
-
-    Returns for each of them how many rows another collective gathers, and then the value of one of
-    its variables at the end.
-    """
+    """Returns for each strategy how many rows it gathers, and then its variable's last value."""
     ours = tf_gc.CompressedMultiWorkerMirroredStrategy
     rows, variables = [], []
     for kind, late in (
@@ -158,10 +151,7 @@ def test_after_a_collective_has_failed_the_next_strategy_works() -> None:
 
 
 def programs_that_differ() -> dict[str, str]:
-    """Trains under one strategy; worker 1 does something else, each time another thing.
-
-    Returns for each of these the error, which leaves the strategy usable.
-    """
+    """Returns the error for each thing that worker 1 does alone, under one strategy."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     x, y = np.zeros((16, 8), np.float32), np.zeros((16, 4), np.float32)
     data = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(8)

@@ -46,8 +46,6 @@ class Ending:
 
 @dataclasses.dataclass
 class Report:
-    """The steps of a worker."""
-
     # For each step that gave a sum: whether it has the bits of a run without faults, and its time.
     right: list[bool]
     seconds: list[float]
@@ -84,10 +82,7 @@ def summing(timeout_seconds: float | None, plan: str) -> Callable[[int], np.ndar
 def steps_with(
     faults: dict[int, Callable[[], None]], steps: int, timeout: float | None, plan: str = "auto"
 ) -> Report:
-    """Sums gradients, once without faults and once with what this worker does before some steps.
-
-    The step that fails and another one are the last.
-    """
+    """Sums gradients, once without faults and once with what this worker does before some steps."""
     quiet = summing(timeout, plan)
     expected = [quiet(step) for step in range(steps)]
     total = summing(timeout, plan)

@@ -22,7 +22,6 @@ TWO_BIT = {"type": "2bit", "warm_up": False, "bypass_size": 0, "plan": "scatter_
 
 
 def assert_same(mine: Any, theirs: Any, **tolerance: float) -> None:
-    """Compares two structures of arrays."""
     keras.tree.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, **tolerance), mine, theirs
     )

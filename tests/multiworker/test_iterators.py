@@ -57,8 +57,6 @@ def test_deleting_an_iterator_does_not_end_the_process(tmp_path: Path, workers: 
 
 
 class _Stock:
-    """Returns what it is given."""
-
     def experimental_distribute_dataset(self, dataset: Any, options: None) -> Any:
         return dataset
 

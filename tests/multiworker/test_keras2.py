@@ -21,7 +21,6 @@ SMALL = {"type": "quantized", "bypass_size": 0, "warm_up": False}
 
 
 def train(params: Any) -> dict[str, Any]:
-    """Trains; `None` is the stock strategy."""
     strategy = (
         tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
         if params
@@ -39,7 +38,6 @@ def train(params: Any) -> dict[str, Any]:
 
 
 def interrupt(folder: str) -> State:
-    """Trains with backups until the job is killed."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=SMALL)
     return interrupted(strategy, folder, "epoch").ends[-1]
 

@@ -43,7 +43,6 @@ def normalized(strategy: tf.distribute.Strategy) -> keras.Model:
 
 
 def looks(model: keras.Model) -> dict[str, Any]:
-    """Looks at a model in every way."""
     return {
         "replicas": local_components(model.weights),
         "weights": model.get_weights(),
@@ -108,7 +107,6 @@ def checkpoint_beside_garbage(strategy: tf.distribute.Strategy, folder: str) -> 
 
 
 def programs(folder: str) -> dict[str, Any]:
-    """Runs all programs of this module with the default codec; returns their results by name."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     models = [normalized(strategy)]
     return {

@@ -55,7 +55,6 @@ def steps_and_report(params: Any) -> dict[str, Any]:
 
 
 def try_and_repeat() -> list[dict[str, Any]]:
-    """Makes steps with a trial, and with its choice."""
     params = tf_gc.Auto(tf_gc.Quantized(warm_up=False))
     tried = steps_and_report(params)
     chosen = dataclasses.replace(params, choice=tried["report"].trial.chosen)

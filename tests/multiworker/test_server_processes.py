@@ -72,7 +72,6 @@ def task(resolver: Any, job: str, *program: str) -> Iterator[Any]:
 
 
 def kill_and_restart(resolver: Any) -> dict[str, Any]:
-    """Trains while a worker dies and comes back."""
     with task(resolver, "worker") as (_, kill, start):
         job = delta_matrix(resolver)
         job.steps.run(20)
@@ -87,7 +86,6 @@ def kill_and_restart(resolver: Any) -> dict[str, Any]:
 
 
 def stop_and_continue(resolver: Any) -> dict[str, Any]:
-    """Trains while a worker stands still, and later goes on."""
     with task(resolver, "worker") as (worker, _, _):
         job = delta_matrix(resolver)
         job.steps.run(20)

@@ -41,12 +41,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def two(folder: str) -> Results:
-    """Results of two workers."""
     with np.load(GOLDEN) as golden:
-        pushed = [(golden[f"{n}__grads"], float(golden[f"{n}__threshold"])) for n in CASES]
+        pushed = {n: (golden[f"{n}__grads"], float(golden[f"{n}__threshold"])) for n in CASES}
     calls = {
-        "ledgers": (server_scenarios.ledger, LEDGERS, 2, 6),
-        "mxnet": (server_scenarios.mxnet, pushed),
+        **{f"ledger {i}": (server_scenarios.ledger, LEDGERS[i], 2, 6) for i in range(len(LEDGERS))},
+        **{name: (server_scenarios.mxnet, *arguments) for name, arguments in pushed.items()},
         "keras": (server_scenarios.keras_models, 2, 60),
         "shards": (server_scenarios.shards, 120),
         "saved": (server_scenarios.save, folder, 2),
@@ -58,7 +57,6 @@ def two(folder: str) -> Results:
 
 @pytest.fixture(scope="module")
 def one(folder: str, two: Results) -> Results:
-    """Results of one worker."""
     calls = {
         "train alike": (server_scenarios.train_alike, 8),
         "pull bfloat16": (server_pull_scenarios.pulls, "bfloat16", 3),
@@ -77,7 +75,7 @@ def one(folder: str, two: Results) -> Results:
 
 
 def test_what_arrives_plus_residuals_is_what_was_pushed(two: Results) -> None:
-    outcomes = two["ledgers"]
+    outcomes = [two[f"ledger {i}"] for i in range(len(LEDGERS))]
     for outcome in outcomes:
         for arrived, left, given in zip(
             *(outcome[key] for key in ("arrived", "left", "given")), strict=True
@@ -100,10 +98,10 @@ def test_what_arrives_plus_residuals_is_what_was_pushed(two: Results) -> None:
 
 def test_pushes_are_those_of_mxnet(two: Results) -> None:
     with np.load(GOLDEN) as golden:
-        for name, pushed in zip(CASES, two["mxnet"], strict=True):
+        for name in CASES:
             sums = np.zeros_like(golden[f"{name}__sums"])
-            for worker in range(pushed.shape[1]):
-                sums += pushed[:, worker]
+            for worker in range(two[name].shape[1]):
+                sums += two[name][:, worker]
             np.testing.assert_array_equal(sums, golden[f"{name}__sums"])
 
 
