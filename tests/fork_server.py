@@ -69,6 +69,7 @@ class ForkServer:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         status: int = 0,
+        new: bool = False,
     ) -> str:
         """Runs one task, which ends with a status, and returns what it writes to stdout and stderr.
 
@@ -76,7 +77,7 @@ class ForkServer:
         """
         environment = dict(os.environ if environment is None else environment)
         with tempfile.NamedTemporaryFile() as log:
-            (code,), _ = self.run([Task(function, arguments, environment, log.name)])
+            (code,), _ = self.run([Task(function, arguments, environment, log.name, new)])
             written = Path(log.name).read_text(errors="replace")
         assert code == status, f"{function} ended with {code}:\n{written}"
         return written

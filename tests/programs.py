@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,19 +20,9 @@ def output_of(path: Path, *arguments: str, new: bool = False, status: int = 0) -
     """
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     environment |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    if not new:
-        task = SCRIPT, str(path), *arguments
-        return FORK_SERVER.output(*task, environment=environment, status=status)
-    done = subprocess.run(
-        [sys.executable, str(path), *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
+    return FORK_SERVER.output(
+        *(SCRIPT, str(path), *arguments), environment=environment, status=status, new=new
     )
-    assert done.returncode == status, done.stdout
-    return done.stdout
 
 
 def script(path: str, *arguments: str) -> None:

@@ -98,9 +98,7 @@ def test_by_default_the_kernels_are_built_where_tensorflow_has_cuda(
 
 
 def test_without_nvcc_the_package_is_built_for_the_cpu_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     assert cuda.toolkit(True, []) is None

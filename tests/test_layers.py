@@ -46,7 +46,6 @@ KERAS_HOME = PACKAGE / "keras"
 MAX_LINES = 400
 SOURCE_SUFFIXES = {".py", ".bzl", ".cc", ".h", ".inc", ".cu", ".cuh", ".sh"}
 SOURCE_FILES = {"BUILD", "Makefile", "MODULE.bazel"}
-SKIPPED_DIRECTORIES = {"build", "dist", "__pycache__"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 NATIVE_FILES = sorted(path for path in (ROOT / "custom_ops").rglob("*") if path.is_file())
@@ -155,15 +154,9 @@ def test_includes_go_downward(path: Path) -> None:
 
 
 def test_files_are_short() -> None:
-    def sources(directory: Path) -> Iterator[Path]:
-        for path in directory.iterdir():
-            hidden = path.name.startswith(".") or path.name in SKIPPED_DIRECTORIES
-            if path.is_dir():
-                if not hidden:
-                    yield from sources(path)
-            elif path.suffix in SOURCE_SUFFIXES or path.name in SOURCE_FILES:
-                yield path
-
-    lengths = {relative(path): len(path.read_text().splitlines()) for path in sources(ROOT)}
+    top = [path for path in ROOT.iterdir() if path.name not in ("build", "dist")]
+    paths = [file for path in top if path.name[0] != "." for file in (path, *path.rglob("*"))]
+    sources = [p for p in paths if p.suffix in SOURCE_SUFFIXES or p.name in SOURCE_FILES]
+    lengths = {relative(path): len(path.read_text().splitlines()) for path in sources}
     assert lengths
     assert {path: n for path, n in lengths.items() if n > MAX_LINES} == {}

@@ -14,9 +14,7 @@ ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
 
 
 def schedule_of(
-    params: CompressionParams,
-    gradients: list[tuple[tf.DType, int] | None],
-    bucket_bytes: int = 0,
+    params: CompressionParams, gradients: list[tuple[tf.DType, int] | None], bucket_bytes: int = 0
 ) -> Schedule:
     known = [one and Gradient(f"v{i}", one[0], (one[1],)) for i, one in enumerate(gradients)]
     cpus = LocalNetwork(["/device:CPU:0", "/device:CPU:1"])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tf_gc
+from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.params import CompressionParams
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
@@ -19,24 +19,11 @@ REPLICAS, SHAPE = 2, (40, 77)
 
 def sums(params: CompressionParams) -> list[np.ndarray]:
     """Sums of three steps, in which the replicas have other gradients."""
-    strategy = tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(REPLICAS)], params)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(REPLICAS), params)
     random = np.random.default_rng(1)
-    gradients = tf.constant(random.normal(size=(3, REPLICAS, *SHAPE)).astype(np.float32))
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros(SHAPE))
-        optimizer = tf.keras.optimizers.SGD(1.0)
-        optimizer.build([variable])
-
-    def replica_step(step: tf.Tensor) -> None:
-        rank = tf.distribute.get_replica_context().replica_id_in_sync_group
-        optimizer.apply_gradients([(gradients[step, rank], variable)])
-
-    train = tf.function(lambda step: strategy.run(replica_step, (step,)))
-    results = []
-    for step in range(3):
-        train(tf.constant(step))
-        results.append(variable.numpy())
-    return results
+    run = reducer(strategy, variables_of(strategy, SHAPE))
+    steps = random.normal(size=(3, REPLICAS, *SHAPE)).astype(np.float32)
+    return [run([gradients])[0][0] for gradients in steps]
 
 
 @pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])

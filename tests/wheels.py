@@ -24,7 +24,6 @@ MINORS = list(dict.fromkeys(tensorflow for tensorflow, _ in versions.PAIRS))
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pythons", nargs="+", default=PYTHONS)
     parser.add_argument("--only", nargs="+", choices=MINORS, default=MINORS, metavar="TENSORFLOW")
     options = parser.parse_args()
     wheels = [*(ROOT / "dist").glob("*.whl")]
@@ -32,7 +31,7 @@ def main() -> None:
         parser.error(f"dist must have one wheel, made by `make wheels`; found {len(wheels)}")
     print(f"| Python | {' | '.join(options.only)} |\n|---|{'---|' * len(options.only)}", flush=True)
     failed = False
-    for python in options.pythons:
+    for python in PYTHONS:
         outcomes = [outcome(wheels[0], python, minor) for minor in options.only]
         print(f"| {python.removeprefix('python')} | {' | '.join(outcomes)} |", flush=True)
         failed |= any(outcome.startswith("failed") for outcome in outcomes)

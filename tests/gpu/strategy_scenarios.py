@@ -20,7 +20,7 @@ import tensorflow as tf
 import tf_gc
 from tests.keras import compressed, stock
 from tests.keras.compressed import assert_replicas_agree, total_residual
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, variables_of
 from tf_gc.reducers.wire import WIRES
 
 REPLICAS = 2
@@ -41,8 +41,7 @@ def configure(parts: int = REPLICAS) -> None:
         part = tf.config.LogicalDeviceConfiguration(memory_limit=MEGABYTES)
         tf.config.set_logical_device_configuration(physical[0], [part] * parts)
     tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * parts,
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * parts
     )
 
 
@@ -135,22 +134,12 @@ def low_rank() -> None:
     strategy = tf_gc.CompressedMirroredStrategy(gpus(), tf_gc.LowRank(2, warm_up=False))
     shapes = [(128, 192), (400, 140), (7,)]
     variables = variables_of(strategy, *shapes)
-    run = reducer(strategy, variables)
     random = np.random.default_rng(0)
-    given: list[Any] = [0.0] * len(shapes)
-    sent: list[Any] = [0.0] * len(shapes)
-    for _ in range(5):
-        values = [random.normal(size=(REPLICAS, *shape)).astype("f") for shape in shapes]
-        first, second = run(values)
-        for i, value in enumerate(values):
-            stock.assert_same_bits(first[i], second[i])
-            given[i] = given[i] + value.sum(0, np.float64)
-            sent[i] = sent[i] + first[i]
-    for i, variable in enumerate(variables):
-        left = strategy.compression_state.total(variable)
-        assert (left is None) == (shapes[i] == (7,))
-        total = sent[i] if left is None else sent[i] + left
-        np.testing.assert_allclose(total, given[i], rtol=1e-5, atol=1e-4)
+    steps = [[random.normal(size=(REPLICAS, *s)).astype("f") for s in shapes] for _ in range(5)]
+    run = reducer(strategy, variables)
+    check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=1e-4)
+    left = [strategy.compression_state.total(variable) is not None for variable in variables]
+    assert left == [True, True, False]
 
 
 def checkpoint() -> None:

@@ -147,6 +147,9 @@ void WithType(Input* input, Fuzz fuzz) {
   }
 }
 
+void DecodePastTheCaches();
+void FuzzSizes(Input* input);
+void FuzzCodec(Input* input);
 void FuzzCompact(Input* input);
 void FuzzRows(Input* input);
 void FuzzFactors(Input* input);

@@ -1,10 +1,9 @@
 // Fuzz target of the codec library: the calls that codec.h allows, with any
-// bytes as messages, and the sizes of wire.h and bucket.h for any numbers.
+// bytes as messages, and the sizes of wire.h for any numbers.
 // The other fuzz_*.cc have the calls of other headers.
 
 #include <sys/mman.h>
 
-#include "custom_ops/kernels/bucket.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "tests/sanitize/fuzz.h"
@@ -185,6 +184,8 @@ void FuzzDecodeCounts(Input* input) {
       [&] { return DecodedCounts<T>(counts, bits, size, unit, shift); });
 }
 
+}  // namespace
+
 // Sizes of messages, for any number: UndefinedBehaviorSanitizer sees one that
 // does not fit.
 void FuzzSizes(Input* input) {
@@ -200,47 +201,6 @@ void FuzzSizes(Input* input) {
   CHECK((layout.padding_offset - layout.codes_offset) / BlockBytes(codec) ==
             wanted ||
         wanted == 0);
-}
-
-// The runs of a range of a bucket, which may be larger than any memory: each
-// block once, in order, within its tensor and its shard.
-void FuzzBucket(Input* input) {
-  Bucket bucket;
-  std::vector<int64_t> sizes(1 + input->Below(6));
-  for (int64_t& size : sizes) {
-    size =
-        input->Below(4) == 0 ? 0 : input->Hostile() & ((int64_t{1} << 56) - 1);
-    bucket.Add(size);
-  }
-  const int64_t blocks = bucket.blocks();
-  const int64_t shards =
-      input->Coin() ? 1 + input->Below(9)
-                    : std::max<int64_t>(1, input->Hostile() & INT64_MAX);
-  const int64_t shard = input->Hostile() & INT64_MAX;
-  const Bucket::Shard own = bucket.ShardOf(shard % shards, shards);
-  CHECK(0 <= own.first && own.first <= own.last && own.last <= blocks);
-  if (blocks == 0) return;
-
-  const int64_t shard_blocks = ShardBlocks(blocks, shards);
-  const int64_t first = (input->Hostile() & INT64_MAX) % blocks;
-  // Not more shards than can be visited.
-  const int64_t limit =
-      shard_blocks > (int64_t{1} << 50) ? blocks : first + 50 * shard_blocks;
-  const int64_t last =
-      std::min({blocks, limit,
-                first + 1 + (input->Hostile() & ((int64_t{1} << 58) - 1))});
-  int64_t next = first;
-  bucket.ForEachShardRun(
-      first, last, shards,
-      [&](const Bucket::Run& run, int64_t of, int64_t block) {
-        CHECK(run.first_block == next && run.size > 0);
-        CHECK(of < shards && of * shard_blocks + block == next);
-        CHECK(run.first_element % kBlockSize == 0);
-        CHECK(run.first_element + run.size <= sizes[run.tensor]);
-        next += NumBlocks(run.size);
-        CHECK(next <= std::min(last, (of + 1) * shard_blocks));
-      });
-  CHECK(next == last);
 }
 
 void FuzzCodec(Input* input) {
@@ -278,20 +238,4 @@ void DecodePastTheCaches() {
   munmap(pages, kBytes + 2 * kPage);
 }
 
-}  // namespace
 }  // namespace tf_gc
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  tf_gc::DecodePastTheCaches();
-  return 0;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tf_gc;
-  void (*const parts[])(Input*) = {FuzzSizes, FuzzBucket, FuzzCodec,
-                                   FuzzCodec, FuzzCodec,  FuzzCompact,
-                                   FuzzRows,  FuzzFactors};
-  Input input(data, size);
-  input.OneOf(parts)(&input);
-  return 0;
-}

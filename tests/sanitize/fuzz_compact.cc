@@ -2,7 +2,6 @@
 // that are no message.
 
 #include <functional>
-#include <thread>
 #include <type_traits>
 
 #include "custom_ops/lib/compact/compact.h"
@@ -25,14 +24,6 @@ void Forwards(int64_t tasks, const Task& task) {
 
 void Backwards(int64_t tasks, const Task& task) {
   for (int64_t i = tasks - 1; i >= 0; --i) task(i);
-}
-
-void InThreads(int64_t tasks, const Task& task) {
-  std::thread other([&] {
-    for (int64_t i = 0; i < tasks; i += 2) task(i);
-  });
-  for (int64_t i = 1; i < tasks; i += 2) task(i);
-  other.join();
 }
 
 int64_t BlocksOf(Input* input) {
@@ -250,10 +241,9 @@ void Change(Codec codec, const MessageLayout& layout, Input* input,
 }  // namespace
 
 void FuzzCompact(Input* input) {
-  const RunTasks runs[] = {Forwards, Backwards, InThreads};
   const Codec codec = input->OneOf(kCodecs);
   const int64_t blocks = BlocksOf(input);
-  const RunTasks& run = runs[input->Below(blocks > kSegmentBlocks ? 3 : 2)];
+  const RunTasks run = input->Coin() ? Forwards : Backwards;
   const MessageLayout layout = LayoutOf(codec, blocks);
   const int64_t row_blocks = input->Below(input->Coin() ? 4 : 20);
   const Array<uint8_t> message = MessageOf(codec, layout, row_blocks, input);
