@@ -17,6 +17,7 @@ from tests.fork_server import FORK_SERVER, Task
 
 EXAMPLES = programs.ROOT / "examples"
 PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {"extras.py", "local_workers.py"})
+RATIO = r"bytes per step and replica .* \("  # how many times fewer than uncompressed
 
 
 def run(example: str, *arguments: str, new: bool = False, status: int = 0) -> str:
@@ -38,14 +39,7 @@ def run_workers(folder: Path, example: str, *arguments: str) -> list[str]:
 
 
 def number(name: str, output: str) -> float:
-    found = re.search(rf"^{name} +([\d.]+)", output, re.MULTILINE)
-    assert found, output
-    return float(found[1])
-
-
-def ratio(output: str) -> float:
-    """How many times fewer bytes than uncompressed."""
-    found = re.search(r"^bytes per step and replica .* \(([\d.]+) x\)", output, re.MULTILINE)
+    found = re.search(rf"^{name} *([\d.]+)", output, re.MULTILINE)
     assert found, output
     return float(found[1])
 
@@ -59,7 +53,7 @@ def test_digits_are_learned_and_files_written(tmp_path: Path) -> None:
     assert "scikit-learn's digits: 1,347 training and 450 test images" in output
     assert "Epoch 3/3" in output
     assert number("test accuracy", output) > 0.85
-    assert ratio(output) > 17
+    assert number(RATIO, output) > 17
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert list(log.glob("train/events*"))
     assert list(log.glob("validation/events*"))
@@ -87,7 +81,7 @@ def test_workers_fall_back_to_digits_together(
     assert "scikit-learn's digits (MNIST could not be downloaded)" in output
     assert "2 replicas, Quantized(bits=3" in output
     assert number("test accuracy", output) > 0.6
-    assert ratio(output) > 8
+    assert number(RATIO, output) > 8
     assert (output + other_output).count("Epoch 2/2") == 1, "not one progress bar"
 
 
@@ -96,7 +90,7 @@ def test_workers_fall_back_to_digits_together(
 def test_workers_train_and_sum_up(tmp_path: Path) -> None:
     output, other_output = run_workers(tmp_path, "multi_worker.py", "--epochs=2")
     assert (output + other_output).count("Epoch 2/2") == 1, "not one progress bar"
-    assert ratio(output) > 5
+    assert number(RATIO, output) > 5
     assert number("test accuracy", output) > 0.8
     assert "seconds per step" in output
 
@@ -152,7 +146,7 @@ def test_workers_learn_a_text(tmp_path: Path) -> None:
     )
     # A word that says which one comes next: a perplexity of 1 is all there is to learn.
     assert 1 <= number("test perplexity", output) < 1.5
-    assert ratio(output) > 1
+    assert number(RATIO, output) > 1
     assert "every good boy does fine, and all cows eat grass." in output
     assert not re.search("perplexity|every good boy", other_output), "two that show results"
 

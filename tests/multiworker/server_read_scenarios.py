@@ -77,6 +77,17 @@ def vectorized(v: Weights) -> Any:
     return tf.vectorized_map(of_row, tf.reshape(tf.range(100.0), [2, 50]))
 
 
+def loops(v: Weights) -> Any:
+    with tf.GradientTape() as tape:
+        _, total = tf.while_loop(
+            lambda i, _: i < 3,
+            lambda i, total: (i + 1, total + tf.sin(v["a"] * total)),
+            (0, v["b"] * 1.0),
+        )
+        loss = tf.reduce_sum(total) + _loss(v["a"])
+    return tape.gradient(loss, [v["a"], v["b"]])
+
+
 def tape_in_a_loop(v: Weights) -> Any:
     def body(i: tf.Tensor, total: tf.Tensor) -> Any:
         (gradient,) = _gradient(lambda: _loss(v["a"] + total), v["a"])
@@ -175,6 +186,7 @@ READS: list[Program] = [
     recomputed,
     forward_derivative,
     vectorized,
+    loops,
     tape_in_a_loop,
     branches,
     functions,
