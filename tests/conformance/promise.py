@@ -82,7 +82,7 @@ def _label(argument: Any) -> str:
 
 
 def promises(stock: bool, workers: bool) -> list[Promise]:
-    """What the stock strategy or ours promises, on one host or on several workers."""
+    """A promise of the stock strategy or of ours, on one host or on several workers."""
     for module in MODULES:
         importlib.import_module(f"tests.conformance.{module}")
     broken = ("both", "workers") if workers else ("both",)

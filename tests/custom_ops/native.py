@@ -59,7 +59,7 @@ CODE_BITS: dict[AnyCodec, int] = {
     Levels.FOUR_BIT: 4,
 }
 
-# What the ops call them.
+# Their names in the ops.
 NAMES: dict[AnyCodec, str] = {
     codec: {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}[bits]
     for codec, bits in CODE_BITS.items()

@@ -1,4 +1,4 @@
-"""What is saved: models, which load without tf_gc, and checkpoints with residuals."""
+"""Saved models, which load without tf_gc, and checkpoints with residuals."""
 
 from pathlib import Path
 

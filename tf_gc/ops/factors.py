@@ -2,7 +2,7 @@
 
 `rows` has the rows of each matrix, and `rank` is how many columns a factor has, from 1 to 64.
 Factors are float32 vectors of columns, those of all matrices one after the other in messages.
-What does not fit the matrices raises `tf.errors.InvalidArgumentError`.
+Arguments that do not fit the matrices raise `tf.errors.InvalidArgumentError`.
 """
 
 from collections.abc import Sequence

@@ -65,7 +65,7 @@ for _name in dir(tf.Variable):
 
 @dataclasses.dataclass
 class _Pulled:
-    """What was sent of a variable, its value on the server, and the bytes sent."""
+    """The tensor sent of a variable, its value on the server, and the bytes sent."""
 
     variable: ServerVariable
     tensor: tf.Tensor
