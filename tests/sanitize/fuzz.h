@@ -1,4 +1,4 @@
-// What the parts of the fuzz target share: the fuzzer's bytes, from which a
+// Shared by the parts of the fuzz target: the fuzzer's bytes, from which a
 // part reads its case, the arrays that it gives to the library, and checks.
 
 #pragma once
