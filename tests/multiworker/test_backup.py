@@ -173,3 +173,21 @@ def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
         assert not report["preempted"]
         assert not report["left"]
         assert report["missing"] < ROUNDING
+
+
+def stop_at_the_end(folder: str) -> tuple[bool, bool]:
+    """Trains an epoch, at whose end the second worker is asked to stop."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    model = make_model(strategy)
+    backup = tf_gc.keras.BackupAndRestore(folder)
+    is_asked = strategy.cluster_resolver.task_id == 1
+    ask = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: backup.request_stop() if is_asked else None
+    )
+    model.fit(np.zeros((32, 16)), np.zeros((32, 4)), callbacks=[ask, backup], verbose=0)
+    return backup.preempted, os.path.exists(folder)
+
+
+def test_a_request_after_the_last_step_stops_all_workers(tmp_path: Path) -> None:
+    reports = cluster.values(stop_at_the_end, str(tmp_path / "backup"))
+    assert reports == [(True, True)] * 2
