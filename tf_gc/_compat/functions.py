@@ -163,3 +163,42 @@ def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) 
     context.set_config_key_value(mine, text)
     context.wait_at_barrier(keys[0], int(timeout_seconds * 1000))
     return [context.get_config_key_value(key) for key in keys]
+
+
+def make_on_workers(strategy: Any, make: Callable[[], Any]) -> Sequence[Any]:
+    """Returns stand-ins for variables, for `value_on_worker`: each worker makes one, also anew."""
+    made: Sequence[Any] = strategy._cluster_coordinator._create_per_worker_variables(make)._values
+    return made
+
+
+def value_on_worker(made: Any) -> Any:
+    """Returns a worker's variable once it is made; `None` after a death, until it is made again."""
+    try:
+        made._wait_and_maybe_error()
+    except tf.errors.CancelledError:
+        return None
+    return made._get_values()
+
+
+def handle_at_call(
+    key: Any, example: tf.Tensor, handle_of: Callable[[int], tf.Tensor]
+) -> tf.Tensor:
+    """Returns a hidden input of the function that is built: the handle of a worker's variable.
+
+    Calls with the same key return the same input. `example` is a handle of a variable with that
+    shape and dtype; `handle_of` takes the number of the worker that runs the function.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    # A loop or a branch is part of the function around it.
+    while is_part_of_outer(graph):
+        graph = graph.outer_graph
+
+    def of_caller() -> tf.Tensor:
+        dispatch = symbols.current_dispatch()
+        if dispatch is None:
+            raise RuntimeError(
+                "this function has a part on each worker: run it by ClusterCoordinator.schedule"
+            )
+        return handle_of(dispatch.worker_index)
+
+    return graph.capture_call_time_value(of_caller, symbols.HandleSpec(value=example), key=key)

@@ -9,25 +9,22 @@ from tf_gc._compat.lookup import Attributes, require
 
 # Keras 3 before this trains other weights with accumulated gradients and moving averages.
 _OLDEST_KERAS = (3, 10)
-_WHOLE_STEPS = "to let the replicas decide together what a step of the optimizer does"
-_SAME_STEPS = "to give all workers as many steps; they would wait for each other for ever"
 
 OPTIMIZER = Attributes(
     "keras.src.backend.tensorflow.optimizer.TFOptimizer",
     {
         "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
-        "_backend_apply_gradients": _WHOLE_STEPS,
-        "_backend_update_step": _WHOLE_STEPS,
         "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
-        "_apply_weight_decay": _WHOLE_STEPS,
-        "_iterations": _WHOLE_STEPS,
-        "_accumulated_gradients": _WHOLE_STEPS,
-        "_get_variable_index": _WHOLE_STEPS,
-        "_backend_increment_gradient_accumulators": _WHOLE_STEPS,
-        "_backend_reset_gradient_accumulators": _WHOLE_STEPS,
-        "_trainable_variables": _WHOLE_STEPS,
-        "_update_model_variables_moving_average": _WHOLE_STEPS,
-        "_overwrite_model_variables_with_average_value": _WHOLE_STEPS,
+        **dict.fromkeys(
+            (
+                *("_backend_apply_gradients", "_backend_update_step", "_apply_weight_decay"),
+                *("_backend_increment_gradient_accumulators", "_accumulated_gradients"),
+                *("_backend_reset_gradient_accumulators", "_get_variable_index", "_iterations"),
+                *("_update_model_variables_moving_average", "_trainable_variables"),
+                "_overwrite_model_variables_with_average_value",
+            ),
+            "to let the replicas decide together what a step of the optimizer does",
+        ),
     },
 )
 LAYER = Attributes(
@@ -44,12 +41,10 @@ TRAINER = Attributes(
 )
 EPOCH_ITERATOR = Attributes(
     "keras.src.backend.tensorflow.trainer.TFEpochIterator",
-    {
-        "reset": _SAME_STEPS,
-        "_distribute_strategy": _SAME_STEPS,
-        "_distributed_dataset": _SAME_STEPS,
-        "_num_batches": _SAME_STEPS,
-    },
+    dict.fromkeys(
+        ("reset", "_distribute_strategy", "_distributed_dataset", "_num_batches"),
+        "to give all workers as many steps; they would wait for each other for ever",
+    ),
 )
 BACKUP = Attributes(
     "keras.callbacks.BackupAndRestore",
