@@ -147,9 +147,7 @@ def test_what_gpus_run_does_the_same(dtype: Any) -> None:
     shapes = SHAPES[:3]
     random = np.random.default_rng(1)
     kept = {device: [tf.Variable(tf.zeros(s)) for s in shapes] for device in ("CPU:0", "GPU:0")}
-    factors: dict[str, Any] = {
-        device: [tf.zeros([3 * matrix_of(s)[1]]) for s in shapes] for device in kept
-    }
+    factors = {d: [tf.Variable(tf.zeros([3 * matrix_of(s)[1]])) for s in shapes] for d in kept}
     for step in range(5):
         gradients = [tf.constant(random.normal(size=s).astype(dtype)) for s in shapes]
         if step == 2:
@@ -158,11 +156,14 @@ def test_what_gpus_run_does_the_same(dtype: Any) -> None:
             gradients[0] = tf.constant(bad)
         found = {}
         for device, residuals in kept.items():
-            matrices = Matrices(Replica(device, gradients, residuals), factors[device], 3)
+            shared = factors[device]
+            matrices = Matrices(Replica(device, gradients, residuals, shared=shared), 3)
             projected = matrices.project()
             message, basis = matrices.encode(projected)
-            sums, factors[device] = matrices.decode(message, basis)
-            found[device] = [projected, message, basis, *sums, *factors[device], *residuals]
+            decoded = matrices.decode(message, basis)
+            for variable, value in zip(shared, decoded[3:], strict=True):
+                variable.assign(value)
+            found[device] = [projected, message, basis, *decoded, *residuals]
         for mine, theirs in zip(*found.values(), strict=True):
             assert mine.dtype == theirs.dtype
             np.testing.assert_allclose(mine, theirs, rtol=1e-2, atol=2e-3)

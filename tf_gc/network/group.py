@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
@@ -193,10 +193,24 @@ class LocalNetwork:
         return Group(tuple(range(size)), size, lambda bucket, options: LocalChannel(size))
 
 
+def on_devices(
+    owners: Iterable[Any], make: Callable[..., Any], *others: Iterable[Any]
+) -> list[Any]:
+    """Calls a function with each replica, tensor or variable, on its device.
+
+    The function also gets the element of each of the `others` in the same place.
+    """
+    results = []
+    for owner, *more in zip(owners, *others, strict=True):
+        with tf.device(owner.device):
+            results.append(make(owner, *more))
+    return results
+
+
 def decode_once_per_host(
     replicas: Sequence[Replica],
-    received: Sequence[Received],
-    decode: Callable[[Received, Sequence[tf.Tensor]], list[tf.Tensor]],
+    received: Iterable[Any],
+    decode: Callable[[Any, Sequence[tf.Tensor]], list[tf.Tensor]],
 ) -> list[list[tf.Tensor]]:
     """Decodes for each local replica. CPU devices share memory, so one decodes for all of them."""
     sums: list[list[tf.Tensor]] = []

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.network.group import Bytes, Channel, Received
+from tf_gc.network.group import Bytes, Channel, Received, on_devices
 
 WORD_BYTES = tf.int64.size
 
@@ -80,22 +80,20 @@ class UnequalLengths:
                 self._notes[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
         remembered = self._notes[key]
         length = remembered.read_value()
+
         # Before each row goes the length of the sender's longest row. All members receive a row of
         # every member, and so know the length of the longest one of all.
-        heads = []
-        for message, lengths in messages:
-            with tf.device(message.device):
-                own = tf.repeat(tf.reduce_max(lengths), message.shape[0])[:, None]
-                heads.append(tf.concat([own, *_words(message, 0, length)], axis=1))
-        received = send(heads)
+        def head(message: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+            own = tf.repeat(tf.reduce_max(lengths), message.shape[0])[:, None]
+            return tf.concat([own, *_words(message, 0, length)], axis=1)
+
+        rows, lengths = zip(*messages, strict=True)
+        received = send(on_devices(rows, head, lengths))
         longest = tf.reduce_max(tf.concat(received[0], axis=0)[:, 0])
         starts = self._others(received, n, first=1)
 
         def with_rest() -> tuple[list[list[tf.Tensor]], tf.Tensor]:
-            rest = []
-            for message, _ in messages:
-                with tf.device(message.device):
-                    rest.append(tf.concat(_words(message, length, longest), axis=1))
+            rest = on_devices(rows, lambda row: tf.concat(_words(row, length, longest), axis=1))
             ends, sent = self._channel.counted_apart(lambda: send(rest))
             whole = [
                 [tf.concat(parts, axis=1) for parts in zip(*mine, strict=True)]
@@ -110,17 +108,15 @@ class UnequalLengths:
 
     def _of_longest(self, messages: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> list[tf.Tensor]:
         """Returns the messages of this host as long as the longest one of all members."""
-        lengths = []
-        for message, words in messages:
-            with tf.device(message.device):
-                lengths.append(tf.reshape(tf.reduce_max(words), [1, 1]))
+
+        def cut(message: tf.Tensor, lengths: Received) -> tf.Tensor:
+            longest = tf.reduce_max(tf.concat(lengths, axis=0))
+            return tf.concat(_words(message, 0, longest), axis=1)
+
+        rows, words = zip(*messages, strict=True)
+        lengths = on_devices(rows, lambda _, own: tf.reshape(tf.reduce_max(own), [1, 1]), words)
         self.told_bytes += WORD_BYTES * (self._channel.size - 1)
-        cut = []
-        for (message, _), of_all in zip(messages, self._channel.all_gather(lengths), strict=True):
-            with tf.device(message.device):
-                longest = tf.reduce_max(tf.concat(of_all, axis=0))
-                cut.append(tf.concat(_words(message, 0, longest), axis=1))
-        return cut
+        return on_devices(rows, cut, self._channel.all_gather(lengths))
 
     def _others(
         self, received: Sequence[Received], n: int, first: int = 0

@@ -3,10 +3,8 @@
 import functools
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Replica, decode_once_per_host
+from tf_gc.network.group import Channel, Replica, decode_once_per_host, on_devices
 from tf_gc.reducers.plan import FlatPlan, Sums
 
 
@@ -24,9 +22,6 @@ class AllGather(FlatPlan):
         codec: Codec, replicas: Sequence[Replica], ranks: Sequence[int], channel: Channel
     ) -> Sums:
         del ranks
-        messages = []
-        for replica in replicas:
-            with tf.device(replica.device):
-                messages.append(codec.encode(replica.gradients, replica.residuals))
+        messages = on_devices(replicas, lambda r: codec.encode(r.gradients, r.residuals))
         sums = decode_once_per_host(replicas, channel.all_gather(messages), codec.decode)
         return sums, functools.partial(codec.count_sent, messages[0])

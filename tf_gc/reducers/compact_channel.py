@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Bytes, Channel, Group, Received, Replica, cpu_of
+from tf_gc.network.group import Bytes, Channel, Group, Received, Replica, cpu_of, on_devices
 from tf_gc.network.unequal import WORD_BYTES, Send, UnequalLengths
 from tf_gc.reducers.wire import PACKED
 
@@ -84,12 +84,12 @@ class CompactChannel(Channel):
         self.count(rows[0], self.size - 1)
         if _is_small(rows[0]):
             return self._channel.all_to_all(rows)
-        received = []
         others = self._sent(self._codec, rows, 1, self._channel.all_to_all)
-        for rank, mine, sent in zip(self._ranks, others, rows, strict=True):
-            with tf.device(sent.device):
-                received.append(self._unpacked(self._codec, mine, sent[rank : rank + 1], rank))
-        return received
+
+        def unpacked(own: tf.Tensor, others: list[tf.Tensor], rank: int) -> Received:
+            return self._unpacked(self._codec, others, own[rank : rank + 1], rank)
+
+        return on_devices(rows, unpacked, others, self._ranks)
 
     def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         self.count_all_reduce(vectors[0])

@@ -45,11 +45,11 @@ def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
 class Matrices:
     """The matrices of a bucket on one replica: by native ops on CPUs, by TensorFlow's on GPUs."""
 
-    def __init__(self, replica: Replica, factors: Tensors, rank: int) -> None:
+    def __init__(self, replica: Replica, rank: int) -> None:
         self._native = is_cpu(replica.device)
         self._gradients = replica.gradients
         self._residuals = replica.residuals
-        self._factors = factors
+        self._factors = [variable.read_value() for variable in replica.shared]
         self._rank = rank
         self._shapes = [matrix_of(gradient.shape) for gradient in self._gradients]
         self._rows = [rows for rows, _ in self._shapes]
@@ -87,11 +87,12 @@ class Matrices:
             sent.append(tf.reshape(tf.where(finite, q, math.nan), [-1]))
         return tf.concat(sent, 0), tf.concat([tf.reshape(p, [-1]) for p in bases], 0)
 
-    def decode(self, total: tf.Tensor, basis: tf.Tensor) -> tuple[Tensors, Tensors]:
-        """Returns what `tf_gc.ops.decode_factors` does, given the sum of all Q, and P."""
+    def decode(self, total: tf.Tensor, basis: tf.Tensor) -> list[tf.Tensor]:
+        """Returns both that `tf_gc.ops.decode_factors` does, given the sum of all Q, and P."""
         if self._native:
             arguments = (total, basis, self._factors, self._gradients)
-            return ops.decode_factors(*arguments, self._rows, self._rank)
+            sums, after = ops.decode_factors(*arguments, self._rows, self._rank)
+            return [*sums, *after]
         sums, after = [], []
         columns = self._split(total, 1)
         for gradient, before, p, q, next_q in zip(
@@ -105,7 +106,7 @@ class Matrices:
             sums.append(tf.cast(tf.reshape(product(p, q), gradient.shape), gradient.dtype))
             finite = tf.reduce_all(tf.math.is_finite(q))
             after.append(tf.where(finite, tf.reshape(next_q, [-1]), before))
-        return sums, after
+        return [*sums, *after]
 
     def _matrices(self) -> list[tf.Tensor]:
         return [

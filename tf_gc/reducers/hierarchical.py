@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Network, Replica, cpu_of, sum_in_order
+from tf_gc.network.group import Network, Replica, cpu_of, on_devices, sum_in_order
 from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.compact_channel import carrier, open_channel
 from tf_gc.reducers.plan import FlatPlan, Plan
@@ -92,8 +92,5 @@ def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
 
 def _share_on_host(sums: Sequence[tf.Tensor], replicas: Sequence[Replica]) -> list[list[tf.Tensor]]:
     """Returns, for each replica of this host, the leader's sums in the dtype of its gradients."""
-    dtype, shared = replicas[0].gradients[0].dtype, []
-    for replica in replicas:
-        with tf.device(replica.device):
-            shared.append([tf.cast(total, dtype) for total in sums])
-    return shared
+    dtype = replicas[0].gradients[0].dtype
+    return on_devices(replicas, lambda _: [tf.cast(total, dtype) for total in sums])

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.network.group import Group, Network, Replica, is_cpu
-from tf_gc.reducers.factors import FACTORS, Matrices, Tensors, matrix_of
+from tf_gc.network.group import Group, Network, Replica, decode_once_per_host, on_devices
+from tf_gc.reducers.factors import FACTORS, Matrices, matrix_of
 from tf_gc.reducers.reducer import Push, Reducer, Reduction, Spec
 from tf_gc.state.registry import Slot
 
@@ -50,27 +50,19 @@ class FactorsReducer(Reducer):
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = self._group.open(bucket, options)
         first = replicas[0]
-        matrices, messages = [], []
-        for replica in replicas:
+        matrices = on_devices(replicas, lambda replica: Matrices(replica, self._rank))
+        projected = on_devices(replicas, lambda _, mine: mine.project(), matrices)
+        totals = channel.all_reduce(projected)
+        encoded = on_devices(replicas, lambda _, mine, p: mine.encode(p), matrices, totals)
+        messages, bases = zip(*encoded, strict=True)
+        received = zip(matrices, channel.all_reduce(messages), bases, strict=True)
+        decoded = decode_once_per_host(replicas, received, lambda of, _: of[0].decode(*of[1:]))
+        n = len(first.gradients)
+        for replica, values in zip(replicas, decoded, strict=True):
             with tf.device(replica.device):
-                factors = [variable.read_value() for variable in replica.shared]
-                matrices.append(Matrices(replica, factors, self._rank))
-                messages.append(matrices[-1].project())
-        bases, totals = [], channel.all_reduce(messages)
-        for i, (replica, total) in enumerate(zip(replicas, totals, strict=True)):
-            with tf.device(replica.device):
-                messages[i], basis = matrices[i].encode(total)
-                bases.append(basis)
-        sums, totals = [], channel.all_reduce(messages)
-        decoded: tuple[Tensors, Tensors] | None = None
-        for replica, mine, total, basis in zip(replicas, matrices, totals, bases, strict=True):
-            with tf.device(replica.device):
-                # CPU devices, which share memory, have one of them decode for all.
-                if decoded is None or not is_cpu(replica.device):
-                    decoded = mine.decode(total, basis)
-                for variable, value in zip(replica.shared, decoded[1], strict=True):
+                for variable, value in zip(replica.shared, values[n:], strict=True):
                     variable.assign(value, read_value=False)
-                sums.append([tf.identity(value) for value in decoded[0]])
+        sums = [values[:n] for values in decoded]
         elements = sum(gradient.shape.num_elements() for gradient in first.gradients)
         count_sent = functools.partial(tf.constant, elements, tf.int64)
         return Reduction(sums, first, count_sent, channel.sent_bytes, channel.most_bytes)

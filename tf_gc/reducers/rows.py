@@ -21,6 +21,7 @@ from tf_gc.network.group import (
     Replica,
     decode_once_per_host,
     is_cpu,
+    on_devices,
 )
 from tf_gc.network.unequal import UnequalLengths
 from tf_gc.ops.rows import EXACT
@@ -119,10 +120,7 @@ class RowsReducer(_SendsRows, Reducer):
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = self._group.open(bucket, options)
         first = replicas[0]
-        messages = []
-        for replica in replicas:
-            with tf.device(replica.device):
-                messages.append(self.message(replica))
+        messages = on_devices(replicas, self.message)
         decode = functools.partial(self.sums, first.variables)
 
         def count_sent() -> tf.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Replica, decode_once_per_host
+from tf_gc.network.group import Channel, Received, Replica, decode_once_per_host, on_devices
 from tf_gc.reducers.plan import FlatPlan, Sums
 
 
@@ -29,17 +29,15 @@ class ScatterGather(FlatPlan):
         codec: Codec, replicas: Sequence[Replica], ranks: Sequence[int], channel: Channel
     ) -> Sums:
         size = channel.size
-        shards = []
-        for replica, rank in zip(replicas, ranks, strict=True):
-            with tf.device(replica.device):
-                shards.append(codec.encode_shards(replica.gradients, replica.residuals, size, rank))
-        shard_sums = []
-        received = channel.all_to_all(shards)
-        for replica, rank, mine in zip(replicas, ranks, received, strict=True):
-            with tf.device(replica.device):
-                shard_sums.append(
-                    codec.sum_shard(mine, replica.gradients, replica.residuals, size, rank)
-                )
+
+        def encode(own: Replica, rank: int) -> tf.Tensor:
+            return codec.encode_shards(own.gradients, own.residuals, size, rank)
+
+        def add_up(own: Replica, rank: int, received: Received) -> tf.Tensor:
+            return codec.sum_shard(received, own.gradients, own.residuals, size, rank)
+
+        shards = on_devices(replicas, encode, ranks)
+        shard_sums = on_devices(replicas, add_up, ranks, channel.all_to_all(shards))
         decode = functools.partial(codec.decode_shards, replicas=size)
         sums = decode_once_per_host(replicas, channel.all_gather_sums(shard_sums), decode)
         return sums, functools.partial(codec.count_sent, shards[0], ranks[0], shard_sums[0])

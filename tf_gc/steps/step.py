@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.network.group import Replica, is_cpu
+from tf_gc.network.group import Replica, is_cpu, on_devices
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.accounting import Accounting, Pairs
 from tf_gc.observe.measurement import Measurement, Model
@@ -103,10 +103,7 @@ class Step:
     def _in_warm_up(self, state: Any) -> Sums:
         """Returns the sums of a step in which the buckets that warm up are in full precision."""
         self.begin(compressed=False)
-        reports = []
-        for component in state.values:
-            with tf.device(component.device):
-                reports.append(warm_up.report(component.read_value()))
+        reports = on_devices(state.values, lambda mine: warm_up.report(mine.read_value()))
         sums, warm = Sums(), Sums()
         for i, bucket in enumerate(self.schedule.buckets):
             mine = self.replicas[i]

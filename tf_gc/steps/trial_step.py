@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.network.group import Group
+from tf_gc.network.group import Group, on_devices
 from tf_gc.params import Auto
 from tf_gc.params.composed import WAYS
 from tf_gc.schedule import Schedule
@@ -61,20 +61,17 @@ class TrialStep(Step):
                 ]
                 for of_bucket in self.replicas
             ],
-            lambda: [
-                [[tf.identity(gradient) for gradient in r.gradients] for r in of_bucket]
-                for of_bucket in self.replicas
-            ],
+            lambda: [[[*map(tf.identity, r.gradients)] for r in mine] for mine in self.replicas],
         )
         sums = Sums()
         for i, bucket in enumerate(self.schedule.buckets):
-            replicas = []
-            for replica, mine in zip(self.replicas[i], gradients[i], strict=True):
-                # A result of `tf.cond` is on no device, and the stock ops would sum such gradients
-                # one by one.
-                with tf.device(replica.device):
-                    placed = [tf.identity(gradient) for gradient in mine]
-                replicas.append(dataclasses.replace(replica, gradients=placed))
+            # A result of `tf.cond` is on no device, and the stock ops would sum such gradients one
+            # by one.
+            replicas = on_devices(
+                self.replicas[i],
+                lambda r, mine: dataclasses.replace(r, gradients=[*map(tf.identity, mine)]),
+                gradients[i],
+            )
             sums += self.sums.in_full_precision(i, bucket, replicas, self.options)
         nothing_compressed = Schedule((), tuple(range(len(self.pairs))), ())
         traffic = self.note(nothing_compressed, compressed=False)
@@ -85,12 +82,12 @@ class TrialStep(Step):
         """Counts a step of the trial, and chooses at the end; returns when that has been done."""
         is_last = tf.equal(done, trial.STEPS - 1)
         chosen = tf.cond(is_last, self._choose, lambda: tf.zeros([], tf.int64))
-        assigned = []
-        for component in state.values:
-            with tf.device(component.device):
-                after = trial.after_step(now, done, chosen, self.sums.replicas)
-                assigned.append(component.assign(after, read_value=False))
-        with tf.control_dependencies(assigned):
+
+        def assign(component: Any) -> Any:
+            after = trial.after_step(now, done, chosen, self.sums.replicas)
+            return component.assign(after, read_value=False)
+
+        with tf.control_dependencies(on_devices(state.values, assign)):
             return tf.constant(True)
 
     def _choose(self) -> tf.Tensor:
