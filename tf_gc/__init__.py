@@ -1,32 +1,16 @@
 """Gradient compression for distributed Keras and TensorFlow training."""
 
-from tf_gc import _requirements, keras, ops  # noqa: F401  (what is missing is said first)
-from tf_gc.cluster.slurm import SlurmClusterResolver
-from tf_gc.parameter_server import (
-    CompressedParameterServerStrategy,
-    push_gradients,
-    run_server,
-)
-from tf_gc.params import (
-    Auto,
-    ByVariable,
-    Cast,
-    LowRank,
-    NoCompression,
-    OneBit,
-    Quantized,
-    TwoBit,
-)
-from tf_gc.strategies import (
-    CompressedAllReduce,
-    CompressedMirroredStrategy,
-    CompressedMultiWorkerMirroredStrategy,
-    all_reduce_gradients,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tf_gc import _requirements  # noqa: F401  (what is missing is said first)
+
+if TYPE_CHECKING:
+    from tf_gc._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: F405
     "Auto",
     "ByVariable",
     "Cast",
@@ -46,3 +30,16 @@ __all__ = [
     "push_gradients",
     "run_server",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the public names when one is first used (PEP 562); the launcher uses none."""
+    if name in ("keras", "ops", "params"):
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in __all__:
+        return getattr(importlib.import_module(f"{__name__}._public"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
