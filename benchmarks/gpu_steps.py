@@ -30,10 +30,7 @@ import report
 import tensorflow as tf
 
 import tf_gc
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from examples import local_workers
+from tf_gc.launch.tasks import on_this_host
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -124,16 +121,16 @@ def measure(options: argparse.Namespace) -> None:
     Path(options.output).write_text(json.dumps(found))
 
 
-def run(options: argparse.Namespace, configs: list[str | None]) -> dict[str, list[float]]:
-    """Runs a process for each TF_CONFIG and returns what the first one measured."""
+def run(options: argparse.Namespace, environments: list[dict[str, str]]) -> dict[str, list[float]]:
+    """Runs a process in each environment and returns what the first one measured."""
     with tempfile.TemporaryDirectory() as folder:
-        outputs = [str(Path(folder, str(i))) for i in range(len(configs))]
+        outputs = [str(Path(folder, str(i))) for i in range(len(environments))]
         processes = [
             subprocess.Popen(
                 [sys.executable, __file__, *sys.argv[1:], "--output", output],
-                env=local_workers.environment(config),
+                env=environment,
             )
-            for config, output in zip(configs, outputs, strict=True)
+            for environment, output in zip(environments, outputs, strict=True)
         ]
         codes = [process.wait() for process in processes]
         if any(codes):
@@ -170,8 +167,8 @@ def main() -> None:
     result = {
         "device": tf.config.experimental.get_device_details(device).get("device_name", "CPU"),
         "parameters": sum((a + 1) * b for a, b in itertools.pairwise(sizes)),
-        ONE_HOST: run(options, [None]),
-        WORKERS: run(options, list(local_workers.tf_configs(local_workers.local_addresses(2)))),
+        ONE_HOST: run(options, [dict(os.environ)]),
+        WORKERS: run(options, [task.environment() for task in on_this_host(2)]),
     }
     print(json.dumps(result, indent=1))
     draw(result, report.write(options.name, result).with_suffix(".png"))

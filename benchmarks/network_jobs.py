@@ -1,10 +1,8 @@
 """The coordinator's side of benchmarks/network.py: jobs of worker processes that await orders."""
 
 import json
-import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -15,8 +13,8 @@ from typing import Any
 import network_links
 import network_requests
 
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-import local_workers
+from tf_gc.launch import processes
+from tf_gc.launch.tasks import Task, tasks_of
 
 TAIL = 3000  # characters of a failed worker's log
 
@@ -65,32 +63,33 @@ class Job:
         self._links = links
         self._answers: queue.Queue[tuple[int, str | None]] = queue.Queue()
         self._folder = tempfile.TemporaryDirectory(prefix="tf_gc_network_")
-        self._workers = local_workers.LocalWorkers()
+        self._workers: list[subprocess.Popen[str]] = []
         workers = range(len(links.addresses))
         try:
             addresses = [
                 f"{address}:{port}"
                 for address, port in zip(links.addresses, links.ports(len(workers)), strict=True)
             ]
-            for worker, config in enumerate(local_workers.tf_configs(addresses)):
-                self._start(worker, [*program, json.dumps(task)], config)
+            command = [*program, json.dumps(task)]
+            for worker in tasks_of({"worker": len(addresses)}, addresses):
+                self._start(worker, [*links.prefix(worker.index), *command])
             self.started = self._wait(workers)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, worker: int, command: Sequence[str], config: str) -> None:
-        with open(self._log(worker), "wb") as log:
-            process = self._workers.start(
-                [*self._links.prefix(worker), *command],
-                config,
-                {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")},
+    def _start(self, worker: Task, command: Sequence[str]) -> None:
+        with open(self._log(worker.index), "wb") as log:
+            process = processes.start(
+                command,
+                {"TF_CPP_MIN_LOG_LEVEL": "1", **worker.environment()},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
             )
-        threading.Thread(target=self._read, args=(worker, process), daemon=True).start()
+        self._workers.append(process)
+        threading.Thread(target=self._read, args=(worker.index, process), daemon=True).start()
 
     def _read(self, worker: int, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
@@ -103,7 +102,7 @@ class Job:
 
     def run(self, steps: int) -> list[list[float]]:
         """Has all workers make `steps` steps, and returns each worker's seconds."""
-        workers = range(len(self._workers.processes))
+        workers = range(len(self._workers))
         self._tell(workers, {"steps": steps})
         answers = self._wait(workers)
         self.predicted_bytes = answers[0]["predicted_bytes"]
@@ -111,7 +110,7 @@ class Job:
 
     def ask(self) -> dict[str, Any]:
         """Has all workers do what they do when they are asked; returns what worker 0 says."""
-        workers = range(len(self._workers.processes))
+        workers = range(len(self._workers))
         self._tell(workers, {"ask": True})
         return self._wait(workers)[0]
 
@@ -125,12 +124,12 @@ class Job:
 
     def close(self) -> None:
         """Kills the workers."""
-        self._workers.stop()
+        processes.kill(self._workers)
         self._folder.cleanup()
 
     def _tell(self, workers: Sequence[int], request: dict[str, Any]) -> None:
         for worker in workers:
-            stream = self._workers.processes[worker].stdin
+            stream = self._workers[worker].stdin
             assert stream is not None
             try:
                 stream.write(json.dumps(request) + "\n")
@@ -156,7 +155,7 @@ class Job:
 
     def _ended(self, worker: int) -> JobError:
         time.sleep(1)  # the others may notice, and end too
-        hung = network_requests.HUNG in [process.poll() for process in self._workers.processes]
+        hung = network_requests.HUNG in [process.poll() for process in self._workers]
         what = "a step has taken too long" if hung else f"worker {worker} has ended"
         return self._failure(what, hung)
 
@@ -164,7 +163,7 @@ class Job:
         logs = [
             f"==== log of worker {worker}, its end\n"
             + self._log(worker).read_text(errors="replace")[-TAIL:]
-            for worker in range(len(self._workers.processes))
+            for worker in range(len(self._workers))
         ]
         return JobError(f"{self.mode}: {what}\n" + "\n".join(logs), hung)
 

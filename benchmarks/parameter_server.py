@@ -28,7 +28,9 @@ from typing import Any
 import network_links
 import numpy as np
 import report
-from network_jobs import local_workers
+
+from tf_gc.launch import processes
+from tf_gc.launch.tasks import tasks_of
 
 WORKERS, SERVERS = 2, 2
 # By the name of a mode: the arguments of our strategy, or None for the stock one; and how many
@@ -59,21 +61,21 @@ class Job:
                 links.addresses, links.ports(len(links.addresses)), strict=True
             )
         ]
-        jobs = {"chief": 1, "worker": WORKERS, "ps": SERVERS}
-        self._tasks = local_workers.LocalWorkers()
+        counts = {"chief": 1, "worker": WORKERS, "ps": SERVERS}
+        self._tasks = []
         variables = {"TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        for number, config in enumerate(local_workers.configs_of(jobs, addresses)):
+        for number, one in enumerate(tasks_of(counts, addresses)):
             chief = number == 0
             program = [__file__, json.dumps(task)] if chief else ["-m", "tf_gc.server"]
-            self._tasks.start(
+            process = processes.start(
                 [*links.prefix(number), sys.executable, *program],
-                config,
-                variables,
+                {**one.environment(), **variables},
                 stdin=subprocess.PIPE if chief else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if chief else self._log,
                 stderr=self._log,
             )
-        self._chief = self._tasks.processes[0]
+            self._tasks.append(process)
+        self._chief = self._tasks[0]
 
     def order(self, steps: int) -> float:
         """Has all workers together make `steps` steps; returns the seconds that took."""
@@ -85,7 +87,7 @@ class Job:
         return float(line)
 
     def close(self) -> None:
-        self._tasks.stop()
+        processes.kill(self._tasks)
         self._log.close()
 
 

@@ -1,80 +1,37 @@
-"""Handwritten digits on several workers, with compressed gradients.
+"""Handwritten digits on several workers, with compressed gradients and backups.
 
-The same file is a worker, where TF_CONFIG says which one, and the program that starts local
-workers, where it does not:
-
-    python examples/multi_worker.py --workers 2
-    TF_CONFIG='{"cluster": {...}, "task": {...}}' python examples/multi_worker.py
+    python -m tf_gc.launch --workers 2 --restarts 3 examples/multi_worker.py
     sbatch examples/slurm.sbatch
 
-docs/multi_worker.md is about clusters of several hosts.
+docs/launch.md is about several hosts.
 """
 
 import argparse
-import os
-import sys
 
-import extras  # noqa: F401  (in this folder; what is missing is said first)
-import local_workers
+import training  # in this folder; before Keras, which it sets up
+
+# isort: split
+import keras
+from digits import StepTimer, load_digits, make_model
+
+import tf_gc
 
 
-def main() -> int:
+def main() -> None:
     options = parse_options()
-    if "TF_CONFIG" in os.environ or "SLURM_PROCID" in os.environ:
-        train(options)
-        return 0
-    return local_workers.launch(options.workers)
-
-
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--workers", type=int, default=2, help="how many to start, without TF_CONFIG"
-    )
-    parser.add_argument(
-        "--compression", choices=["none", "quantized", "2bit", "bfloat16"], default="quantized"
-    )
-    parser.add_argument("--threshold", type=float, help="of 2bit: a number, instead of automatic")
-    parser.add_argument("--epochs", type=int, default=20, help="at least 2 (default %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=64, help="of all workers together")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    if options.workers < 1:
-        parser.error("--workers must be at least 1")
-    if options.epochs < 2:
-        parser.error("--epochs must be at least 2: the first is not timed")
-    if options.threshold is not None and options.compression != "2bit":
-        parser.error("--threshold is for --compression 2bit")
-    if options.threshold is not None and not options.threshold > 0:
-        parser.error(f"--threshold must be positive, not {options.threshold}")
-    return options
-
-
-def train(options: argparse.Namespace) -> None:
-    """Trains, as each worker does."""
-    # In this folder. The launcher does without TensorFlow, so it is imported here.
-    import training  # before Keras, which it sets up
-
-    # isort: split
-    import keras
-    from digits import StepTimer, load_digits, make_model
-
-    import tf_gc
-
     compression = {"type": options.compression}
     if options.threshold is not None:
         compression["threshold"] = options.threshold
     # Before anything that runs on TensorFlow. It waits until all workers are there.
-    resolver = tf_gc.SlurmClusterResolver() if "SLURM_PROCID" in os.environ else None
-    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
-        cluster_resolver=resolver, compression_params=compression
-    )
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=compression)
 
     train_data, test_data = load_digits(options.seed)
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         model = make_model()
-    timer = StepTimer()
+    callbacks = [timer := StepTimer()]
+    if options.backup:
+        callbacks.append(tf_gc.keras.BackupAndRestore(options.backup))
     # All replicas get as many samples, so that all samples weigh the same.
     replicas = strategy.num_replicas_in_sync
     batch_size = -(-options.batch_size // replicas) * replicas
@@ -83,7 +40,7 @@ def train(options: argparse.Namespace) -> None:
         *train_data,
         batch_size=batch_size,
         epochs=options.epochs,
-        callbacks=[timer],
+        callbacks=callbacks,
         verbose=1 if strategy.is_chief else 0,
     )
     _, accuracy = model.evaluate(*test_data, batch_size=batch_size, verbose=0)
@@ -93,5 +50,25 @@ def train(options: argparse.Namespace) -> None:
         training.show_cost(strategy, timer)
 
 
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--compression", choices=["none", "quantized", "2bit", "bfloat16"], default="quantized"
+    )
+    parser.add_argument("--threshold", type=float, help="of 2bit: a number, instead of automatic")
+    parser.add_argument("--epochs", type=int, default=20, help="at least 2 (default %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=64, help="of all workers together")
+    parser.add_argument("--backup", metavar="DIRECTORY", help="that all workers see")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.epochs < 2:
+        parser.error("--epochs must be at least 2: the first is not timed")
+    if options.threshold is not None and options.compression != "2bit":
+        parser.error("--threshold is for --compression 2bit")
+    if options.threshold is not None and not options.threshold > 0:
+        parser.error(f"--threshold must be positive, not {options.threshold}")
+    return options
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,41 +1,32 @@
 """Handwritten digits with parameter servers: workers push codes, and pull differences.
 
-The same file is a task of the cluster, where TF_CONFIG says which one, and the program that starts
-local tasks, where it does not:
-
-    python examples/parameter_server.py --workers 2 --servers 2
-    TF_CONFIG='{"cluster": {"chief": [...], "worker": [...], "ps": [...]}, "task": {...}}' \\
-        python examples/parameter_server.py
+python -m tf_gc.launch --workers 2 --servers 2 examples/parameter_server.py
 """
 
 import argparse
-import json
-import os
-import sys
 import time
 
-import extras  # noqa: F401  (in this folder; what is missing is said first)
-import local_workers
+import training  # noqa: F401  (in this folder; before Keras, which it sets up)
+
+# isort: split
+import keras
+import tensorflow as tf
+from digits import load_digits, make_model
+
+import tf_gc
 
 
-def main() -> int:
+def main() -> None:
     options = parse_options()
-    if "TF_CONFIG" not in os.environ:
-        jobs = {"chief": 1, "worker": options.workers, "ps": options.servers}
-        return local_workers.launch(jobs)
-    import tf_gc
-
-    if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "chief":
-        train(options)
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if cluster.task_type == "chief":
+        train(options, cluster)
     else:
         tf_gc.run_server()
-    return 0
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--servers", type=int, default=2)
     parser.add_argument(
         "--compression", choices=["none", "quantized", "2bit", "bfloat16"], default="quantized"
     )
@@ -44,22 +35,18 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32, help="of a worker")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    for name in ("workers", "servers", "steps", "batch_size"):
+    for name in ("steps", "batch_size"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     return options
 
 
-def train(options: argparse.Namespace) -> None:
+def train(
+    options: argparse.Namespace, cluster: tf.distribute.cluster_resolver.ClusterResolver
+) -> None:
     """Trains, as the coordinator does."""
-    import keras
-    import tensorflow as tf
-    from digits import load_digits, make_model
-
-    import tf_gc
-
     strategy = tf_gc.CompressedParameterServerStrategy(
-        tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+        cluster,
         compression_params={"type": options.compression},
         pull=options.pull,
     )
@@ -102,4 +89,4 @@ def train(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

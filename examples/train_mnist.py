@@ -5,7 +5,7 @@ MNIST (70,000 of 28 by 28), which Keras downloads:
 
     python examples/train_mnist.py
     python examples/train_mnist.py --data mnist --network cnn --optimizer adam
-    python examples/train_mnist.py --strategy multi_worker --workers 2 --plot curves.png
+    python -m tf_gc.launch --workers 2 examples/train_mnist.py --plot curves.png
 """
 
 import argparse
@@ -29,18 +29,11 @@ OPTIMIZERS = {
 DOWNLOAD_TIMEOUT = 20  # seconds without an answer
 
 
-def main() -> int:
+def main() -> None:
     parser = training.make_parser(__doc__.split("\n")[0], list(OPTIMIZERS))
     parser.add_argument("--data", choices=["digits", "mnist"], default="digits")
     parser.add_argument("--network", choices=["mlp", "cnn"], default="mlp")
     options = training.parse(parser)
-    if options.data == "mnist" and training.starts_workers(options):
-        download_mnist()  # once, before all of them would
-    return training.run(options, train)
-
-
-def train(options: argparse.Namespace) -> None:
-    """Trains, as each worker does."""
     strategy = training.make_strategy(options)
     train_data, test_data = load(options, strategy)
     keras.utils.set_random_seed(options.seed)
@@ -60,7 +53,11 @@ def load(
     """Returns (train, test), images of shape [n, height, width, 1] in [0, 1]; says which."""
     splits = None
     if options.data == "mnist":
-        splits = download_mnist()
+        if strategy.is_chief:
+            splits = download_mnist()
+        training.any_replica(strategy, False)  # others wait: they may share the chief's cache
+        if not strategy.is_chief:
+            splits = download_mnist()
         # All workers train on the same.
         if training.any_replica(strategy, splits is None):
             splits = None
@@ -117,4 +114,4 @@ def make_model(network: str, shape: tuple[int, ...]) -> keras.Model:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,7 +8,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import extras  # noqa: F401  (in this folder; what is missing is said first)
 import keras
-import local_workers
 import numpy as np
 import tensorflow as tf
 from digits import StepTimer, replica_devices
@@ -47,13 +46,8 @@ def make_parser(description: str, optimizers: list[str]) -> argparse.ArgumentPar
         "--threshold", type=threshold, help='of 2bit and 1bit: "auto" (the default) or a number'
     )
     compression.add_argument("--rank", type=positive, help="of low_rank (default: 4)")
-    where = parser.add_argument_group("replicas")
-    where.add_argument("--strategy", choices=["mirrored", "multi_worker"], default="mirrored")
-    where.add_argument(
-        "--replicas", type=positive, default=2, help="of mirrored: GPUs, or parts of the CPU"
-    )
-    where.add_argument(
-        "--workers", type=positive, default=2, help="of multi_worker: how many to start here"
+    parser.add_argument(
+        "--replicas", type=positive, default=2, help="without workers: GPUs, or parts of the CPU"
     )
     training = parser.add_argument_group("training")
     training.add_argument("--optimizer", choices=optimizers, default=optimizers[0])
@@ -84,22 +78,6 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return options
 
 
-def run(options: argparse.Namespace, train: Callable[[argparse.Namespace], None]) -> int:
-    """Calls `train`, in local workers where that is asked for; returns the exit status.
-
-    With TF_CONFIG this process is a worker itself.
-    """
-    if starts_workers(options):
-        return local_workers.launch(options.workers)
-    train(options)
-    return 0
-
-
-def starts_workers(options: argparse.Namespace) -> bool:
-    """Whether this process is to start local workers, and not to train itself."""
-    return options.strategy == "multi_worker" and "TF_CONFIG" not in os.environ
-
-
 def compression_params(options: argparse.Namespace) -> dict[str, float | str]:
     """Returns `compression_params` for --compression and the options that go with it."""
     given = {"bits": options.bits, "threshold": options.threshold, "rank": options.rank}
@@ -108,11 +86,11 @@ def compression_params(options: argparse.Namespace) -> dict[str, float | str]:
 
 
 def make_strategy(options: argparse.Namespace) -> Strategy:
-    """Returns the strategy; to be called before anything runs on TensorFlow."""
+    """Returns the strategy, for workers where there are any; before anything runs on TensorFlow."""
     params = compression_params(options)
-    if options.strategy == "mirrored":
-        return tf_gc.CompressedMirroredStrategy(replica_devices(options.replicas), params)
-    return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    if "TF_CONFIG" in os.environ:
+        return tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    return tf_gc.CompressedMirroredStrategy(replica_devices(options.replicas), params)
 
 
 def any_replica(strategy: Strategy, condition: bool) -> bool:

@@ -7,13 +7,12 @@ some words itself.
 
     python examples/word_language_model.py
     python examples/word_language_model.py --text book.txt --hidden 400 --epochs 10
-    python examples/word_language_model.py --strategy multi_worker --workers 2
+    python -m tf_gc.launch --workers 2 examples/word_language_model.py
 """
 
 import argparse
 import collections
 import re
-import sys
 from pathlib import Path
 
 import training  # in this folder; before Keras, which it sets up
@@ -31,7 +30,7 @@ OPTIMIZERS = {
 }
 
 
-def main() -> int:
+def main() -> None:
     parser = training.make_parser(__doc__.split("\n")[0], list(OPTIMIZERS))
     model = parser.add_argument_group("model")
     model.add_argument("--text", type=Path, help="a text file, in UTF-8")
@@ -42,11 +41,7 @@ def main() -> int:
     model.add_argument("--start", default="the value of", help="of the text the model writes")
     model.add_argument("--words", type=int, default=60, help="how many it writes")
     parser.set_defaults(epochs=4, batch_size=16)
-    return training.run(training.parse(parser), train)
-
-
-def train(options: argparse.Namespace) -> None:
-    """Trains, as each worker does."""
+    options = training.parse(parser)
     strategy = training.make_strategy(options)
     words = split_words(options.text.read_text("utf-8") if options.text else python_topics())
     vocabulary = make_vocabulary(words, options.vocabulary)
@@ -170,4 +165,4 @@ def write(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from examples import local_workers
 from tests import ports, programs
 from tests.cases import matrix
 from tests.fork_server import FORK_SERVER, Task
+from tf_gc.launch.tasks import tasks_of
 
 EXAMPLES = programs.ROOT / "examples"
-PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {"extras.py", "local_workers.py"})
+PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {"extras.py"})
 RATIO = r"bytes per step and replica .* \("  # how many times fewer than uncompressed
 
 
@@ -25,12 +25,12 @@ def run(example: str, *arguments: str, new: bool = False, status: int = 0) -> st
 
 
 def run_workers(folder: Path, example: str, *arguments: str) -> list[str]:
-    """Runs the example as two workers, without the program that starts them; likewise."""
+    """Runs the example as two workers, without the launcher; likewise."""
     logs = [folder / "log0", folder / "log1"]
     command = [str(EXAMPLES / example), *arguments]
     tasks = [
-        Task(programs.SCRIPT, command, local_workers.environment(config), str(log))
-        for config, log in zip(local_workers.tf_configs(ports.addresses(2)), logs, strict=True)
+        Task(programs.SCRIPT, command, worker.environment(), str(log))
+        for worker, log in zip(tasks_of({"worker": 2}, ports.addresses(2)), logs, strict=True)
     ]
     codes, _ = FORK_SERVER.run(tasks)
     outputs = [log.read_text() for log in logs]
@@ -76,7 +76,7 @@ def test_workers_fall_back_to_digits_together(
     # A proxy that nobody listens on is a network without MNIST.
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # where it is not yet
-    arguments = ["--data=mnist", "--strategy=multi_worker", "--epochs=2"]
+    arguments = ["--data=mnist", "--epochs=2"]
     output, other_output = run_workers(tmp_path, "train_mnist.py", *arguments)
     assert "scikit-learn's digits (MNIST could not be downloaded)" in output
     assert "2 replicas, Quantized(bits=3" in output
@@ -98,8 +98,9 @@ def test_workers_train_and_sum_up(tmp_path: Path) -> None:
 @matrix
 @pytest.mark.multiworker
 def test_workers_of_parameter_servers_train() -> None:
-    arguments = ["--steps=400", "--workers=2", "--servers=1"]
-    output = run("parameter_server.py", *arguments, new=True)
+    program = [sys.executable, "-m", "tf_gc.launch", "--workers=2", "--servers=1"]
+    program += [str(EXAMPLES / "parameter_server.py"), "--steps=400"]
+    output = subprocess.check_output(program, text=True, timeout=600)
     assert "push, packed" in output
     assert "pull='delta': a worker pushes" in output
     assert number("steps", output) == 400
@@ -141,7 +142,7 @@ def test_workers_learn_a_text(tmp_path: Path) -> None:
     output, other_output = run_workers(
         tmp_path,
         "word_language_model.py",
-        *("--strategy=multi_worker", f"--text={text}", "--hidden=48", "--epochs=5", "--window=8"),
+        *(f"--text={text}", "--hidden=48", "--epochs=5", "--window=8"),
         *("--dropout=0", "--start=every good", "--words=10"),
     )
     # A word that says which one comes next: a perplexity of 1 is all there is to learn.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from examples import local_workers
+from tf_gc.launch.tasks import on_this_host
 from tf_gc.ops.library import device_types
 from tf_gc.reducers.wire import WIRES
 
@@ -35,17 +35,16 @@ def test_two_gpus_or_two_halves_of_one(scenario: str) -> None:
 
 
 def test_two_workers_that_share_a_gpu() -> None:
-    configs = local_workers.tf_configs(local_workers.local_addresses(2))
     workers = [
         subprocess.Popen(
             command("worker"),
             cwd=ROOT,
-            env=local_workers.environment(config),
+            env=task.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for config in configs
+        for task in on_this_host(2)
     ]
     logs = [worker.communicate()[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], "\n".join(logs)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples import local_workers
 from tests import ports
 from tests.fork_server import ForkServer, Task
+from tf_gc.launch.tasks import tasks_of
 
 # With what workers import.
 _FORK_SERVER = ForkServer(["tensorflow", "keras", "pytest", "tests.tuning", "tf_gc"])
@@ -30,8 +30,10 @@ class Outcome:
     value: Any  # what the scenario returned, None if it did not
 
 
-def tf_configs(workers: int, chief: bool = False) -> list[str]:
-    return local_workers.tf_configs(ports.addresses(workers), chief)
+def tf_configs(workers: int, chiefs: int = 0) -> list[str]:
+    counts = {"chief": chiefs, "worker": workers - chiefs}
+    counts = {job: count for job, count in counts.items() if count}
+    return [task.tf_config for task in tasks_of(counts, ports.addresses(workers))]
 
 
 def run(

@@ -14,8 +14,8 @@ import struct
 import threading
 import time
 
-from examples import local_workers
 from tests import ports
+from tf_gc.launch.tasks import tasks_of
 
 LOCALHOST = "127.0.0.1"
 
@@ -38,7 +38,7 @@ class Links:
                 for other in range(workers)
             ]
             addresses = [f"{LOCALHOST}:{port}" for port in seen]
-            self.configs.append(local_workers.tf_configs(addresses)[worker])
+            self.configs.append(tasks_of({"worker": workers}, addresses)[worker].tf_config)
         self.port = self._serve(self._obey, 0)
 
     def __enter__(self) -> Links:

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
-from examples import local_workers
 from tests import ports
+from tf_gc.launch.tasks import tasks_of
 from tf_gc.ops import _loader
 
 # With fewer threads, functions that wait for each other in one process wait for ever.
@@ -42,8 +42,10 @@ def in_this_process(workers: int) -> tf.distribute.cluster_resolver.SimpleCluste
 
 def tf_configs(workers: int, servers: int) -> list[str]:
     """TF_CONFIG of each task of a cluster of several processes: the coordinator's is the first."""
-    jobs = {"chief": 1, "worker": workers, "ps": servers}
-    return local_workers.configs_of(jobs, ports.addresses(sum(jobs.values())))
+    tasks = tasks_of(
+        {"chief": 1, "worker": workers, "ps": servers}, ports.addresses(1 + workers + servers)
+    )
+    return [task.tf_config for task in tasks]
 
 
 def coordinate(program: Callable[..., Any], folder: str, *arguments: Any) -> Any:

@@ -17,7 +17,6 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from examples import local_workers
 from tests.cases import cases
 from tests.multiworker import cluster
 from tests.multiworker.cluster import worker_index
@@ -108,7 +107,8 @@ def test_workers_that_cannot_start_say_why(monkeypatch: pytest.MonkeyPatch) -> N
     taken = f"127.0.0.1:{listening.getsockname()[1]}"
     monkeypatch.setenv("http_proxy", proxy := f"http://{taken}")  # which is no proxy
     no_peers = [cluster.tf_configs(2)[0], cluster.tf_configs(2)[1]]  # of two clusters
-    configs = [*no_peers, *local_workers.tf_configs([taken])]
+    alone = {"cluster": {"worker": [taken]}, "task": {"type": "worker", "index": 0}}
+    configs = [*no_peers, json.dumps(alone)]
     with listening:
         ended = cluster.values(construct, None, 2.0, configs=configs, limit=LIMIT)
     for index, (error, message) in enumerate(ended[:2]):

@@ -32,7 +32,7 @@ def assert_equal(some: list[np.ndarray], others: list[np.ndarray]) -> None:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
     """The reports of two workers that wrote to folders of their own, the chief's first."""
     top = str(tmp_path_factory.mktemp("files"))
-    configs = cluster.tf_configs(2, chief=True)
+    configs = cluster.tf_configs(2, chiefs=1)
     return cluster.values(file_scenarios.write_all_kinds, top, configs=configs)
 
 

@@ -52,7 +52,9 @@ def optimized() -> list[dict[str, Any]]:
         "by variable": (fits, "by variable", ("arrays", "predict")),
         "loop": (fit_scenarios.custom_loop, "none"),
     }
-    return cluster.values(cluster.each, calls, configs=cluster.tf_configs(2, True), optimized=True)
+    return cluster.values(
+        cluster.each, calls, configs=cluster.tf_configs(2, chiefs=1), optimized=True
+    )
 
 
 def test_workers_train_as_one_process_does(two: list[dict[str, Any]]) -> None:

@@ -1,0 +1,114 @@
+"""The program `python -m tf_gc.launch`: its options, and where they say that the tasks are."""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tf_gc.launch import processes, slurm, tasks
+from tf_gc.launch.tasks import Task
+
+
+def count(text: str) -> int:
+    """Reads a number from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Reads a number from 1."""
+    if not count(text):
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tf_gc.launch",
+        description="Starts a program as each task of a job, with its TF_CONFIG: on this host "
+        "(--workers), on several (--hosts, the same line on each), as a task of Slurm (srun), or "
+        "in a pod of an indexed Job of Kubernetes (--service).",
+    )
+    add, place = parser.add_argument, parser.add_mutually_exclusive_group().add_argument
+    add("--workers", type=positive, metavar="N", help="on this host, or in pods")
+    place("--servers", type=positive, metavar="N", help="parameter servers here, and a chief")
+    place("--hosts", metavar="HOST[:PORT],...", help="all hosts, in the same order on each")
+    place("--service", metavar="NAME", help="the headless service of the pods")
+    add("--evaluator", action="store_true", help="an evaluator here")
+    add("--workers-per-host", type=positive, metavar="N", help="(default: 1)")
+    add("--index", type=count, metavar="N", help="of this host, if its addresses do not tell")
+    add("--port", type=positive, default=8888, help="of a host's first worker (default: 8888)")
+    add("--restarts", type=count, default=0, metavar="N", help="of each task (default: 0)")
+    add("--grace", type=count, default=30, metavar="SECONDS", help="until tasks are killed (30)")
+    add("--logs", type=Path, metavar="DIR", help="for what all tasks but the first write")
+    add("--dry-run", action="store_true", help="print the TF_CONFIG of each task")
+    add("program")
+    add("arguments", nargs=argparse.REMAINDER, help="of the program")
+    return parser
+
+
+def find_tasks(options: argparse.Namespace) -> tuple[list[Task], list[Task]]:
+    """Returns the tasks of the job, and those of this launcher.
+
+    Raises:
+      ValueError: if the options do not go together, or do not say who the tasks are.
+      RuntimeError: if they are to be those of Slurm, and `srun` has not started this process.
+    """
+    local = options.workers is not None and options.service is None
+    for name, place, is_there in (
+        ("--service", "--workers, the number of pods", options.workers is not None),
+        ("--servers", "--workers", local),
+        ("--evaluator", "--workers, on one host", local),
+        ("--workers-per-host", "--hosts", options.hosts),
+        ("--index", "--hosts", options.hosts),
+    ):
+        value = vars(options)[name[2:].replace("-", "_")]
+        if value is not None and value is not False and not is_there:
+            raise ValueError(f"{name} needs {place}")
+    if options.hosts:
+        if options.workers is not None:
+            raise ValueError("--workers is for one host; with --hosts it is --workers-per-host")
+        per_host = options.workers_per_host or 1
+        return tasks.on_hosts(options.hosts, options.port, per_host, options.index)
+    if options.service:
+        return tasks.in_pods(options.service, options.workers, options.port)
+    if options.workers:
+        here = tasks.on_this_host(options.workers, options.servers or 0, options.evaluator)
+        return here, here
+    if "SLURM_PROCID" not in os.environ:
+        raise ValueError("say where the workers are: --workers or --hosts, or use srun")
+    addresses, rank = slurm.tasks_of_step(options.port)
+    everybody = tasks.tasks_of({"worker": len(addresses)}, addresses)
+    return everybody, [everybody[rank]]
+
+
+def main() -> int:
+    """Runs the job; returns the exit status."""
+    parser = make_parser()
+    options = parser.parse_args()
+    try:
+        everybody, here = find_tasks(options)
+        if options.dry_run:
+            print(*(f"{task}: {task.tf_config}" for task in everybody), sep="\n")
+            return 0
+        if not os.path.isfile(options.program):
+            raise ValueError(f"there is no program {options.program}")
+        tasks.check(everybody, here, pods=options.service is not None)
+    except (OSError, RuntimeError, ValueError) as error:
+        parser.error(str(error))
+    with tempfile.TemporaryDirectory(prefix="tf_gc_launch_") as folder:
+        logs = options.logs or Path(folder)
+        logs.mkdir(parents=True, exist_ok=True)
+        where = ", ".join(f"{t} at {t.address}" if t.address else str(t) for t in everybody)
+        others = f"; all but the first write to {logs}" if len(here) > 1 else ""
+        processes.say(f"starts {', '.join(map(str, here))} of {where}{others}")
+        command = [sys.executable, options.program, *options.arguments]
+        job = processes.Processes(here, command, logs, options.restarts, options.grace)
+        return job.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""The processes of a launcher's tasks: watched, started again, and ended together."""
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tf_gc.launch.tasks import Task, gpus_of
+
+_EARLY = 20.0  # seconds; a program that fails sooner may never get further
+_LONGEST_WAIT = 30.0  # seconds before a start
+_TAIL = 8192  # bytes at the end of a log, in which an error is looked for
+_LINES = 40  # at the end of a log, shown when its task has failed
+_ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception|Interrupt|Exit)\b|.*can't open file).*", re.M)
+# TensorFlow's errors may come from the end of another task, and need not come again.
+_OF_OTHERS = "errors_impl."
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+
+
+def start(
+    command: Sequence[str], environment: Mapping[str, str], **options: Any
+) -> "subprocess.Popen[Any]":
+    """Starts a process that does not outlive this one; `options` are of `subprocess.Popen`."""
+    return subprocess.Popen(
+        command,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the launcher
+        preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+        **options,
+    )
+
+
+def kill(processes: Sequence["subprocess.Popen[Any]"]) -> None:
+    """Kills processes of `start`, with those that they have started, and waits for them."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.wait()
+
+
+def say(text: str) -> None:
+    """Writes a line of the launcher."""
+    print(f"tf_gc.launch: {text}", file=sys.stderr, flush=True)
+
+
+class _Run:
+    """A task, its process, and the process that follows. The first task writes to the terminal."""
+
+    def __init__(self, task: Task, log: Path, first: bool, restarts: int) -> None:
+        self.task = task
+        self.process: subprocess.Popen[bytes] | None = None
+        self.due = 0.0  # when it starts, if there is no process
+        self._left = restarts
+        self._log, self._first, self._shown = log, first, 0
+        # How many processes in a row have failed early, and how the last one did.
+        self._early, self._failure = 0, ""
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._began = time.monotonic()
+        with open(self._log, "ab") as log:
+            self._begin = log.tell()
+            out = None if self._first else log
+            options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
+            self.process = start(command, environment, **options)
+
+    @property
+    def status(self) -> int | None:
+        """The return code of the process, `None` before it has ended."""
+        return None if self.process is None else self.process.poll()
+
+    def show(self) -> None:
+        """Copies to the terminal what the first task has lately written to stderr."""
+        if self._first:
+            text = self._read(self._shown)
+            self._shown += len(text)
+            sys.stderr.write(text.decode(errors="replace"))
+            sys.stderr.flush()
+
+    def start_again(self, status: int) -> bool:
+        """Lets another process follow one that has failed, if there is hope; says what it does."""
+        tail = self._read(max(self._begin, self._log.stat().st_size - _TAIL)).decode(
+            errors="replace"
+        )
+        failure = f"was killed by {signal.Signals(-status).name}" if status < 0 else ""
+        if not failure:
+            error = (_ERROR.findall(tail) or [""])[-1]
+            failure = f"exited with {status}" + f" ({error})" * bool(error)
+        lived = time.monotonic() - self._began
+        early = lived < _EARLY
+        again = early and status > 0 and failure == self._failure
+        self._failure = failure if _OF_OTHERS not in failure and early else ""
+        self._early = self._early + 1 if early else 0
+        text = f"{self.task} {failure} after {lived:.1f} s"
+        if again or not self._left:
+            say(text + ", as it did before: it is not started again" * again)
+            if not self._first:
+                lines = tail.splitlines()[-_LINES:]
+                print(*(f"{self.task}: {line}" for line in lines), sep="\n", file=sys.stderr)
+            return False
+        self._left -= 1
+        wait = min(2.0 ** max(0, self._early - 1), _LONGEST_WAIT)
+        say(f"{text}: starts again in {wait:g} s, {self._left} restarts left")
+        self.start_later(wait)
+        return True
+
+    def start_later(self, seconds: float = 0.0) -> None:
+        self.process, self.due = None, time.monotonic() + seconds
+
+    def kill(self, number: int) -> None:
+        """Sends a signal to the process and those that it has started."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, number)
+
+    def _read(self, offset: int) -> bytes:
+        if not self._log.exists():
+            return b""
+        with open(self._log, "rb") as log:
+            log.seek(offset)
+            return log.read()
+
+
+class Processes:
+    """Runs a command as each of some tasks, until the job has ended.
+
+    It has if all workers have ended well, or the chief of a job with parameter servers. If a task
+    fails for good, the others are ended.
+    """
+
+    def __init__(
+        self, here: Sequence[Task], command: Sequence[str], logs: Path, restarts: int, grace: float
+    ) -> None:
+        """Args: the seconds of `grace` are between SIGTERM and SIGKILL."""
+        self._command, self._grace = command, grace
+        self._runs = [
+            _Run(task, logs / log_name(task), first=i == 0, restarts=restarts)
+            for i, task in enumerate(here)
+        ]
+        self._gpus = gpus_of(here)
+        main = "chief" if "chief" in here[0].cluster else "worker"
+        self._main = [run for run in self._runs if run.task.type == main]
+        self._signals: list[int] = []  # that the launcher has got
+
+    def run(self) -> int:
+        """Returns the exit status: 0, of the task that failed first, or 128 and a signal."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: self._signals.append(number))
+        try:
+            return self._watch()
+        finally:
+            self._end()
+
+    def _watch(self) -> int:
+        while not self._signals:
+            for run, gpus in zip(self._runs, self._gpus, strict=True):
+                if run.process is None and run.due <= time.monotonic():
+                    extra = {"PYTHONUNBUFFERED": "1", **gpus}
+                    run.start(self._command, {**run.task.environment(), **extra})
+            self._wait()
+            failed = [(run.status, run) for run in self._runs if run.status]
+            # First the one that was killed, not one that noticed.
+            for status, run in sorted(failed, key=lambda each: each[0]):
+                if not run.start_again(status):
+                    return 128 - status if status < 0 else status
+                for other in self._main:
+                    if other.status == 0:  # all have to meet at the start
+                        other.start_later()
+            if all(run.status == 0 for run in self._main):
+                return 0
+        say(f"{signal.Signals(self._signals[0]).name}: ends all within {self._grace:g} s")
+        return 128 + self._signals[0]
+
+    def _end(self) -> None:
+        """Lets all end, and kills them after the grace or at another signal."""
+        asked, deadline = len(self._signals), time.monotonic() + self._grace
+        for run in self._runs:
+            run.kill(signal.SIGTERM)
+        while any(run.process and run.status is None for run in self._runs):
+            if time.monotonic() > deadline or len(self._signals) > asked:
+                for run in self._runs:
+                    run.kill(signal.SIGKILL)
+            self._wait()
+
+    def _wait(self) -> None:
+        time.sleep(0.1)
+        for run in self._runs:
+            run.show()
+
+
+def log_name(task: Task) -> str:
+    """Returns the name of a task's log."""
+    return f"{task.type}-{task.index}.log"
