@@ -13,9 +13,12 @@ from typing import Any
 
 from tf_gc.launch.tasks import Task, gpus_of
 
-_EARLY = 20.0  # seconds; a program that fails sooner may never get further
-_LONGEST_WAIT = 30.0  # seconds before a start
+# Seconds. A process that fails twice in the same way before this age may never get further.
+_EARLY = 60.0
+# The wait before a start doubles while processes do not live as long as this, up to the longest.
+_SHORT, _LONGEST_WAIT = 10.0, 30.0
 _TAIL = 8192  # bytes at the end of a log, in which an error is looked for
+_WIDTH = 120  # characters of an error
 _LINES = 40  # at the end of a log, shown when its task has failed
 _ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception|Interrupt|Exit)\b|.*can't open file).*", re.M)
 # TensorFlow's errors may come from the end of another task, and need not come again.
@@ -60,8 +63,7 @@ class _Run:
         self.due = 0.0  # when it starts, if there is no process
         self._left = restarts
         self._log, self._first, self._shown = log, first, 0
-        # How many processes in a row have failed early, and how the last one did.
-        self._early, self._failure = 0, ""
+        self._short, self._failure = 0, ""  # lives in a row; how the last process failed early
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._began = time.monotonic()
@@ -91,13 +93,13 @@ class _Run:
         )
         failure = f"was killed by {signal.Signals(-status).name}" if status < 0 else ""
         if not failure:
-            error = (_ERROR.findall(tail) or [""])[-1]
+            error = (_ERROR.findall(tail) or [""])[-1][:_WIDTH]
             failure = f"exited with {status}" + f" ({error})" * bool(error)
         lived = time.monotonic() - self._began
-        early = lived < _EARLY
-        again = early and status > 0 and failure == self._failure
-        self._failure = failure if _OF_OTHERS not in failure and early else ""
-        self._early = self._early + 1 if early else 0
+        again = lived < _EARLY and failure == self._failure
+        may_come_again = status > 0 and _OF_OTHERS not in failure
+        self._failure = failure if may_come_again and lived < _EARLY else ""
+        self._short = self._short + 1 if lived < _SHORT else 0
         text = f"{self.task} {failure} after {lived:.1f} s"
         if again or not self._left:
             say(text + ", as it did before: it is not started again" * again)
@@ -106,7 +108,7 @@ class _Run:
                 print(*(f"{self.task}: {line}" for line in lines), sep="\n", file=sys.stderr)
             return False
         self._left -= 1
-        wait = min(2.0 ** max(0, self._early - 1), _LONGEST_WAIT)
+        wait = min(2.0 ** max(0, self._short - 1), _LONGEST_WAIT)
         say(f"{text}: starts again in {wait:g} s, {self._left} restarts left")
         self.start_later(wait)
         return True
@@ -179,7 +181,7 @@ class Processes:
 
     def _end(self) -> None:
         """Lets all end, and kills them after the grace or at another signal."""
-        asked, deadline = len(self._signals), time.monotonic() + self._grace
+        asked, deadline = min(1, len(self._signals)), time.monotonic() + self._grace
         for run in self._runs:
             run.kill(signal.SIGTERM)
         while any(run.process and run.status is None for run in self._runs):

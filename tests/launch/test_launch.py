@@ -1,0 +1,308 @@
+"""The launcher: who it starts where, which errors it names, and how processes end and start again.
+
+The programs here are a few lines without TensorFlow; tests/launch/test_training.py has real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cases import cases
+from tests.programs import ROOT
+from tf_gc.launch import __main__ as launch
+from tf_gc.launch.tasks import gpus_of, on_this_host
+
+LAUNCHER = [sys.executable, "-m", "tf_gc.launch"]
+SLURM = {"PROCID": "3", "NODEID": "1", "STEP_NODELIST": "n[2,10]", "STEP_TASKS_PER_NODE": "2(x2)"}
+PODS = {"JOB_COMPLETION_INDEX": "1"}
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TF_CONFIG", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def configs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str
+) -> dict[str, dict[str, list[str]]]:
+    """Returns the cluster of each task that a dry run prints."""
+    monkeypatch.setattr(sys, "argv", ["launch", *options, "--dry-run", "any.py", "--its", "own"])
+    assert launch.main() == 0
+    found = {}
+    for line in capsys.readouterr().out.splitlines():
+        name, _, text = line.partition(": ")
+        config = json.loads(text)
+        assert name == "{type} {index}".format(**config["task"])
+        found[name] = config["cluster"]
+    return found
+
+
+def test_a_dry_run_names_each_task(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\n[ "$3" = "n[2,10]" ] && printf "n2\\nn10\\n"\n')
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    local = configs(monkeypatch, capsys, "--workers=2", "--servers=1", "--evaluator")
+    assert [*local] == ["chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"]
+    (cluster,) = {json.dumps(cluster) for cluster in local.values()}
+    addresses = [address for job in json.loads(cluster).values() for address in job]
+    assert len({*addresses}) == 4
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+
+    hosts = ["--hosts=127.0.0.1,n2:9000,[::2]", "--workers-per-host=2", "--port=700"]
+    on_hosts = configs(monkeypatch, capsys, *hosts)
+    expected = ["127.0.0.1:700", "127.0.0.1:701", "n2:9000", "n2:9001", "[::2]:700", "[::2]:701"]
+    assert on_hosts["worker 5"]["worker"] == expected
+
+    for name, value in SLURM.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    expected = ["n2:8888", "n2:8889", "n10:8888", "n10:8889"]
+    assert configs(monkeypatch, capsys)["worker 3"]["worker"] == expected
+
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    monkeypatch.setattr(socket, "gethostname", lambda: "trainer-1")
+    in_pods = configs(monkeypatch, capsys, "--service=pods", "--workers=2")
+    assert in_pods["worker 1"]["worker"] == ["trainer-0.pods:8888", "trainer-1.pods:8888"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "say where the workers are: --workers or --hosts, or use srun"),
+        ("--workers=0", "--workers: must be at least 1"),
+        ("--workers=two", "--workers: must be a whole number, not 'two'"),
+        ("--servers=1", "--servers needs --workers"),
+        ("--index=0", "--index needs --hosts"),
+        ("--service=s", "--service needs --workers, the number of pods"),
+        ("--service=s --workers=2", "of 2 pods, JOB_COMPLETION_INDEX is ''"),
+        ("--service=s --workers=2 --evaluator", "--evaluator needs --workers, on one host"),
+        ("--workers=2 --hosts=a", "with --hosts it is --workers-per-host"),
+        ("--hosts=a --service=s", "argument --service: not allowed with argument --hosts"),
+        ("--hosts=127.0.0.1,127.0.0.2", "this host is 2 of --hosts 127.0.0.1,127.0.0.2"),
+        ("--hosts=192.0.2.1", "this host is 0 of --hosts 192.0.2.1"),
+        ("--hosts=a,b --index=2", "--index must be 0 to 1 with --hosts a,b: 2"),
+        ("--hosts=a:70000", "with a port from 1 to 65535, got 'a:70000'"),
+        ("--hosts=a,", "must be host or host:port, with a port from 1 to 65535, got ''"),
+        ("--hosts=127.0.0.1,no.invalid", "the host 'no.invalid' has no address"),
+        ("--hosts=127.0.0.1:1,127.0.0.1:1 --index=0", "two tasks have the same address"),
+    ],
+)
+def test_an_error_names_the_wrong_option(
+    options: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["launch", *options.split(), __file__])
+    with pytest.raises(SystemExit) as ended:
+        launch.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_error_names_what_is_wrong_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def error(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["launch", *arguments])
+        with pytest.raises(SystemExit):
+            launch.main()
+        return capsys.readouterr().err
+
+    assert "there is no program missing.py" in error("--workers=1", "missing.py")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert f"the port of worker 0, {here}, is in use" in error("--hosts", here, __file__)
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {}}')
+    assert 'TF_CONFIG is set, to something else: {"cluster": {}}' in error("--workers=1", __file__)
+
+
+def test_it_imports_no_tensorflow_and_public_names_do_when_they_are_used() -> None:
+    program = (
+        "import sys, tf_gc, tf_gc.launch.__main__\n"
+        "assert not {'tensorflow', 'keras', 'numpy'} & {*sys.modules}\n"
+        "assert 'TwoBit' in dir(tf_gc)\n"
+        "assert tf_gc.keras.BackupAndRestore and 'tensorflow' in sys.modules\n"
+        "from tf_gc import TwoBit\n"
+        "assert TwoBit is tf_gc.params.TwoBit and not hasattr(tf_gc, 'ThreeBit')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+
+
+def test_workers_share_gpus_evenly_and_others_see_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")
+    shares = [share["CUDA_VISIBLE_DEVICES"] for share in gpus_of(on_this_host(2, servers=1))]
+    assert shares == ["", "4,5", "6,7", ""]
+    assert gpus_of(on_this_host(6)) == [{}] * 6  # too few
+    assert gpus_of(on_this_host(1)) == [{}]
+
+
+def start(folder: Path, program: str, *options: str) -> subprocess.Popen[str]:
+    """Starts the launcher for a program, which knows its `name` and its `life`, from 0."""
+    path = folder / "program.py"
+    path.write_text(
+        "import json, os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "name = '{type} {index}'.format(**json.loads(os.environ['TF_CONFIG'])['task'])\n"
+        "lives = Path(sys.argv[1], name)\n"
+        "life = len(lives.read_text()) if lives.exists() else 0\n"
+        "lives.write_text('x' * (life + 1))\n" + program
+    )
+    return subprocess.Popen(
+        # A shell lets what it starts in the background ignore Ctrl-C, and so would the launcher.
+        ["env", "--default-signal=INT", *LAUNCHER, *options, str(path), str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(folder: Path, program: str, *options: str) -> tuple[int, str, dict[str, int]]:
+    """Returns the launcher's status, its output, and how many lives each task had."""
+    process = start(folder, program, *options)
+    output, _ = process.communicate(timeout=600)
+    lives = {path.name: len(path.read_text()) for path in folder.glob("* [0-9]")}
+    return process.returncode, output, lives
+
+
+def test_the_first_task_writes_to_the_terminal_and_the_others_to_logs(tmp_path: Path) -> None:
+    program = "print(name, os.environ['no_grpc_proxy'])\nprint('error of', name, file=sys.stderr)\n"
+    logs = tmp_path / "logs"
+    status, output, _ = run(tmp_path, program, "--workers=2", f"--logs={logs}")
+    assert status == 0
+    assert "starts worker 0, worker 1 of worker 0 at 127.0.0.1:" in output
+    assert f"; all but the first write to {logs}\n" in output
+    assert "worker 0 127.0.0.1\n" in output
+    assert "error of worker 0\n" in output
+    assert "error of worker 1" not in output
+    assert (logs / "worker-1.log").read_text() == "worker 1 127.0.0.1\nerror of worker 1\n"
+
+
+def test_a_failure_is_shown_and_ends_all(tmp_path: Path) -> None:
+    program = "if name == 'worker 1':\n    raise ValueError('no data')\ntime.sleep(600)\n"
+    status, output, _ = run(tmp_path, program, "--workers=3")
+    assert status == 1
+    assert "worker 1 exited with 1 (ValueError: no data) after" in output
+    assert "\nworker 1: ValueError: no data\n" in output
+
+
+def test_the_status_is_of_the_task_that_was_killed_not_of_one_that_noticed(tmp_path: Path) -> None:
+    # The launcher stands still until both have ended.
+    program = (
+        "pid = Path(sys.argv[1], 'pid')\n"
+        "if name == 'worker 1':\n"
+        "    pid.with_suffix('.new').write_text(str(os.getpid()))\n"
+        "    pid.with_suffix('.new').rename(pid)\n"
+        "    time.sleep(600)\n"
+        "while not pid.exists():\n    time.sleep(0.01)\n"
+        "os.kill(os.getppid(), signal.SIGSTOP)\n"
+        "os.kill(int(pid.read_text()), signal.SIGKILL)\n"
+        "ended = f'grep -q zombie /proc/{os.getpid()}/status'\n"
+        "os.system(f'(until {ended}; do sleep 0.1; done; kill -CONT {os.getppid()}) &')\n"
+        "sys.exit(1)\n"
+    )
+    status, output, _ = run(tmp_path, program, "--workers=2")
+    assert "worker 1 was killed by SIGKILL" in output
+    assert status == 128 + signal.SIGKILL
+
+
+def test_tasks_that_fail_start_again_and_those_that_ended_well_with_them(tmp_path: Path) -> None:
+    program = (
+        "if name == 'worker 0' and life < 2:\n"
+        "    time.sleep(1)\n"
+        "    raise ValueError(f'in life {life}')\n"
+    )
+    status, output, lives = run(tmp_path, program, "--workers=2", "--restarts=2")
+    assert status == 0, output
+    assert lives == {"worker 0": 3, "worker 1": 3}
+    assert "worker 0 exited with 1 (ValueError: in life 0) after" in output
+    assert "s: starts again in 1 s, 1 restarts left\n" in output
+    assert "s: starts again in 2 s, 0 restarts left\n" in output
+
+
+@cases(
+    "failure, lives",
+    ("raise ValueError('as ever')", 2),
+    # An error of TensorFlow may come from another task, and a signal from anywhere.
+    ("class UnavailableError(Exception): __module__ = 'errors_impl'\nraise UnavailableError", 3),
+    ("os.kill(os.getpid(), 9)", 3),
+)
+def test_a_task_that_fails_early_in_the_same_way_is_not_started_again(
+    tmp_path: Path, failure: str, lives: int
+) -> None:
+    status, output, found = run(tmp_path, failure, "--workers=1", "--restarts=2")
+    assert found == {"worker 0": lives}
+    assert ("as it did before: it is not started again" in output) == (lives == 2)
+    assert status == (137 if "kill" in failure else 1)
+
+
+def test_servers_workers_and_evaluator_end_with_the_chief(tmp_path: Path) -> None:
+    program = "if name != 'chief 0':\n    time.sleep(600)\ntime.sleep(1)\nprint('done')\n"
+    status, output, lives = run(tmp_path, program, "--workers=1", "--servers=1", "--evaluator")
+    assert status == 0
+    assert output.endswith("\ndone\n")
+    assert {*lives} == {"chief 0", "worker 0", "ps 0", "evaluator 0"}
+
+
+READY = "lives.with_suffix('.ready').touch()\nwhile True:\n    time.sleep(0.1)\n"
+SAVE = (
+    "def save(*_):\n    lives.with_suffix('.saved').touch()\n    sys.exit()\n"
+    "signal.signal(signal.SIGTERM, save)\n"
+) + READY
+DEAF = "signal.signal(signal.SIGTERM, lambda *_: None)\n" + READY
+
+
+@cases(
+    "program, grace, signals",
+    (SAVE, 600, [signal.SIGTERM]),
+    (SAVE, 600, [signal.SIGINT]),
+    (DEAF, 1, [signal.SIGTERM]),
+    (DEAF, 600, [signal.SIGINT, signal.SIGINT]),
+)
+def test_signals_end_all_which_may_save_before(
+    tmp_path: Path, program: str, grace: int, signals: list[signal.Signals]
+) -> None:
+    process = start(tmp_path, program, "--workers=2", f"--grace={grace}", "--restarts=3")
+    while len([*tmp_path.glob("*.ready")]) < 2:
+        time.sleep(0.05)
+    process.send_signal(signals[0])
+    assert process.stdout is not None
+    while f"{signals[0].name}: ends all within {grace} s" not in process.stdout.readline():
+        pass
+    for number in signals[1:]:
+        process.send_signal(number)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 128 + signals[0]
+    assert len([*tmp_path.glob("*.saved")]) == (2 if program == SAVE else 0)
+    assert "Traceback" not in output
+
+
+def test_no_task_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    process = start(tmp_path, "print(os.getpid(), flush=True)\ntime.sleep(600)\n", "--workers=1")
+    assert process.stdout is not None
+    process.stdout.readline()
+    worker = Path(f"/proc/{int(process.stdout.readline())}")
+    process.kill()
+    process.wait()
+    while worker.exists() and "(zombie)" not in (worker / "status").read_text():
+        time.sleep(0.05)
+
+
+def test_the_address_that_is_here_says_who_this_launcher_is(tmp_path: Path) -> None:
+    program = "print(name, 'is here')\n"
+    options = ["--hosts=192.0.2.1,127.0.0.1:21", "--workers-per-host=2"]
+    status, output, lives = run(tmp_path, program, *options)
+    assert status == 0
+    assert {*lives} == {"worker 2", "worker 3"}
+    assert "worker 2 is here" in output

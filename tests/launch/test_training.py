@@ -1,0 +1,84 @@
+"""Training goes on when workers are killed: the launcher, backups and strategies together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cases import cases
+from tests.multiworker import cluster
+from tests.programs import ROOT
+
+pytestmark = pytest.mark.multiworker
+
+EPOCHS = 4
+
+
+def train(folder: str, *victims: str) -> None:
+    """In epoch i+1 of a job's life, the i-th victim kills itself once."""
+    import keras
+    import numpy as np
+
+    import tf_gc
+
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params={"type": "none"})
+    index = str(strategy.cluster_resolver.task_id)
+
+    def die(epoch: int, logs: object) -> None:
+        died = Path(folder, f"died{epoch}")
+        if epoch - 1 in range(len(victims)) and index == victims[epoch - 1] and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+    numbers = np.random.default_rng(1)
+    x, y = numbers.normal(size=(64, 8)), numbers.normal(size=(64, 4))
+    callbacks = [
+        tf_gc.keras.BackupAndRestore(Path(folder, "backup")),
+        keras.callbacks.LambdaCallback(on_epoch_begin=die),
+    ]
+    model.fit(x, y, 16, EPOCHS, verbose=0, shuffle=False, callbacks=callbacks)
+    weights = [weight.tolist() for weight in model.get_weights()]
+    Path(folder, f"weights{index}").write_text(json.dumps(weights))
+
+
+def weights_after(folder: Path, *victims: str) -> tuple[str, str]:
+    """Returns the launcher's lines, and the weights, which are the same on both workers."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "tf_gc.launch", "--workers=2", "--restarts=6"]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    done = subprocess.run(
+        [*command, __file__, str(folder), *victims],
+        env={**environment, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=1000,
+    )
+    assert done.returncode == 0, done.stderr
+    (weights,) = {path.read_text() for path in folder.glob("weights?")}
+    return done.stderr, weights
+
+
+@cases("victims", ["0"], ["1", "0", "1"])
+def test_training_goes_on_after_kills_and_ends_with_the_same_bits(
+    tmp_path: Path, victims: list[str]
+) -> None:
+    said, weights = weights_after(tmp_path / "killed", *victims)
+    for victim in victims:
+        assert f"worker {victim} was killed by SIGKILL" in said
+    (quiet := tmp_path / "quiet").mkdir()
+    cluster.values(train, str(quiet), optimized=True)
+    assert {path.read_text() for path in quiet.glob("weights?")} == {weights}
+
+
+if __name__ == "__main__":
+    train(*sys.argv[1:])
