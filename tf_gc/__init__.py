@@ -1,6 +1,7 @@
 """Gradient compression for distributed Keras and TensorFlow training."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tf_gc import _requirements  # noqa: F401  (what is missing is said first)
@@ -43,3 +44,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if "tensorflow" in sys.modules:  # a server that the program starts has to find the native ops
+    importlib.import_module(f"{__name__}._public")
