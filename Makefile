@@ -20,6 +20,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 OPS := tf_gc/ops/_tf_gc_ops.so
+RAY := $(VENV)/ray
 
 NATIVE_FILES := $(shell find custom_ops -type f) build_backend/portable.cc
 TEST_CC_FILES := $(wildcard benchmarks/*.cc) \
@@ -64,7 +65,7 @@ test: lint build
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 # The tests of `make test`, all other cases of them, those that have to compile, and the pages.
-test-all: lint build cuda-report docs
+test-all: lint build cuda-report docs $(RAY)/.made
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m "not stock" $(PYTEST_ARGS)
 	$(MAKE) sanitize
 
@@ -183,6 +184,15 @@ $(INSTALLED): $(VENV)/.made setup.py pyproject.toml $(wildcard build_backend/*.p
 $(VENV)/.docs: $(INSTALLED)
 	$(PIP) install $$($(BIN)/python -c 'import importlib.metadata as m; \
 	  print(*(r.partition(";")[0] for r in m.requires("tf_gc") if "\"docs\"" in r))')
+	@touch $@
+
+# Ray, for a test, beside all that is in .venv. Keras imports its pandas wherever it finds it, and
+# that starts a thread.
+$(RAY)/.made: $(INSTALLED)
+	$(PYTHON) -m venv --clear $(RAY)
+	@$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+	  >$$(echo $(RAY)/lib/python*/site-packages)/venv.pth
+	$(RAY)/bin/python -m pip --quiet --disable-pip-version-check install "ray[train]==2.*"
 	@touch $@
 
 # With or without a GPU, as for a wheel, and beside the library that is in use. tests/ops loads it.

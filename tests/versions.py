@@ -26,8 +26,8 @@ PAIRS = [
     *(("2.21", keras) for keras in ("3.12", NEWEST)),
 ]
 
-# Tests of the codec's library alone.
-WITHOUT_TENSORFLOW = ["tests/custom_ops", "tests/gpu/test_emulated.py"]
+# Tests of the codec's library alone, and of programs for the newest Keras.
+LEFT_OUT = ["tests/custom_ops", "tests/gpu/test_emulated.py", "tests/tutorials"]
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def test(tensorflow: str, keras: str, full: bool, processes: str) -> tuple[list[
         names = "import tensorflow as tf, keras; print(tf.__version__, keras.__version__)"
         said = subprocess.run([python, "-c", names], capture_output=True, text=True, check=True)
         versions = said.stdout.split()[-2:]
-        tests = [f"--ignore={path}" for path in WITHOUT_TENSORFLOW]
+        tests = [f"--ignore={path}" for path in LEFT_OUT]
         tests += ["-m", "not stock"] if full else []
         status = run("-m", "pytest", "-q", "-n", processes, "--dist", "worksteal", *tests)
     outcome = re.findall(r"^=*\s*(.*\b(?:passed|failed|error).*?)\s*=*$", log.read_text(), re.M)
