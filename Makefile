@@ -189,7 +189,7 @@ $(VENV)/.docs: $(INSTALLED)
 # Ray, for a test, beside all that is in .venv. Keras imports its pandas wherever it finds it, and
 # that starts a thread.
 $(RAY)/.made: $(INSTALLED)
-	$(PYTHON) -m venv --clear $(RAY)
+	$(BIN)/python -m venv --clear $(RAY)
 	@$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
 	  >$$(echo $(RAY)/lib/python*/site-packages)/venv.pth
 	$(RAY)/bin/python -m pip --quiet --disable-pip-version-check install "ray[train]==2.*"
