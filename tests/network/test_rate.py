@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import tensorflow as tf
 
-from tf_gc.network.rate import bits_per_second
+from tf_gc.network.cluster_network import bits_per_second
 
 
 def workers_of(

@@ -161,8 +161,8 @@ def test_units() -> None:
     assert parse(["--model", "m.py:f", "--transport", "none"]).transport == 0
 
 
-def forecast_of(seconds_of_ours: float) -> forecast.Forecast:
-    """A forecast: the stock step takes 1 s of computing, and 1 s at 1 Gbit/s for sending."""
+def predicting(seconds_of_ours: float) -> forecast.Predict:
+    """The stock step takes 1 s of computing, and 1 s at 1 Gbit/s for sending."""
 
     def predict(params: Any, workers: int, rate: float) -> Prediction:
         del workers
@@ -170,21 +170,20 @@ def forecast_of(seconds_of_ours: float) -> forecast.Forecast:
             return Prediction(1 + 1e9 / rate, 1)
         return Prediction(seconds_of_ours, 1, ("all_gather, packed",))
 
-    return forecast.Forecast((2,), (1e9,), predict)
+    return predict
 
 
 def test_words_say_where_it_pays() -> None:
     # 1 + 1e9 / rate = 1.1 · 1.5 at 1.54e9, which lies between two of the points that are tried.
-    said = forecast.words(forecast_of(1.5))
+    said = forecast.words(predicting(1.5), [2])
     assert "With 2 workers, 3 bits pay on links of up to about 1.4 Gbit/s" in said
-    assert "pay on every link, however fast" in forecast.words(forecast_of(0.5))
-    assert "pay on no link" in forecast.words(forecast_of(1e4))
-    nothing = forecast.Forecast((2,), (1e9,), lambda *_: Prediction(1.0, 1))
-    said = forecast.words(nothing)
+    assert "pay on every link, however fast" in forecast.words(predicting(0.5), [2])
+    assert "pay on no link" in forecast.words(predicting(1e4), [2])
+    said = forecast.words(lambda *_: Prediction(1.0, 1), [2])
     assert "With 2 workers, 3 bits compress nothing: no gradient is large enough" in said
 
 
 def test_the_table_has_times_and_ratios_to_stock() -> None:
-    header, line = forecast.table(forecast_of(0.5)).splitlines()
+    header, line = forecast.table(predicting(0.5), [2], [1e9]).splitlines()
     assert re.split(" {2,}", header.strip())[2:] == ["stock", *forecast.CHOICES, "plan, wire"]
     assert line.endswith("2.00 s" + 4 * "     500.0 ms  4.0x" + "  all_gather, packed")

@@ -1,15 +1,24 @@
-"""The replicas of all hosts, which reach each other by TensorFlow's collectives."""
+"""The replicas of all hosts, which reach each other by TensorFlow's collectives, and how fast."""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_gc.network.collectives import CollectiveOps
 from tf_gc.network.group import Group, cpu_of, is_cpu
-from tf_gc.network.rate import bits_per_second
+
+# The bytes that a worker sends to each other one. Links that are shaped by a token bucket, as in
+# many virtual machines, let the first bytes pass faster, and so the large message decides.
+_SMALL, _LARGE = 1 << 18, 1 << 20
+# How often the large message is sent. The fastest time counts: a worker may be busy with something
+# else for a moment.
+_TIMES = 3
+# Seconds after which nothing more is sent. A slow link shows with few bytes.
+_ENOUGH = 0.5
 
 
 class ClusterNetwork:
@@ -38,7 +47,6 @@ class ClusterNetwork:
                 members, hosts * len(members), options, collective_keys, tokens
             )
         )
-        self._groups: dict[tuple[str, ...], Group] = {}
         self._rate: float | None = None
 
     def collectives(self, devices: Sequence[str]) -> CollectiveOps:
@@ -46,14 +54,11 @@ class ClusterNetwork:
         return self._collectives(tuple(devices))
 
     def group(self, devices: Sequence[str]) -> Group:
-        members = tuple(devices)
-        if members not in self._groups:
-            group = self.collectives(members).group()
-            if len(members) == 1 and not is_cpu(members[0]):
-                on_cpus = self.collectives([cpu_of(members[0])]).group()
-                group = dataclasses.replace(group, on_cpus=on_cpus)
-            self._groups[members] = group
-        return self._groups[members]
+        group = self.collectives(devices).group
+        if len(devices) == 1 and not is_cpu(devices[0]):
+            on_cpus = self.collectives([cpu_of(devices[0])]).group
+            return dataclasses.replace(group, on_cpus=on_cpus)
+        return group
 
     def rate(self) -> float:
         if self._rate is None:
@@ -65,3 +70,32 @@ class ClusterNetwork:
         channel = self.collectives([self._host_device]).open(0, self._options)
         ((gathered,),) = channel.all_gather([message])
         return gathered
+
+
+def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) -> float:
+    """Returns the rate at which the slowest worker sends, the same number on all workers.
+
+    All of them, 2 or more, call it. `all_gather` takes this worker's int64 tensor [1, n] and
+    returns [workers, n]. It takes half a second, or longer if 1 MB to each of the other workers
+    does.
+    """
+
+    def slowest(nanoseconds: int) -> float:
+        return int(tf.reduce_max(all_gather(tf.constant([[nanoseconds]], tf.int64)))) / 1e9
+
+    def seconds(size: int) -> float:
+        message = tf.zeros([1, size // tf.int64.size], tf.int64)
+        start = time.perf_counter_ns()
+        int(all_gather(message)[-1, -1])  # waits until all is there
+        return slowest(time.perf_counter_ns() - start)
+
+    slowest(0)  # connects the workers, and lets them begin at the same time
+    total = duration = seconds(_SMALL)
+    size = _SMALL
+    durations: list[float] = []
+    while total < _ENOUGH and len(durations) < _TIMES:
+        durations.append(seconds(_LARGE))
+        total += durations[-1]
+    if durations:
+        size, duration = _LARGE, min(durations)
+    return 8 * size * (workers - 1) / duration

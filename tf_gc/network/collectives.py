@@ -86,11 +86,12 @@ class CollectiveOps(_compat.CollectiveAllReduce):
             self._ordering_tokens,
         )
 
+    @functools.cached_property
     def group(self) -> Group:
-        """Returns the replicas of all hosts as a group whose members send messages.
+        """The replicas of all hosts as a group whose members send messages.
 
-        All workers have to call it. They find their ranks, which the order of the messages follows,
-        by a trial, and see whether the all-to-all is in that order, too.
+        The first time, all workers have to ask for it. They find their ranks, which the order of
+        the messages follows, by a trial, and see whether the all-to-all is in that order, too.
         """
         size = self._group_size
         channel = self.open(0, self._options)

@@ -77,8 +77,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def plan(options: argparse.Namespace) -> forecast.Forecast:
-    """Measures the model on this machine, says what that takes, and returns the predictions."""
+def plan(options: argparse.Namespace) -> forecast.Predict:
+    """Measures the model on this machine, says what that takes, and returns what predicts steps."""
     make_batch = load_function(options.batch, "--batch") if options.batch else None
     make_model = load_function(options.model, "--model")
     workload = make_workload(make_model, options.batch_size, make_batch)
@@ -100,16 +100,18 @@ def plan(options: argparse.Namespace) -> forecast.Forecast:
         link = Link(workers, rate, options.launch, options.latency, options.transport)
         return predict(params, gradients, compute, costs, link)
 
-    return forecast.Forecast(tuple(options.workers), tuple(options.rate), predicted)
+    return predicted
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the program."""
+    options = parse(arguments)
     try:
-        planned = plan(parse(arguments))
+        predict = plan(options)
     except UsageError as error:
         sys.exit(f"error: {error}")
-    print(f"\n{forecast.table(planned)}\n\n{forecast.words(planned)}")
+    table = forecast.table(predict, options.workers, options.rate)
+    print(f"\n{table}\n\n{forecast.words(predict, options.workers)}")
 
 
 if __name__ == "__main__":

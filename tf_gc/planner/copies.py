@@ -22,7 +22,7 @@ class Copies:
         self._link = link
 
     def rate(self) -> float:
-        size = 1 << 20  # as `tf_gc.network.rate` sends
+        size = 1 << 20  # as `ClusterNetwork` sends
         return 8 * size * (self.hosts - 1) / self._link.all_gather(size)
 
     def group(self, devices: Sequence[str]) -> Group:

@@ -14,7 +14,12 @@ SLOT = Slot("residual")
 def emptied_into(
     gradients: Sequence[Any], residuals: Sequence[tf.Variable], all_rows: bool = False
 ) -> tuple[Any, ...]:
-    """Returns gradients, or their rows, plus residuals, which become zero where that is finite."""
+    """Returns gradients, or their rows, plus residuals, which become zero where that is finite.
+
+    Without residuals it returns the gradients.
+    """
+    if not residuals:
+        return tuple(gradients)
     return tuple(
         _rows_emptied_into(gradient, residual, all_rows)
         if isinstance(gradient, tf.IndexedSlices)

@@ -5,9 +5,20 @@ same to the bit as another one that makes the same choice at the end. The two wa
 that what changes the speed of a machine for a while slows down both.
 """
 
+import dataclasses
+from typing import Any
+
 import tensorflow as tf
 
+from tf_gc import _compat
+from tf_gc.network.group import Group, on_devices
+from tf_gc.params import Auto
+from tf_gc.params.composed import WAYS
+from tf_gc.schedule import Schedule
+from tf_gc.state import residuals
 from tf_gc.state.registry import Slot
+from tf_gc.steps.gradient_sums import Sums
+from tf_gc.steps.step import Step
 
 # How many turns each way has, and how many steps each turn. The time from the last step of a turn
 # to the next step counts for neither.
@@ -64,3 +75,85 @@ def faster(times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     slowest = tf.reduce_max(times, axis=0)
     both_measured = tf.reduce_all(slowest < tf.int64.max)
     return tf.where(both_measured, tf.argmin(slowest), tf.constant(UNDECIDED, tf.int64)), slowest
+
+
+@dataclasses.dataclass(eq=False)
+class TrialStep(Step):
+    """Builds sums in full precision or compressed, as the trial among a group says."""
+
+    auto: Auto
+    group: Group
+
+    def after_warm_up(self) -> Sums:
+        """Returns the sums of a step to which no warm-up applies."""
+        state = self.state(SLOT)
+        now = state.values[0].read_value()
+        done = steps_done(now, self.sums.replicas)
+
+        # The op that counts the step, below, writes the state, and so waits for branches that read
+        # it. Otherwise the choice might be made before the last step notes itself.
+        def compressed() -> Sums:
+            state.values[0].read_value()
+            return self.compressed()
+
+        def in_full_precision() -> Sums:
+            state.values[0].read_value()
+            return self._in_full_precision(done)
+
+        sums = _compat.cond(compresses(now, done), compressed, in_full_precision)
+        is_on = done <= STEPS  # or the first step after it
+        tf.cond(is_on, lambda: self._after_step(state, now, done), lambda: tf.constant(True))
+        return sums
+
+    def _in_full_precision(self, done: tf.Tensor) -> Sums:
+        self.begin(compressed=False)
+        # Otherwise what the trial left in the residuals would never be sent.
+        gradients = tf.cond(
+            tf.equal(done, STEPS),
+            lambda: [
+                [[*residuals.emptied_into(r.gradients, r.residuals, all_rows=True)] for r in mine]
+                for mine in self.replicas
+            ],
+            lambda: [[[*map(tf.identity, r.gradients)] for r in mine] for mine in self.replicas],
+        )
+        sums = Sums()
+        for i, bucket in enumerate(self.schedule.buckets):
+            # A result of `tf.cond` is on no device, and the stock ops would sum such gradients one
+            # by one.
+            replicas = on_devices(
+                self.replicas[i],
+                lambda r, mine: dataclasses.replace(r, gradients=[*map(tf.identity, mine)]),
+                gradients[i],
+            )
+            sums += self.sums.in_full_precision(i, bucket, replicas, self.options)
+        nothing_compressed = Schedule((), tuple(range(len(self.pairs))), ())
+        traffic = self.note(nothing_compressed, compressed=False)
+        self.measurement.built(self.model, nothing_compressed, traffic, [], compressed=False)
+        return sums
+
+    def _after_step(self, state: Any, now: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
+        """Counts a step of the trial, and chooses at the end; returns when that has been done."""
+        is_last = tf.equal(done, STEPS - 1)
+        chosen = tf.cond(is_last, self._choose, lambda: tf.zeros([], tf.int64))
+
+        def assign(component: Any) -> Any:
+            after = after_step(now, done, chosen, self.sums.replicas)
+            return component.assign(after, read_value=False)
+
+        with tf.control_dependencies(on_devices(state.values, assign)):
+            return tf.constant(True)
+
+    def _choose(self) -> tf.Tensor:
+        """Returns the position in `WAYS` of the way that all workers choose, an int64 scalar."""
+        recorder, number = self.measurement.recorder, self.model.number
+        times = recorder.trial_times(number, TIMES)
+        messages = on_devices(self.replicas[0], lambda _: tf.identity(times)[None])
+        received = self.group.open(0, self.options).all_gather(messages)[0]
+        with tf.device("CPU:0"):
+            chosen, slowest = faster(tf.concat(received, axis=0))
+            if self.auto.choice is not None:
+                chosen = tf.constant(WAYS.index(self.auto.choice), tf.int64)
+            result = tf.cast(tf.concat([[chosen], slowest], axis=0), tf.float64)
+            kept = recorder.keep(number, result, of_trial=True)
+            with tf.control_dependencies([kept]):
+                return tf.identity(chosen)

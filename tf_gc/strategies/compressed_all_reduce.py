@@ -25,7 +25,12 @@ from tf_gc.state.stream import Stream, current_stream
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.steps.gradient_sums import GradientSums
 from tf_gc.steps.step import Step
-from tf_gc.steps.trial_step import TrialStep
+from tf_gc.steps.trial import TrialStep
+
+
+def _by_stock(name: str) -> Any:
+    """A method that leaves a reduction to the stock ops."""
+    return lambda self, *args, **kwargs: getattr(self._stock, name)(*args, **kwargs)
 
 
 class CompressedAllReduce(tf.distribute.CrossDeviceOps):
@@ -163,23 +168,10 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def _num_between_graph_workers(self) -> int:
         return self._stock._num_between_graph_workers
 
-    def reduce_implementation(
-        self, reduce_op: Any, per_replica_value: Any, destinations: Any, options: Any
-    ) -> Any:
-        return self._stock.reduce_implementation(
-            reduce_op, per_replica_value, destinations, options
-        )
-
-    def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
-        return self._stock.broadcast_implementation(tensor, destinations)
-
-    def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int, options: Any) -> Any:
-        return self._stock._all_reduce(reduce_op, value, replica_id, options)
-
-    def _gather_implementation(
-        self, per_replica_value: Any, destinations: Any, axis: int, options: Any
-    ) -> Any:
-        return self._stock._gather_implementation(per_replica_value, destinations, axis, options)
+    reduce_implementation = _by_stock("reduce_implementation")
+    broadcast_implementation = _by_stock("broadcast_implementation")
+    _all_reduce = _by_stock("_all_reduce")
+    _gather_implementation = _by_stock("_gather_implementation")
 
     def batch_reduce_implementation(
         self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
