@@ -101,12 +101,7 @@ def sum_gradients(
     return [None if gradient is None else next(sums) for gradient, _ in grads_and_vars]
 
 
-def _batch_reduce(
-    stream: Stream,
-    strategy: tf.distribute.Strategy,
-    gradients: tuple[Any, ...],
-    variables: tuple[Any, ...],
-) -> list[Any]:
+def _batch_reduce(stream: Stream, strategy: Any, gradients: Any, variables: Any) -> list[Any]:
     state = getattr(strategy, "compression_state", None)
     if state is not None and strategy.num_replicas_in_sync == 1:
         gradients = tuple(

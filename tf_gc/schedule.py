@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.gradients import gradient_of
 from tf_gc.network.traffic import ALONE
 from tf_gc.params import CompressionParams, Gradient, LeftAlone
 from tf_gc.reducers.reducer import Sender, Spec
@@ -85,12 +86,6 @@ class Schedule:
         """The positions of the gradients that are compressed, in the order of the buckets."""
         return [index for bucket in self.buckets for index in bucket.indices]
 
-    @property
-    def with_residuals(self) -> set[int]:
-        """The positions of the gradients of which what is not sent is kept."""
-        kept = (bucket for bucket in self.buckets if bucket.reducer.keeps_residuals)
-        return {index for bucket in kept for index in bucket.indices}
-
     def why_left_alone(self) -> list[str]:
         """Says why gradients are left alone: for each reason how many, and whose."""
         paths: dict[str, list[str]] = {}
@@ -113,6 +108,14 @@ class Schedule:
                 rest = "so far" if self.in_warm_up else "of this run; the warm-up has ended"
                 lines[-1] += f": {self.steps[0]} {rest}"
         return "\n".join(lines)
+
+
+def compresses_rows_of(
+    params: CompressionParams, variable: Any, sender_of: Callable[[Spec], Sender | str]
+) -> bool:
+    """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
+    gradient = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
+    return bool(make_schedule(params, [gradient], sender_of).buckets)
 
 
 def make_schedule(

@@ -113,7 +113,7 @@ def test_local_replicas_draw_together_whatever_other_threads_do() -> None:
                     lambda: tf.constant(0), tf.TensorSpec([], tf.int32)
                 )
 
-            mine = [source.of_function(replica, hidden_input) for replica in range(2)]
+            mine = [source.key(replica, hidden_input) for replica in range(2)]
             return tf.identity(mine[0]), tf.identity(mine[1])
 
         for _ in range(50):

@@ -15,11 +15,10 @@ from tests.strategies.helpers import cpus, reducer, variables_of
 from tf_gc.codecs import NativeCodec
 from tf_gc.network.group import LocalChannel, LocalNetwork
 from tf_gc.params import CompressionParams
-from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.codes import PLANS, Codes
 from tf_gc.reducers.compact_channel import CompactChannel
+from tf_gc.reducers.flat_plans import AllGather, ScatterGather
 from tf_gc.reducers.hierarchical import Hierarchical
-from tf_gc.reducers.scatter_gather import ScatterGather
 from tf_gc.reducers.wire import COMPACT_BELOW, WIRES, choose_wire
 
 SHAPES = [(70, 100), (1,), (129,), (60_000,), (600, 100)]

@@ -5,6 +5,5 @@ No other module of tf_gc imports `tensorflow.python` or uses private attributes 
 """
 
 from tf_gc._compat.attributes import require_attributes
-from tf_gc._compat.branches import cond
 from tf_gc._compat.functions import *
 from tf_gc._compat.symbols import *

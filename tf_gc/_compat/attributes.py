@@ -6,20 +6,16 @@ does nothing: that is as bad as a method that vanished.
 
 from tf_gc._compat.lookup import Attributes, require
 
-_EXTENDED = {
-    "_call_for_each_replica": "to average the state of layers after the replicas have run",
-    "_collective_keys": "the keys of a strategy's collectives",
-    "_communication_options": "the options of a strategy's collectives",
-    "_cross_device_ops": "to put CompressedAllReduce in front of what reduces",
-    "_num_replicas_in_sync": "how many replicas a strategy has on all workers",
-}
-
 _BY_CLASS: dict[str, dict[str, str]] = {
     "tensorflow.python.distribute.mirrored_strategy.MirroredStrategy": {
         "_collective_key_base": "to give each strategy a range of keys for itself"
     },
     "tensorflow.python.distribute.mirrored_strategy.MirroredExtended": {
-        **_EXTENDED,
+        "_call_for_each_replica": "to average the state of layers after the replicas have run",
+        "_collective_keys": "the keys of a strategy's collectives",
+        "_communication_options": "the options of a strategy's collectives",
+        "_cross_device_ops": "to put CompressedAllReduce in front of what reduces",
+        "_num_replicas_in_sync": "how many replicas a strategy has on all workers",
         "_devices": "the devices of the replicas",
         "_make_collective_ops_with_fallbacks": "to give collectives keys of their own",
     },
@@ -27,7 +23,6 @@ _BY_CLASS: dict[str, dict[str, str]] = {
         "_collective_key_base": "to give each strategy a range of keys for itself"
     },
     "tensorflow.python.distribute.collective_all_reduce_strategy.CollectiveAllReduceExtended": {
-        **_EXTENDED,
         "_cluster_resolver": "to know which worker is the chief",
         "_enable_check_health": "to join a cluster of workers once",
         "_get_variable_creator_initial_value": "to start residuals without a broadcast",
@@ -82,7 +77,6 @@ _BY_CLASS: dict[str, dict[str, str]] = {
     },
     "tensorflow.python.distribute.cross_device_utils.CollectiveReplicaLauncher": {
         "_all_gather": "to gather messages",
-        "_collective_keys": "to draw the keys of collectives",
         "_device": "the device of a replica",
         "_get_ordering_token": "to order the all-to-all among other collectives",
         "_group_key": "the key of the replicas that meet in a collective",

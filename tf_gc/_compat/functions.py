@@ -89,42 +89,12 @@ def is_vectorized() -> bool:
     return frame is not None
 
 
-def in_caching_scope() -> bool:
-    """Returns whether variables on servers keep the values that they had when they were read."""
-    return bool(symbols.caching_scope.in_caching_scope())
-
-
 def record_read(variable: Any, value: tf.Tensor) -> None:
     """Tells all tapes that are active that a tensor was read from a variable."""
     symbols.variable_accessed(variable)
     # Forward accumulators know the handle as this function's hidden input, gradient tapes as it is.
     for handle in (tf.convert_to_tensor(variable.handle), variable.handle):
         symbols.record_operation("ReadVariableOp", [value], [handle], lambda g: [g], lambda t: [t])
-
-
-def is_function_to_trace(function: Any) -> bool:
-    """Returns whether a strategy runs a `tf.function` by tracing all replicas inside of it."""
-    # A function that XLA compiles may be called in each replica instead.
-    return isinstance(function, symbols.Function) and not function._jit_compile
-
-
-def clone_function(function: Any, python_function: Callable[..., Any]) -> Any:
-    """Returns a `tf.function` of `python_function` with the options of `function`."""
-    return function._clone(python_function=python_function)
-
-
-def at_each_call(act: Callable[[], None]) -> None:
-    """Acts now or, in a function that is being built, before each of its calls, eagerly."""
-
-    def acted() -> tf.Tensor:
-        act()
-        return tf.constant(True)
-
-    if tf.executing_eagerly():
-        act()
-    else:
-        graph = tf.compat.v1.get_default_graph()
-        graph.capture_call_time_value(acted, tf.TensorSpec([], tf.bool))
 
 
 def replace_call_time_value(placeholder: tf.Tensor, value: Callable[[], tf.Tensor]) -> None:
@@ -165,14 +135,8 @@ def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) 
     return [context.get_config_key_value(key) for key in keys]
 
 
-def make_on_workers(strategy: Any, make: Callable[[], Any]) -> Sequence[Any]:
-    """Returns stand-ins for variables, for `value_on_worker`: each worker makes one, also anew."""
-    made: Sequence[Any] = strategy._cluster_coordinator._create_per_worker_variables(make)._values
-    return made
-
-
 def value_on_worker(made: Any) -> Any:
-    """Returns a worker's variable once it is made; `None` after a death, until it is made again."""
+    """Returns the variable that a worker makes; `None` after its death, until it is made again."""
     try:
         made._wait_and_maybe_error()
     except tf.errors.CancelledError:
@@ -180,25 +144,38 @@ def value_on_worker(made: Any) -> Any:
     return made._get_values()
 
 
-def handle_at_call(
-    key: Any, example: tf.Tensor, handle_of: Callable[[int], tf.Tensor]
-) -> tf.Tensor:
-    """Returns a hidden input of the function that is built: the handle of a worker's variable.
+def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+    """Returns what `true_fn` or `false_fn` returns: a `tf.cond` without waiting for all of it.
 
-    Calls with the same key return the same input. `example` is a handle of a variable with that
-    shape and dtype; `handle_of` takes the number of the worker that runs the function.
+    They return tensors, variables (which are read) or `None`, in the same structure.
+
+    In a `tf.function`, TensorFlow lets every output of a branch wait for all side effects of that
+    branch (automatic control dependencies), and so none of many sums of gradients can be used
+    before the last one has arrived. Here the side effects of a branch happen in the same order, and
+    before whatever comes after the conditional and touches the same variables, but an output waits
+    only for what it is computed from.
     """
-    graph = tf.compat.v1.get_default_graph()
-    # A loop or a branch is part of the function around it.
-    while is_part_of_outer(graph):
-        graph = graph.outer_graph
+    # Elsewhere there are no dependencies to get rid of.
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    if graph is None or not graph._add_control_dependencies:
+        return tf.cond(pred, true_fn, false_fn)
+    graph._add_control_dependencies = False  # TensorFlow adds none to the branches
+    try:
+        return tf.cond(pred, _with_dependencies(true_fn), _with_dependencies(false_fn))
+    finally:
+        graph._add_control_dependencies = True
 
-    def of_caller() -> tf.Tensor:
-        dispatch = symbols.current_dispatch()
-        if dispatch is None:
-            raise RuntimeError(
-                "this function has a part on each worker: run it by ClusterCoordinator.schedule"
+
+def _with_dependencies(function: Callable[[], Any]) -> Callable[[], Any]:
+    def branch() -> Any:
+        with symbols.AutomaticControlDependencies() as dependencies:
+            # A variable, too, is read in its turn among the side effects.
+            results = tf.nest.map_structure(
+                lambda result: None if result is None else tf.identity(result), function()
             )
-        return handle_of(dispatch.worker_index)
+        # Ops that have no influence on a result have to run, too.
+        graph = tf.compat.v1.get_default_graph()
+        graph.control_outputs.extend(dependencies.ops_which_must_run)
+        return results
 
-    return graph.capture_call_time_value(of_caller, symbols.HandleSpec(value=example), key=key)
+    return branch

@@ -24,9 +24,8 @@ def install(several_workers: bool) -> None:
     private.check(several_workers)
     optimizer_hook.install()
     variable_hook.install()
-    trainer_hook.install()
+    trainer_hook.install(several_workers)
     if several_workers:
-        trainer_hook.install_for_workers()
         one_writer.install()
     # To import tf_keras takes seconds. It knows by itself how workers train together.
     if "tf_keras" in sys.modules or os.environ.get("TF_USE_LEGACY_KERAS") in _LEGACY:

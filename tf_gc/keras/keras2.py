@@ -4,7 +4,6 @@ Keras 2 compresses by itself: its optimizers hand gradients to a strategy togeth
 variables. The hook keeps the residuals of different optimizers apart.
 """
 
-import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -24,24 +23,14 @@ ATTRIBUTES = (_NEW, _LEGACY)
 
 # The methods of a callback that tf_keras calls, besides `set_model`.
 METHODS = (
-    "on_train_begin",
-    "on_epoch_begin",
-    "on_train_batch_begin",
-    "on_train_batch_end",
-    "on_epoch_end",
-    "on_train_end",
-    "_implements_train_batch_hooks",
+    *("on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_train_batch_end"),
+    *("on_epoch_end", "on_train_end", "_implements_train_batch_hooks"),
 )
 
 
 def install() -> None:
     """Hooks into the optimizers, or raises ImportError if they sum gradients in an unknown way."""
     require(*ATTRIBUTES)
-    _install()
-
-
-@functools.cache
-def _install() -> None:
     hook(owner_of(_NEW), "aggregate_gradients", _sum)
     hook(owner_of(_LEGACY), "_aggregate_gradients", _sum_of_legacy)
 
@@ -74,8 +63,7 @@ class OfTrainBatches:
     def _implements_test_batch_hooks(self) -> bool:
         return False
 
-    def _implements_predict_batch_hooks(self) -> bool:
-        return False
+    _implements_predict_batch_hooks = _implements_test_batch_hooks
 
 
 def is_model(model: Any) -> bool:

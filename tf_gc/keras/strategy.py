@@ -106,6 +106,7 @@ def tf_variable(variable: Any) -> Any:
     return variable.value
 
 
+@functools.cache  # so that a further strategy hooks nothing again
 def hook(owner: Any, name: str, function: Callable[..., Any]) -> None:
     """Lets a function take the place of a method: it gets that method, and then its arguments."""
     method = getattr(owner, name)

@@ -61,7 +61,10 @@ class CollectiveOps(_compat.CollectiveAllReduce):
             )
             for device in self._devices
         ]
-        key_source = KeySource(len(launchers), lambda replica: launchers[replica].draw())
+        keys, group, devices = self._collective_keys, self._group_key, self._devices
+        key_source = KeySource(
+            len(launchers), lambda replica: keys.get_instance_key(group, devices[replica])
+        )
         for replica, launcher in enumerate(launchers):
             launcher.key_source, launcher.replica = key_source, replica
         return launchers
@@ -98,9 +101,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         ids = np.random.default_rng().integers(1 << 62, size=(len(self._devices), 1, 1))
         gathered = channel.all_gather([tf.constant(mine) for mine in ids])
         everyone = [rows.numpy() for (rows,) in gathered]
-        ranks = [
-            int(np.flatnonzero(rows == mine)[0]) for mine, rows in zip(ids, everyone, strict=True)
-        ]
+        ranks = [int((rows == mine).argmax()) for mine, rows in zip(ids, everyone, strict=True)]
         sent = [tf.constant(rank * size + np.arange(size)[:, None]) for rank in ranks]
         for rank, (received,) in zip(ranks, channel.all_to_all(sent), strict=True):
             if not np.array_equal(received[:, 0], np.arange(size) * size + rank):
@@ -225,9 +226,4 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
             return ops.within(seconds, tensor, tokens, lambda: launch(without))
 
     def _next_instance_key(self) -> Any:
-        if tf.executing_eagerly():
-            return self.key_source.drawn_now(self.replica)
-        return self.key_source.of_function(self.replica, super()._next_instance_key)
-
-    def draw(self) -> int:
-        return self._collective_keys.get_instance_key(self._group_key, self._device)
+        return self.key_source.key(self.replica, super()._next_instance_key)

@@ -116,14 +116,7 @@ class LocalChannel(Channel):
 
     def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         self.count_all_reduce(vectors[0])
-        totals: list[tf.Tensor] = []
-        for vector in vectors:
-            with tf.device(vector.device):
-                if totals and vector.device and is_cpu(vector.device):
-                    totals.append(tf.identity(totals[0]))
-                else:
-                    totals.append(sum_in_order(vectors))
-        return totals
+        return once_per_host(vectors, lambda _: sum_in_order(vectors))
 
 
 def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -193,39 +186,32 @@ class LocalNetwork:
         return Group(tuple(range(size)), size, lambda bucket, options: LocalChannel(size))
 
 
-def on_devices(
-    owners: Iterable[Any], make: Callable[..., Any], *others: Iterable[Any]
-) -> list[Any]:
+def on_devices(owners: Iterable[Any], make: Callable[..., Any], *more: Any) -> list[Any]:
     """Calls a function with each replica, tensor or variable, on its device.
 
-    The function also gets the element of each of the `others` in the same place.
+    `more` are iterables, of which the function also gets the elements in the same place.
     """
     results = []
-    for owner, *more in zip(owners, *others, strict=True):
+    for owner, *others in zip(owners, *more, strict=True):
         with tf.device(owner.device):
-            results.append(make(owner, *more))
+            results.append(make(owner, *others))
     return results
 
 
-def decode_once_per_host(
-    replicas: Sequence[Replica],
-    received: Iterable[Any],
-    decode: Callable[[Any, Sequence[tf.Tensor]], list[tf.Tensor]],
-) -> list[list[tf.Tensor]]:
-    """Decodes for each local replica. CPU devices share memory, so one decodes for all of them."""
-    sums: list[list[tf.Tensor]] = []
-    on_host: list[tf.Tensor] | None = None
-    for replica, messages in zip(replicas, received, strict=True):
-        with tf.device(replica.device):
-            if not is_cpu(replica.device):
-                sums.append(decode(messages, replica.gradients))
-            elif on_host is None:
-                on_host = decode(messages, replica.gradients)
-                sums.append(on_host)
-            else:
-                # TensorFlow passes a tensor between CPU devices without a copy.
-                sums.append([tf.identity(value) for value in on_host])
-    return sums
+def once_per_host(owners: Iterable[Any], make: Callable[..., Any], *more: Any) -> list[Any]:
+    """Does what `on_devices` does. CPU devices share memory, so one makes it for all of them."""
+    on_host: list[Any] = []
+
+    def made(owner: Any, *others: Any) -> Any:
+        if not is_cpu(owner.device):
+            return make(owner, *others)
+        if not on_host:
+            on_host.append(make(owner, *others))
+            return on_host[0]
+        # TensorFlow passes a tensor between CPU devices without a copy.
+        return tf.nest.map_structure(tf.identity, on_host[0])
+
+    return on_devices(owners, made, *more)
 
 
 def is_cpu(device: str) -> bool:

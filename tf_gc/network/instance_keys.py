@@ -58,16 +58,15 @@ class KeySource:
         self._replicas = range(replicas)
         self._draw = draw
 
-    def drawn_now(self, replica: int) -> tf.Tensor:
-        """Returns a new key outside of any function, an int32 scalar."""
-        return _eager(self._draw(replica))
+    def key(self, replica: int, hidden_input: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Returns a replica's key of one more collective, an int32 scalar.
 
-    def of_function(self, replica: int, hidden_input: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Returns a replica's key of one more collective in the function that is being built.
-
-        It is an int32 scalar, a tensor of that graph or of one around it. `hidden_input` adds a
-        hidden input to the innermost function that is no loop and no branch, and returns it.
+        In a function that is being built, it is a tensor of that graph or of one around it.
+        `hidden_input` adds a hidden input to the innermost function that is no loop and no branch,
+        and returns it.
         """
+        if tf.executing_eagerly():
+            return _eager(self._draw(replica))
         graph = tf.compat.v1.get_default_graph()
         counters = []
         while getattr(graph, "is_control_flow_graph", False):
@@ -80,7 +79,7 @@ class KeySource:
         def of_call() -> tf.Tensor:
             if tf.executing_eagerly():
                 return _eager(self._drawn(replica, collective))
-            return self.of_function(replica, hidden_input)
+            return self.key(replica, hidden_input)
 
         _compat.replace_call_time_value(key, of_call)
         for counter in reversed(counters):  # from the outermost loop to the innermost

@@ -90,7 +90,7 @@ class UnequalLengths:
         rows, lengths = zip(*messages, strict=True)
         received = send(on_devices(rows, head, lengths))
         longest = tf.reduce_max(tf.concat(received[0], axis=0)[:, 0])
-        starts = self._others(received, n, first=1)
+        starts = self._others(received, n, skip=1)
 
         def with_rest() -> tuple[list[list[tf.Tensor]], tf.Tensor]:
             rest = on_devices(rows, lambda row: tf.concat(_words(row, length, longest), axis=1))
@@ -118,15 +118,13 @@ class UnequalLengths:
         self.told_bytes += WORD_BYTES * (self._channel.size - 1)
         return on_devices(rows, cut, self._channel.all_gather(lengths))
 
-    def _others(
-        self, received: Sequence[Received], n: int, first: int = 0
-    ) -> list[list[tf.Tensor]]:
-        """Returns what `sent` does, given what the members received, without `first` words."""
+    def _others(self, received: Sequence[Received], n: int, skip: int = 0) -> list[list[tf.Tensor]]:
+        """Returns what `sent` does, given what the members received, without `skip` words."""
         others = []
         for rank, mine in zip(self._ranks, received, strict=False):
             rows = tf.concat(mine, axis=0)
             spans = ((0, rank * n), ((rank + 1) * n, self._channel.size * n))
-            others.append([rows[a:b, first:] for a, b in spans if a < b])
+            others.append([rows[a:b, skip:] for a, b in spans if a < b])
         return others
 
 

@@ -31,7 +31,6 @@ class Accounting:
         # Of each kind of step, the arguments of `Traffic.measured` in the latest one: only the step
         # itself knows how small its messages get, and how many rows it has.
         self._measured: dict[Traffic, tf.Variable] = {}
-        self._warned_that_nothing_is_compressed = False
         self._missed: set[Pattern] = set()
 
     def traffic(self, built: Traffic | None = None) -> Traffic | None:
@@ -120,23 +119,13 @@ class Accounting:
 
     def warn_of_unmatched_patterns(self, gradients: Sequence[Gradient | LeftAlone | None]) -> None:
         """Warns, once for each, of the user's patterns that match none of a model's variables."""
+        text = "tf_gc: the pattern %s of compression_params matches none of these %d variables: %s"
         known = [gradient for gradient in gradients if isinstance(gradient, Gradient)]
+        paths = ", ".join(gradient.path for gradient in known)
         for pattern in dict.fromkeys(self._params.patterns()) if known else ():
             if pattern not in self._missed and not any(matches(pattern, g) for g in known):
                 self._missed.add(pattern)
-                logging.warning(
-                    "tf_gc: the pattern %s of compression_params matches none of these %d "
-                    "variables: %s",
-                    name_of(pattern),
-                    len(known),
-                    ", ".join(gradient.path for gradient in known),
-                )
-
-    def warn_that_nothing_is_compressed(self, schedule: Schedule) -> None:
-        """Warns, once, that all gradients take the stock path, and says why."""
-        if not self._warned_that_nothing_is_compressed:
-            self._warned_that_nothing_is_compressed = True
-            warn_that_nothing_is_compressed(schedule, self._params)
+                logging.warning(text, name_of(pattern), len(known), paths)
 
 
 def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParams) -> None:

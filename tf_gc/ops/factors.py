@@ -23,10 +23,7 @@ def project_factors(
     is not finite is zero.
     """
     return _loader.load().tf_gc_project_factors(
-        **bucket(gradients, residuals),
-        factors=list(factors),
-        rows=list(rows),
-        rank=rank,
+        **bucket(gradients, residuals), factors=list(factors), rows=list(rows), rank=rank
     )
 
 
@@ -40,10 +37,7 @@ def encode_factors(
     matrix for which Q is not finite is sent as NaN, and its residual stays.
     """
     message, basis = _loader.load().tf_gc_encode_factors(
-        **bucket(gradients, residuals),
-        total=total,
-        rows=list(rows),
-        rank=rank,
+        **bucket(gradients, residuals), total=total, rows=list(rows), rank=rank
     )
     return message, basis
 
@@ -64,11 +58,6 @@ def decode_factors(
     step. Where the sum is not finite, the factor stays as it is.
     """
     sums, after = _loader.load().tf_gc_decode_factors(
-        total=total,
-        basis=basis,
-        factors=list(factors),
-        like=list(like),
-        rows=list(rows),
-        rank=rank,
+        total=total, basis=basis, factors=list(factors), like=list(like), rows=list(rows), rank=rank
     )
     return sums, after

@@ -50,11 +50,22 @@ class PerWorker:
 
         It is the same tensor in all of a function, so that TensorFlow orders reads and writes.
         """
-        return _compat.handle_at_call(self, self._example, self._handle_of)
+        graph = tf.compat.v1.get_default_graph()
+        # A loop or a branch is part of the function around it.
+        while _compat.is_part_of_outer(graph):
+            graph = graph.outer_graph
+        spec = _compat.HandleSpec(value=self._example)
+        return graph.capture_call_time_value(self._handle_of_caller, spec, key=self)
 
-    def _handle_of(self, worker: int) -> tf.Tensor:
-        variable = self._value(self._made[worker])
+    def _handle_of_caller(self) -> tf.Tensor:
+        dispatch = _compat.current_dispatch()
+        if dispatch is None:
+            raise RuntimeError(
+                "this function has a part on each worker: run it by ClusterCoordinator.schedule"
+            )
+        variable = self._value(self._made[dispatch.worker_index])
         if variable is None:
+            worker = dispatch.worker_index
             raise tf.errors.UnavailableError(None, None, f"worker {worker} is starting anew")
         return variable.handle
 
@@ -97,8 +108,9 @@ def on_workers(
     aggregation: tf.VariableAggregation = tf.VariableAggregation.SUM,
 ) -> PerWorker:
     """Makes a variable on each worker. After a restart of the worker it is zero again."""
-    made = _compat.make_on_workers(strategy, lambda: _variable(shape, dtype))
-    return PerWorker(made, _compat.value_on_worker, shape, dtype, aggregation)
+    coordinator = strategy._cluster_coordinator
+    made = coordinator._create_per_worker_variables(lambda: _variable(shape, dtype))
+    return PerWorker(made._values, _compat.value_on_worker, shape, dtype, aggregation)
 
 
 def _variable(shape: tf.TensorShape, dtype: tf.DType) -> Any:

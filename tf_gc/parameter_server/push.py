@@ -12,7 +12,7 @@ from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import Sent, full_bytes
 from tf_gc.params import CompressionParams
-from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
 from tf_gc.state import residuals
 from tf_gc.state.stream import Stream
 from tf_gc.steps import warm_up
@@ -33,8 +33,7 @@ class Pushes:
         self.sent = Sent()
 
     def compresses_rows_of(self, variable: Any) -> bool:
-        known = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
-        return bool(make_schedule(self._params, [known], self._pushes.__getitem__).buckets)
+        return compresses_rows_of(self._params, variable, self._pushes.__getitem__)
 
     def push(self, stream: Stream, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Pushes this worker's gradients.
@@ -70,11 +69,7 @@ class Pushes:
         return results
 
     def _warm_up(
-        self,
-        stream: Stream,
-        schedule: Schedule,
-        gradients: Sequence[Any],
-        variables: Sequence[Any],
+        self, stream: Stream, schedule: Schedule, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> tf.Tensor | None:
         """Returns whether this worker's step is in full precision; `None` if none is.
 

@@ -152,7 +152,7 @@ class Pulls:
             or context is None
             or context.strategy is not self._strategy()
             or not variable.dtype.is_floating
-            or _compat.in_caching_scope()
+            or _compat.caching_scope.in_caching_scope()
         ):
             return None
         graph = tf.compat.v1.get_default_graph()

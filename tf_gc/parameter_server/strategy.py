@@ -18,6 +18,7 @@ from tf_gc.parameter_server.server import JOBS
 from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls, ServerVariable
 from tf_gc.parameter_server.traffic import ServerTraffic
 from tf_gc.params import Auto, CompressionParams, from_params
+from tf_gc.params.arguments import check
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
@@ -72,8 +73,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         refuse_params("variable_partitioner", variable_partitioner)
         params = from_params(compression_params)
         _check_params(params)
-        if pull not in _PULLS:
-            raise ValueError(f"pull must be one of {list(_PULLS)}, got {pull!r}")
+        check(pull in _PULLS, f"pull must be one of {list(_PULLS)}", pull)
         pushes = Pushes(self, params)
         install(several_workers=False)
         super().__init__(cluster_resolver, variable_partitioner)

@@ -1,13 +1,11 @@
 """The arguments of params: what each may be, and what they say of a gradient."""
 
 import abc
-import contextlib
 import numbers
 import sys
 from collections.abc import Container
 from typing import Any, ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from tf_gc.codecs import Codec, NativeCodec
@@ -32,14 +30,16 @@ _LARGE_TABLE = 1 << 18
 _KINDS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
 _FINER_SUMS = {1: 3, 2: 3, 3: 4, 4: 4}
 
-# By the bits of a code: the least fixed threshold, and in words which there are. A float32 residual
-# can hold magnitudes below the limit without overflow: kMaxMagnitude of the native library, which
-# is not needed to make params.
+# Fixed thresholds are below this: the least double that float32 rounds to 2^120. A float32 residual
+# can hold smaller magnitudes without overflow (kMaxMagnitude of the native library, which is not
+# needed to make params).
+_THRESHOLD_LIMIT = 2.0**120 - 2.0**95
+
+# By the bits of a code: the least fixed threshold, and in words which there are.
 _THRESHOLDS = {
-    1: (-np.inf, "a finite number (between -2^120 and 2^120)"),
+    1: (-_THRESHOLD_LIMIT, "a finite number (between -2^120 and 2^120)"),
     2: (2.0**-126, "a positive, finite number (from 2^-126 to below 2^120)"),
 }
-_THRESHOLD_LIMIT = 2.0**120
 
 POSITIVE = range(1, sys.maxsize)
 
@@ -122,12 +122,10 @@ class Arguments(CompressionParams):
                     f"MXNet's, to the bit; got threshold={given!r}"
                 )
         least, words = _THRESHOLDS[self.bits]
-        if isinstance(given, numbers.Real) and not isinstance(given, bool):
-            with contextlib.suppress(OverflowError), np.errstate(over="ignore"):
-                rounded = np.float32(float(given))
-                if least <= rounded and abs(rounded) < _THRESHOLD_LIMIT:
-                    return float(given)
-        raise ValueError(f'threshold must be "auto" or {words}, got {given!r}')
+        is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+        fits = is_number and least <= given and abs(given) < _THRESHOLD_LIMIT
+        check(fits, f'threshold must be "auto" or {words}', given)
+        return float(given)
 
     def specs(self) -> tuple[Spec, ...]:
         """Returns how dense gradients are sent, rows with a residual, and rows without."""

@@ -52,7 +52,8 @@ def gradients_of(workload: Workload) -> tuple[list[Any], Gradients]:
         shape = tuple(variable.shape)
         known.append(None if value is None else Gradient(variable.path, value.dtype, shape, rows))
         if rows:
-            sparse_bytes[i] = _bytes(value.values) + _bytes(value.indices)
+            parts = (value.values, value.indices)
+            sparse_bytes[i] = sum(int(tf.size(part)) * part.dtype.size for part in parts)
     device = next((value.device for value in values if isinstance(value, tf.Tensor)), "CPU:0")
     return values, Gradients(tuple(known), sparse_bytes, device)
 
@@ -137,7 +138,3 @@ def _medians(functions: Sequence[Callable[[], tf.Tensor]], repeats: int) -> list
             function().numpy()
             times.append(time.perf_counter() - start)
     return [statistics.median(times) for times in seconds]
-
-
-def _bytes(value: tf.Tensor) -> int:
-    return int(tf.size(value)) * value.dtype.size

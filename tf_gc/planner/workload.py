@@ -39,9 +39,7 @@ def load_function(text: str, flag: str) -> Callable[..., Any]:
 
 
 def make_workload(
-    make_model: Callable[[], Any],
-    batch_size: int,
-    make_batch: Callable[[int], Any] | None = None,
+    make_model: Callable[[], Any], batch_size: int, make_batch: Callable[[int], Any] | None = None
 ) -> Workload:
     """Makes the model and a batch, random and without labels if `make_batch` is `None`.
 

@@ -6,11 +6,10 @@ import tensorflow as tf
 
 from tf_gc.codecs import CastCodec, Codec
 from tf_gc.network.group import Network, Replica, cpu_of
-from tf_gc.reducers.all_gather import AllGather
+from tf_gc.reducers.flat_plans import AllGather, ScatterGather
 from tf_gc.reducers.hierarchical import Hierarchical
 from tf_gc.reducers.plan import Plan
 from tf_gc.reducers.reducer import Push, Spec
-from tf_gc.reducers.scatter_gather import ScatterGather
 from tf_gc.reducers.wire import PACKED, choose_wire
 
 # The plan that sends the fewest bits in packed messages: nobody knows before how small others get.

@@ -37,12 +37,6 @@ def open_channel(
     return CompactChannel(channel, codec, group.ranks, replicas[0].notes, replicas[0].residuals)
 
 
-def slightly_longer(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
-    """Returns how many words to send in the next step (`tf_gc.network.unequal.Guess`)."""
-    del sent
-    return longest + longest // _SLACK
-
-
 class CompactChannel(Channel):
     """Sends the messages of a codec through another channel, in compact form.
 
@@ -64,7 +58,9 @@ class CompactChannel(Channel):
         self._codec = codec
         self._ranks = ranks
         self._like = like
-        self._unequal = UnequalLengths(channel, ranks, notes, slightly_longer)
+        self._unequal = UnequalLengths(
+            channel, ranks, notes, guess=lambda longest, _: longest + longest // _SLACK
+        )
 
     @property
     def sent_bytes(self) -> Bytes:

@@ -87,12 +87,11 @@ class Matrices:
             sent.append(tf.reshape(tf.where(finite, q, math.nan), [-1]))
         return tf.concat(sent, 0), tf.concat([tf.reshape(p, [-1]) for p in bases], 0)
 
-    def decode(self, total: tf.Tensor, basis: tf.Tensor) -> list[tf.Tensor]:
-        """Returns both that `tf_gc.ops.decode_factors` does, given the sum of all Q, and P."""
+    def decode(self, total: tf.Tensor, basis: tf.Tensor) -> tuple[Tensors, Tensors]:
+        """Returns what `tf_gc.ops.decode_factors` does, given the sum of all Q, and P."""
         if self._native:
             arguments = (total, basis, self._factors, self._gradients)
-            sums, after = ops.decode_factors(*arguments, self._rows, self._rank)
-            return [*sums, *after]
+            return ops.decode_factors(*arguments, self._rows, self._rank)
         sums, after = [], []
         columns = self._split(total, 1)
         for gradient, before, p, q, next_q in zip(
@@ -106,7 +105,7 @@ class Matrices:
             sums.append(tf.cast(tf.reshape(product(p, q), gradient.shape), gradient.dtype))
             finite = tf.reduce_all(tf.math.is_finite(q))
             after.append(tf.where(finite, tf.reshape(next_q, [-1]), before))
-        return [*sums, *after]
+        return sums, after
 
     def _matrices(self) -> list[tf.Tensor]:
         return [

@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Network, Replica, cpu_of, on_devices, sum_in_order
-from tf_gc.reducers.all_gather import AllGather
 from tf_gc.reducers.compact_channel import carrier, open_channel
+from tf_gc.reducers.flat_plans import AllGather, ScatterGather
 from tf_gc.reducers.plan import FlatPlan, Plan
 from tf_gc.reducers.reducer import Reduction
-from tf_gc.reducers.scatter_gather import ScatterGather
 
 
 class Hierarchical(Plan):
@@ -56,11 +55,13 @@ class Hierarchical(Plan):
         channel = open_channel(group, self.codec, self.wire, round_of_turns, replicas, options)
         leader = _sum_on_host(replicas, leader=turn)
         flat = _sends_least(self.codec, group.size)
-        (sums,), count_sent = flat.sums(self.codec, [leader], group.ranks, channel)
+        (sums,), count_sent = flat.sums(self.codec, [leader], group, channel)
         n = len(replicas)
         with tf.device(cpu_of(leader.device)):
             sent, most = channel.sent_bytes // n, channel.most_bytes // n
-        return Reduction(_share_on_host(sums, replicas), leader, count_sent, sent, most)
+        dtype = replicas[0].gradients[0].dtype
+        shared = on_devices(replicas, lambda _: [tf.cast(total, dtype) for total in sums])
+        return Reduction(shared, leader, count_sent, sent, most)
 
 
 def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
@@ -88,9 +89,3 @@ def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
             for tensors in zip(*(replica.gradients for replica in replicas), strict=True)
         ]
     return dataclasses.replace(replicas[leader], gradients=sums)
-
-
-def _share_on_host(sums: Sequence[tf.Tensor], replicas: Sequence[Replica]) -> list[list[tf.Tensor]]:
-    """Returns, for each replica of this host, the leader's sums in the dtype of its gradients."""
-    dtype = replicas[0].gradients[0].dtype
-    return on_devices(replicas, lambda _: [tf.cast(total, dtype) for total in sums])

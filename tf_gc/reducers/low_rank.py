@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.network.group import Group, Network, Replica, decode_once_per_host, on_devices
+from tf_gc.network.group import Group, Network, Replica, on_devices, once_per_host
 from tf_gc.reducers.factors import FACTORS, Matrices, matrix_of
 from tf_gc.reducers.reducer import Push, Reducer, Reduction, Spec
 from tf_gc.state.registry import Slot
@@ -55,14 +55,15 @@ class FactorsReducer(Reducer):
         totals = channel.all_reduce(projected)
         encoded = on_devices(replicas, lambda _, mine, p: mine.encode(p), matrices, totals)
         messages, bases = zip(*encoded, strict=True)
-        received = zip(matrices, channel.all_reduce(messages), bases, strict=True)
-        decoded = decode_once_per_host(replicas, received, lambda of, _: of[0].decode(*of[1:]))
-        n = len(first.gradients)
-        for replica, values in zip(replicas, decoded, strict=True):
+        totals = channel.all_reduce(messages)
+        decoded = once_per_host(
+            replicas, lambda _, mine, q, p: mine.decode(q, p), matrices, totals, bases
+        )
+        for replica, (_, factors) in zip(replicas, decoded, strict=True):
             with tf.device(replica.device):
-                for variable, value in zip(replica.shared, values[n:], strict=True):
+                for variable, value in zip(replica.shared, factors, strict=True):
                     variable.assign(value, read_value=False)
-        sums = [values[:n] for values in decoded]
+        sums = [mine for mine, _ in decoded]
         elements = sum(gradient.shape.num_elements() for gradient in first.gradients)
         count_sent = functools.partial(tf.constant, elements, tf.int64)
         return Reduction(sums, first, count_sent, channel.sent_bytes, channel.most_bytes)

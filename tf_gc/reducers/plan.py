@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Network, Replica, is_cpu
+from tf_gc.network.group import Channel, Group, Network, Replica, is_cpu
 from tf_gc.reducers.compact_channel import carrier, open_channel
 from tf_gc.reducers.reducer import Reducer, Reduction
 
@@ -69,7 +69,7 @@ class FlatPlan(Plan):
 
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
         channel = open_channel(self._group, self.codec, self.wire, bucket, replicas, options)
-        sums, count_sent = self.sums(self.codec, replicas, self._group.ranks, channel)
+        sums, count_sent = self.sums(self.codec, replicas, self._group, channel)
         return Reduction(sums, replicas[0], count_sent, channel.sent_bytes, channel.most_bytes)
 
     @staticmethod
@@ -79,7 +79,5 @@ class FlatPlan(Plan):
 
     @staticmethod
     @abc.abstractmethod
-    def sums(
-        codec: Codec, replicas: Sequence[Replica], ranks: Sequence[int], channel: Channel
-    ) -> Sums:
-        """Returns the sums over a group, of which `replicas` with these ranks are on this host."""
+    def sums(codec: Codec, replicas: Sequence[Replica], group: Group, channel: Channel) -> Sums:
+        """Returns the sums over a group, of which `replicas` are on this host."""

@@ -19,13 +19,13 @@ from tf_gc.network.group import (
     Network,
     Received,
     Replica,
-    decode_once_per_host,
     is_cpu,
     on_devices,
+    once_per_host,
 )
 from tf_gc.network.unequal import UnequalLengths
 from tf_gc.ops.rows import EXACT
-from tf_gc.reducers.all_gather import AllGather
+from tf_gc.reducers.flat_plans import AllGather
 from tf_gc.reducers.reducer import Push, Reducer, Reduction, Sender, Spec
 
 ROWS = "rows"
@@ -131,7 +131,7 @@ class RowsReducer(_SendsRows, Reducer):
         parts = [part for g in first.gradients for part in (g.values, g.indices)]
         stock = tf.add_n([tf.size(part, tf.int64) * part.dtype.size for part in parts])
         return Reduction(
-            decode_once_per_host(replicas, received, decode),
+            once_per_host(replicas, lambda r, sent: decode(sent, r.gradients), received),
             first,
             count_sent,
             channel.sent_bytes,
@@ -144,7 +144,7 @@ class RowsReducer(_SendsRows, Reducer):
         """Returns for each member of this host the messages of all members."""
         if self._network.hosts == 1:
             return channel.all_gather(messages)
-        unequal = UnequalLengths(channel, self._group.ranks, notes, enough_for_most)
+        unequal = UnequalLengths(channel, self._group.ranks, notes, _enough_for_most)
         # All members get the same, and CPU devices share memory.
         (received,) = unequal.sent(
             [(message, tf.shape(message, tf.int64)[1:]) for message in messages],
@@ -156,6 +156,5 @@ class RowsReducer(_SendsRows, Reducer):
         return [received] * len(messages)
 
 
-def enough_for_most(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
-    """Returns how many words to send in the next step (`tf_gc.network.unequal.Guess`)."""
+def _enough_for_most(longest: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
     return tf.maximum(longest + longest // _LONGER, sent - sent // _FALLS_BY)

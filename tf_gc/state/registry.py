@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc import _compat
 from tf_gc.state.earlier import EarlierCheckpoint
 from tf_gc.state.layout import Entry, Key, pack, unpack
 from tf_gc.state.stream import Stream
@@ -146,13 +145,19 @@ class StateRegistry(tf.train.experimental.PythonState):
 
     @tf.autograph.experimental.do_not_convert
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
-        # Another thread writes copies, which TensorFlow updates in a function that it traces once.
-        def copy_all() -> None:
+        def copy_all() -> tf.Tensor:
             copied = copy.copy(self)
             copied.waiting, copied._variables = self.saved(), weakref.WeakValueDictionary()
             object_map[self] = copied
+            return tf.constant(True)
 
-        _compat.at_each_call(copy_all)
+        if tf.executing_eagerly():
+            copy_all()
+        else:
+            # Another thread writes copies, which TensorFlow updates in a function that it traces
+            # once. This copies eagerly, before each of its calls.
+            graph = tf.compat.v1.get_default_graph()
+            graph.capture_call_time_value(copy_all, tf.TensorSpec([], tf.bool))
 
     def _of(self, variable: Any, stream: Stream | None = None) -> _OfVariable:
         """Returns what is kept for a variable. Call only while holding the lock."""

@@ -51,9 +51,7 @@ class GradientSums:
                 sums[i] = value
         return sums
 
-    def in_branch(
-        self, values: Sequence[Sequence[Any]], variables: Sequence[Any], options: Any
-    ) -> Sums:
+    def in_branch(self, values: Sequence[Any], variables: Sequence[Any], options: Any) -> Sums:
         """Returns the sums by the stock ops of values, one for each local replica, in a branch."""
         parts = [_compat.PerReplica(tuple(of_variable)) for of_variable in values]
         sums = self.stock(list(zip(parts, variables, strict=True)), options, in_branch=True)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.network.group import Replica, is_cpu, on_devices
+from tf_gc.network.group import Replica, on_devices, once_per_host
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.accounting import Accounting, Pairs
 from tf_gc.observe.measurement import Measurement, Model
@@ -113,12 +113,10 @@ class Step:
             else:
                 sums += by_gradient(bucket.reducer.reduce(i, mine, self.options))
         (reported,) = self.sums.in_branch([reports], [state], self.options)
-        after: tf.Tensor | None = None
-        for device, component in enumerate(state.values):
-            with tf.device(component.device):
-                # CPU devices, which share memory, have one of them do it for all.
-                if after is None or not is_cpu(component.device):
-                    mine = [components[device] for components in warm]
-                    after = warm_up.after_step(component.read_value(), reported[device], mine)
-                component.assign(after, read_value=False)
+
+        def after(component: Any, report: tf.Tensor, mine: Any) -> tf.Tensor:
+            return warm_up.after_step(component.read_value(), report, mine)
+
+        states = once_per_host(state.values, after, reported, zip(*warm, strict=True))
+        on_devices(state.values, lambda mine, now: mine.assign(now, read_value=False), states)
         return sums

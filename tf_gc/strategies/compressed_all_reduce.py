@@ -14,13 +14,13 @@ from tf_gc.cluster.devices import check_devices
 from tf_gc.gradients import gradient_of, path_of
 from tf_gc.network.group import LocalNetwork, Network
 from tf_gc.network.traffic import ALONE, Traffic
-from tf_gc.observe.accounting import Accounting, Pairs
+from tf_gc.observe.accounting import Accounting, Pairs, warn_that_nothing_is_compressed
 from tf_gc.observe.log import log_visibly
 from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
 from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_params
 from tf_gc.reducers.reducer import Reducer, Spec
-from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
 from tf_gc.state.stream import Stream, current_stream
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.steps.gradient_sums import GradientSums
@@ -74,17 +74,16 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
           ImportError: if the installed TensorFlow lacks what tf_gc needs of its inside.
         """
         _compat.require_attributes()
-        if cross_device_ops is None:
-            cross_device_ops = tf.distribute.ReductionToOneDevice()
         check_cross_device_ops(cross_device_ops)
         super().__init__()
         self.compression_params = from_params(compression_params)
         self.compression_state = CompressionState(in_use=bool(self.compression_params.specs()))
-        self._stock = cross_device_ops
+        self._stock = cross_device_ops or tf.distribute.ReductionToOneDevice()
         self._reducer_of: Callable[[Spec], Reducer | str] | None = None
         self._sums: GradientSums | None = None
         self._step: Callable[..., Step] = Step
         self._schedule: Schedule | None = None
+        self._has_warned = False  # that nothing is compressed
         self._accounting = Accounting(self.compression_params)
         self._measurement = Measurement(self.compression_params)
 
@@ -123,9 +122,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def compresses_rows_of(self, variable: tf.Variable) -> bool:
         if self._reducer_of is None or self._sums is None or self._sums.replicas == 1:
             return False
-        gradient = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
-        schedule = make_schedule(self.compression_params, [gradient], self._reducer_of)
-        return bool(schedule.buckets)
+        return compresses_rows_of(self.compression_params, variable, self._reducer_of)
 
     @property
     def schedule(self) -> Schedule | None:
@@ -208,8 +205,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             self.compression_params, gradients, self._reducer_of, options.bytes_per_pack
         )
         self._accounting.warn_of_unmatched_patterns(gradients)
+        kept = [bucket.indices for bucket in schedule.buckets if bucket.reducer.keeps_residuals]
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
-        restore = known - schedule.with_residuals
+        restore = known.difference(*kept)
         pairs = [
             (self._with_restored(stream, *pair), pair[1]) if i in restore else pair
             for i, pair in enumerate(pairs)
@@ -222,7 +220,9 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             self._schedule = schedule
             if not schedule.buckets:
                 step.note(schedule)
-                self._accounting.warn_that_nothing_is_compressed(schedule)
+                if not self._has_warned:
+                    warn_that_nothing_is_compressed(schedule, self.compression_params)
+                    self._has_warned = True
         if schedule.buckets:
             for i, components in zip(schedule.compressed, step.build(), strict=True):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)
@@ -239,7 +239,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:
     """Raises TypeError if a user's `cross_device_ops` are of another type."""
-    if not isinstance(cross_device_ops, tf.distribute.CrossDeviceOps):
+    if not isinstance(cross_device_ops, tf.distribute.CrossDeviceOps | None):
         raise TypeError(
             "cross_device_ops must be None or a tf.distribute.CrossDeviceOps such as "
             f"tf.distribute.ReductionToOneDevice(), got {cross_device_ops!r}"

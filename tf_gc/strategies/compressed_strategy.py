@@ -1,6 +1,6 @@
 """The common part of the compressed strategies."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe.report import Report
 from tf_gc.params import CompressionParams
-from tf_gc.params.arguments import POSITIVE, integer
+from tf_gc.params.arguments import POSITIVE, check, integer
 from tf_gc.schedule import Schedule
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
@@ -34,9 +34,7 @@ class OwnsDatasets:
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         return super().experimental_distribute_dataset(_owned(dataset), options)  # type: ignore[misc]
 
-    def distribute_datasets_from_function(
-        self, dataset_fn: Callable[[Any], Any], options: Any = None
-    ) -> Any:
+    def distribute_datasets_from_function(self, dataset_fn: Any, options: Any = None) -> Any:
         return super().distribute_datasets_from_function(  # type: ignore[misc]
             lambda context: _owned(dataset_fn(context)), options
         )
@@ -62,12 +60,10 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
     def _set_options(
         self, params: CompressionParams, average_layer_state: Any, clip_after_sum: Any
     ) -> None:
-        if average_layer_state is not None and not isinstance(average_layer_state, bool):
-            raise ValueError(
-                f"average_layer_state must be None, True or False, got {average_layer_state!r}"
-            )
-        if not isinstance(clip_after_sum, bool):
-            raise ValueError(f"clip_after_sum must be True or False, got {clip_after_sum!r}")
+        words = "average_layer_state must be None, True or False"
+        check(isinstance(average_layer_state, bool | None), words, average_layer_state)
+        words = "clip_after_sum must be True or False"
+        check(isinstance(clip_after_sum, bool), words, clip_after_sum)
         averages = bool(params.specs()) if average_layer_state is None else average_layer_state
         self.layer_state = LayerState() if averages else None
         self.clip_after_sum = clip_after_sum

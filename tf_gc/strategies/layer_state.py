@@ -140,13 +140,13 @@ class RunsReplicas:
         state = self.layer_state
         if state is None or self._num_replicas_in_sync == 1:  # type: ignore[attr-defined]
             return run_replicas(function, args, kwargs)
-        if _compat.is_function_to_trace(function):
-            # The base class traces all replicas inside of this function, and so the averaging.
+        # The base class traces all replicas inside of such a function, and so the averaging. One
+        # that XLA compiles may be called in each replica instead.
+        if isinstance(function, _compat.Function) and not function._jit_compile:
             if function not in state.lifted:
                 inner = function.python_function
-                state.lifted[function] = _compat.clone_function(
-                    function,
-                    lambda *args, **kwargs: self._call_for_each_replica(inner, args, kwargs),
+                state.lifted[function] = function._clone(
+                    lambda *args, **kwargs: self._call_for_each_replica(inner, args, kwargs)
                 )
             return state.lifted[function](*args, **kwargs)
         return state.average_after(lambda: run_replicas(function, args, kwargs), self)

@@ -65,8 +65,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
                 f"{compression_params!r}; give it by name: cross_device_ops=..."
             )
         params = from_params(compression_params)
-        if cross_device_ops is not None:
-            check_cross_device_ops(cross_device_ops)
+        check_cross_device_ops(cross_device_ops)
         self._set_options(params, average_layer_state, clip_after_sum)
         install(several_workers=False)
         self._collective_key_base = next(key_bases)

@@ -110,9 +110,7 @@ class CompressedMultiWorkerMirroredStrategy(
 
 
 class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
-    def __init__(
-        self, strategy: tf.distribute.Strategy, cluster_resolver: Any, options: Any
-    ) -> None:
+    def __init__(self, strategy: Any, cluster_resolver: Any, options: Any) -> None:
         super().__init__(strategy, cluster_resolver, options)
         self._network = ClusterNetwork(
             self._num_workers,

@@ -10,7 +10,7 @@ from absl import logging
 from tf_gc.keras.keras2 import OfTrainBatches
 from tf_gc.keras.strategy import KerasStrategy
 from tf_gc.observe.report import Report
-from tf_gc.params.arguments import POSITIVE, integer
+from tf_gc.params.arguments import POSITIVE, check, integer
 
 # Tells TensorBoard that a value belongs to its page of scalars.
 _SCALAR = tf.compat.v1.SummaryMetadata(
@@ -48,10 +48,8 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
         """
         super().__init__()
         self.log_dir = os.fspath(log_dir)
-        if not self.log_dir:
-            raise ValueError(f"log_dir must name a folder, got {log_dir!r}")
-        if not isinstance(per_variable, bool):
-            raise ValueError(f"per_variable must be True or False, got {per_variable!r}")
+        check(bool(self.log_dir), "log_dir must name a folder", log_dir)
+        check(isinstance(per_variable, bool), "per_variable must be True or False", per_variable)
         self.every = integer("every must be a positive integer", every, allowed=POSITIVE)
         self.per_variable = per_variable
         self._strategy: KerasStrategy | None = None

@@ -5,7 +5,6 @@ a list of tensors from the sums of a synchronized BatchNormalization, and does n
 variables they belong to.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from tf_gc.keras.strategy import hook, strategy_of_replica, tf_variable
 from tf_gc.state.stream import stream_of
 
 
-@functools.cache
 def install() -> None:
     """Hooks into Keras' optimizers."""
     optimizer_class = owner_of(private.OPTIMIZER)

@@ -11,7 +11,6 @@ steps as the longest dataset has batches; TensorFlow gives empty batches to thos
 Under parameter servers `fit` fails, so it is refused.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,21 +22,16 @@ from tf_gc.keras.keras3 import private
 from tf_gc.keras.strategy import KerasStrategy, hook
 
 
-@functools.cache
-def install() -> None:
-    """Lets Keras build models from the first batch of one replica."""
+def install(several_workers: bool) -> None:
+    """Hooks into Keras' trainer, and into its count of batches if there are several workers."""
     trainer_class = owner_of(private.TRAINER)
     hook(trainer_class, "_maybe_symbolic_build", _build)
     for method in ("fit", "evaluate", "predict"):
         hook(trainer_class, method, _refuse_under_servers)
-
-
-@functools.cache
-def install_for_workers() -> None:
-    """Lets all workers run the same number of steps in an epoch."""
-    iterator_class = owner_of(private.EPOCH_ITERATOR)
-    hook(iterator_class, "__init__", _init)
-    hook(iterator_class, "reset", _reset)
+    if several_workers:
+        iterator_class = owner_of(private.EPOCH_ITERATOR)
+        hook(iterator_class, "__init__", _init)
+        hook(iterator_class, "reset", _reset)
 
 
 def _refuse_under_servers(

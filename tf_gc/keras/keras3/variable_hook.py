@@ -9,7 +9,6 @@ Keras 3 was not made for variables on servers that workers share: it knows none 
 next one, so that steps of several workers get lost.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,6 @@ import tensorflow as tf
 from tf_gc.keras.strategy import KerasStrategy, hook, strategy_of_replica
 
 
-@functools.cache
 def install() -> None:
     """Hooks into Keras' layers and variables."""
     hook(keras.layers.Layer, "_track_variable", _track)

@@ -12,7 +12,6 @@ treated in the same way, and a warning says so. Files that callbacks write in it
 `predict` are kept: such results are the purpose of it.
 """
 
-import functools
 import math
 import os
 import shutil
@@ -42,7 +41,6 @@ _CALLBACKS = {
 _shared_backups: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
-@functools.cache
 def install() -> None:
     """Hooks into Keras' models and callbacks."""
     for name in _SAVES:
