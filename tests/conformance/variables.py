@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.conformance.promise import (
-    MODES,
-    assert_on_all,
-    local,
-    promise,
-    replica,
-    staged,
-)
+from tests.conformance.promise import MODES, assert_on_all, local, promise, replica, staged
 
 Strategy = tf.distribute.Strategy
 Aggregation = tf.VariableAggregation

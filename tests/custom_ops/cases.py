@@ -12,15 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.custom_ops import native
-from tests.custom_ops.native import (
-    CODE_BITS,
-    NAMES,
-    AnyCodec,
-    Codec,
-    Levels,
-    Library,
-    OneBit,
-)
+from tests.custom_ops.native import CODE_BITS, NAMES, AnyCodec, Codec, Levels, Library, OneBit
 from tests.oracles import codecs as oracle
 
 Array = npt.NDArray[Any]
@@ -35,9 +27,7 @@ GUARD = 64  # elements before and after an output
 CODECS = [*Codec, *OneBit, *Levels]
 FIXED = [Codec.FIXED, OneBit.FIXED]
 each_codec = pytest.mark.parametrize(
-    "codec",
-    CODECS,
-    ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto", "three_bit", "four_bit"],
+    "codec", CODECS, ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto", "three_bit", "four_bit"]
 )
 AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels]
 each_auto = pytest.mark.parametrize("codec", AUTOMATIC, ids=NAMES.get)

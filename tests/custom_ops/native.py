@@ -258,12 +258,7 @@ class Library:
         return int(self.call("pack", *arguments))
 
     def unpack(
-        self,
-        codec: int,
-        blocks: int,
-        compact: Array,
-        message: Array,
-        run: RunTasks | None = None,
+        self, codec: int, blocks: int, compact: Array, message: Array, run: RunTasks | None = None
     ) -> bool:
         """False if the bytes are no message."""
         arguments = codec, blocks, compact, compact.nbytes, message, _callback(run)

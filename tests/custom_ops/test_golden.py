@@ -15,7 +15,6 @@ from tests.custom_ops.cases import (
     each_auto,
     each_codec,
     each_dtype,
-    zeros,
 )
 from tests.custom_ops.native import AnyCodec, Codec, Levels, OneBit
 from tests.golden.make import COUNT_BITS
@@ -66,19 +65,3 @@ def test_counts(parity: Parity, bits: int) -> None:
         recordings.append((OneBit.FIXED, messages, file[f"float32/counts{bits}"]))
     for codec, messages, expected in recordings:
         assert_same_bits(parity.count(codec, messages, bits), expected)
-
-
-@pytest.mark.parametrize("case", ["uniform_2x3", "ramp_4x4", "normal_37", "normal_100x100"])
-def test_sums_equal_those_of_mxnet(parity: Parity, case: str) -> None:
-    with np.load(GOLDEN / "mxnet_1_9_1_two_bit.npz") as file:
-        gradients, sums = file[f"{case}__grads"], file[f"{case}__sums"]
-        threshold = float(file[f"{case}__threshold"])
-    residuals = [zeros(sums[0].size) for _ in gradients[0]]
-    for step, expected in zip(gradients, sums, strict=True):
-        messages = [
-            parity.encode(Codec.FIXED, gradient.ravel(), residual, threshold)
-            for gradient, residual in zip(step, residuals, strict=True)
-        ]
-        residuals = [message.residual for message in messages]
-        total = parity.decode_sum(Codec.FIXED, messages, expected.size, threshold=threshold)
-        np.testing.assert_array_equal(total, expected.ravel())

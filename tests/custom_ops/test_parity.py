@@ -96,24 +96,6 @@ def test_a_result_larger_than_the_caches_equals_the_scalar_one(
         assert_same_bits(other, scalar)
 
 
-@each_codec
-@each_dtype
-def test_a_split_at_blocks_changes_nothing(
-    library: Library, codec: AnyCodec, dtype: np.dtype[Any]
-) -> None:
-    size, cut = 1000, 3 * native.BLOCK_SIZE
-    rng = np.random.default_rng(1)
-    gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
-    whole = encode(library, codec, gradient, residual)
-    parts = [
-        encode(library, codec, gradient[part], residual[part])
-        for part in (slice(0, cut), slice(cut, size))
-    ]
-    names = ("codes", "scales", "residual")
-    joined = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-    Message(*joined).assert_equals(whole)
-
-
 # ---- Chosen and searched values ----------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_gc
@@ -91,12 +90,3 @@ def test_numbers_that_are_not_finite_do_what_they_do_in_keras(clipping: str, bad
 
     for a, b in zip(moved(strategy_of(2)), moved(tf.distribute.get_strategy()), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
-@pytest.mark.parametrize("value", [None, 1, "yes"])
-@pytest.mark.parametrize(
-    "make", [tf_gc.CompressedMirroredStrategy, tf_gc.CompressedMultiWorkerMirroredStrategy]
-)
-def test_another_value_is_refused(make: Any, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"clip_after_sum must be True or False, got {value!r}"):
-        make(clip_after_sum=value)

@@ -181,9 +181,3 @@ def test_statistics_keep_their_dtype_and_leave_out_replicas_that_are_not_finite(
             for component in components(layer.mean):
                 assert component.dtype == dtype
                 np.testing.assert_array_equal(component, np.full(3, expected))
-
-
-@pytest.mark.parametrize("value", ["mean", 1])
-def test_average_layer_state_must_be_a_bool(value: Any) -> None:
-    with pytest.raises(ValueError, match=f"average_layer_state.*{value!r}"):
-        compressed.compressed_strategy(2, None, value)

@@ -1,13 +1,12 @@
-"""Saved models, which load without tf_gc, and checkpoints with residuals."""
+"""Saved models, which load without tf_gc."""
 
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from tests.fork_server import FORK_SERVER
-from tests.keras.compressed import AUTO, compressed_strategy, total_residual
-from tests.keras.stock import assert_same_weights, compiled, data, fit, named_mlp
+from tests.keras.compressed import AUTO, compressed_strategy
+from tests.keras.stock import data, fit
 
 
 def test_a_saved_model_predicts_the_same_without_tf_gc(tmp_path: Path) -> None:
@@ -24,20 +23,6 @@ def test_a_saved_model_predicts_the_same_without_tf_gc(tmp_path: Path) -> None:
         assert sorted(loaded) == ["exported", "keras", "weights"]
         for predicted in loaded.values():
             np.testing.assert_allclose(predicted, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_checkpoint_gives_each_replica_an_equal_part_of_the_residuals(tmp_path: Path) -> None:
-    saved, resumed = compressed_strategy(2), compressed_strategy(4)
-    trained = fit(saved, named_mlp).model
-    path = tf.train.Checkpoint(model=trained, state=saved.compression_state).save(tmp_path / "ckpt")
-    model = compiled(resumed, named_mlp)
-    tf.train.Checkpoint(model=model, state=resumed.compression_state).restore(path)
-    assert_same_weights(model, trained)
-    for mine, theirs in zip(model.trainable_variables, trained.trainable_variables, strict=True):
-        total = total_residual(saved, theirs)
-        assert total.any()
-        for part in resumed.compression_state.residuals_of(mine.value):
-            np.testing.assert_allclose(part, total / 4, rtol=1e-6)
 
 
 def test_a_process_that_trains_alone_writes_where_it_is_told(tmp_path: Path) -> None:

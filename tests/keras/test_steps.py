@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.cases import cases
-from tests.keras.compressed import AUTO, NONE, assert_replicas_agree, compressed_strategy
+from tests.keras.compressed import NONE, assert_replicas_agree, compressed_strategy
 from tests.keras.stock import assert_same_bits, assert_same_run, fit, normalized_mlp
 from tf_gc.params import CompressionParams, TwoBit
 
@@ -54,9 +54,3 @@ def test_a_step_runs_by_itself_in_a_loop_and_in_a_branch(order: str) -> None:
     for name in order.split():
         caller, factor = callers[name]
         assert_same_bits(caller(tf.constant(x)).numpy(), factor * x)
-
-
-@cases("params", AUTO, NONE)
-def test_compilation_by_xla_is_refused_with_a_clear_error(params: CompressionParams) -> None:
-    with pytest.raises(ValueError, match="jit_compile=False"):
-        fit(compressed_strategy(2, params), jit_compile=True)

@@ -142,8 +142,7 @@ TRAININGS = {
 # tests/keras2 asks the same of tf_keras.
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if i < 4 else matrix) for i, n in enumerate(TRAININGS)],
+    "name", [pytest.param(n, marks=() if i < 4 else matrix) for i, n in enumerate(TRAININGS)]
 )
 def test_training_goes_as_under_the_stock_strategy(name: str) -> None:
     training = TRAININGS[name]

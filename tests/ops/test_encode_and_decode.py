@@ -17,7 +17,6 @@ from tf_gc.ops import (
     decode,
     decode_shards,
     encode,
-    message_bits,
     two_bit_decode,
     two_bit_encode,
 )
@@ -109,12 +108,6 @@ def test_the_bytes_of_counts(codec: str, replicas: int, header: str, body: str) 
     message = encode([tf.constant(gradient)], [tf.Variable(tf.zeros(len(gradient)))], codec, 0.5)
     total = count([message] * replicas, replicas, codec, 0.5)
     assert total.numpy().tobytes() == bytes.fromhex(header + body)
-
-
-def test_the_bits_of_a_message_follow_from_codec_threshold_and_replicas() -> None:
-    replicas = (1, 2, 7, 8, 127, 128)
-    assert [message_bits(n, "one_bit", 0.0) for n in replicas] == [1.125, 4, 4, 8, 8, 16]
-    assert [message_bits(n, "four_bit") for n in (1, 1000)] == [4.125] * 2
 
 
 def test_concurrent_encodes_of_the_same_residuals_do_not_deadlock_or_lose_mass() -> None:

@@ -122,8 +122,3 @@ def test_codes_that_are_not_zero_are_counted(codec: str, threshold: Any) -> None
     assert 0 < expected < 1635
     assert int(ops.count_sent(message, codec, threshold)) == expected
     assert int(ops.count_sent(tf.repeat(message, 3, axis=0), codec, threshold)) == 3 * expected
-
-
-def test_one_bit_has_no_zero() -> None:
-    message = ops.encode([tf.ones(200)], [tf.Variable(tf.zeros(200))], "one_bit", "auto")
-    assert int(ops.count_sent(message, "one_bit", "auto")) == 256  # whole blocks

@@ -8,14 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from tests.custom_ops import cases as codec_cases
-from tests.custom_ops.native import Codec, OneBit
 from tests.ops.formats import (
     AUTO,
     BLOCK,
@@ -31,7 +28,6 @@ from tests.ops.formats import (
     copies_of,
     each_dtype,
     each_format,
-    flat,
     in_blocks,
     make_replica,
 )
@@ -204,24 +200,3 @@ def test_no_gradient_of_any_size_is_lost(
         # Results of 16 bits round the sum itself.
         atol = 1e-4 if total.dtype == tf.float32 else 8e-2
         np.testing.assert_allclose(total.numpy().astype(np.float64) + kept, expected[i], atol=atol)
-
-
-# 4, 8 and 16 bits hold the counts of up to 7, 127 and more replicas.
-@cases("replicas", 8, 1, 7, 130)
-@each_dtype
-@pytest.mark.parametrize("form", [Format(Codec.FIXED, 0.3), Format(OneBit.FIXED, -0.3)], ids=str)
-def test_counts_decode_to_the_bits_of_the_messages(form: Format, dtype: Any, replicas: int) -> None:
-    shapes = [(3, 50), (0,), (128,), (), (700,)]
-    group, whole = [], []
-    for seed in range(replicas):
-        gradients, residuals = make_replica(shapes, dtype, seed)
-        if seed % 5 == 0:
-            values = gradients[4].numpy()
-            values[130 + seed] = np.nan
-            gradients[4] = tf.constant(values)
-        whole.append(encode(gradients, copies_of(residuals), form.codec, form.threshold))
-        group.append((gradients, residuals))
-    expected = decode(whole, group[0][0], form.codec, form.threshold)
-    assert np.isnan(flat(expected[4]).astype(np.float32)).any()
-    for total, one in zip(exchange(form, group), expected, strict=True):
-        codec_cases.assert_same_bits(flat(total), flat(one))

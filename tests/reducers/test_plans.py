@@ -68,11 +68,6 @@ def test_the_plan_that_sends_least_is_chosen_unless_one_is_asked_for(
     assert params.specs()[0].plan_on(network).plan == plan
 
 
-def test_a_hierarchy_of_one_host_is_refused() -> None:
-    with pytest.raises(ValueError, match="all replicas are on one"):
-        tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(plan="hierarchical"))
-
-
 @pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
 @cases(
     "case, eager",

@@ -49,17 +49,6 @@ def test_the_second_gradient_of_a_variable_is_summed_in_full_precision(eager: bo
     )
 
 
-def test_one_tensor_for_all_replicas_is_taken_as_their_sum() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
-    (variable,) = variables_of(strategy, SHAPE)
-    total = tf.constant(gradients(1)[0])
-    with strategy.scope():
-        pairs = [(total, variable)]
-        (result,) = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
-    for component in strategy.experimental_local_results(result):
-        np.testing.assert_array_equal(component, total)
-
-
 def test_a_variable_made_outside_of_the_scope_is_said_to_be(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

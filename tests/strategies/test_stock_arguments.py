@@ -60,6 +60,8 @@ def reduce_in_a_graph() -> None:
         (lambda: WORKERS(None, {"type": "2bit"}), TypeError, "options got .*give it by name"),
         (lambda: MIRRORED({"type": "2bit"}), TypeError, "devices got .*give it by name"),
         (lambda: MIRRORED(tf_gc.Quantized()), TypeError, "devices got .*give it by name"),
+        (lambda: MIRRORED(clip_after_sum=None), ValueError, "_sum must be True or False, got None"),
+        (lambda: WORKERS(average_layer_state=1), ValueError, "_state must be None, .* got 1"),
         (lambda: WORKERS("a"), TypeError, "cluster_resolver must be None or .* got 'a'"),
         (lambda: WORKERS(None, "a"), TypeError, "_options must be None or .* got 'a'"),
         (lambda: MIRRORED("CPU:0"), TypeError, "devices must be a list .* got 'CPU:0'"),
