@@ -14,13 +14,8 @@ from tf_gc.state.stream import Stream, reducing, stream_of_call
 GradientValue: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
 
 
-def set_path(variable: Any, path: str) -> None:
-    """Says by which path a user knows a `tf.Variable`, if not by its name."""
-    variable._tf_gc_path = path
-
-
 def path_of(variable: Any) -> str:
-    """Returns the path by which a user knows a `tf.Variable`."""
+    """Returns the path by which a user knows a `tf.Variable`: Keras' path of it, or its name."""
     # A distributed variable asks its value for attributes that it lacks, and so reads all of it.
     return vars(variable).get("_tf_gc_path") or variable.name.split(":")[0]
 

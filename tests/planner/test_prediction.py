@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import tf_gc
 from tests.cases import cases
 from tf_gc.params import Gradient
-from tf_gc.planner.copies import Copies
 from tf_gc.planner.measure import Costs, gradients_of, measure_compute
-from tf_gc.planner.prediction import STOCK, Cost, Gradients, Prediction, predict
+from tf_gc.planner.prediction import STOCK, Copies, Cost, Gradients, Prediction, predict
 from tf_gc.planner.time_model import Compute, Link, step_seconds
 from tf_gc.planner.workload import Workload, make_workload
 from tf_gc.schedule import Schedule

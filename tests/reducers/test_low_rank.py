@@ -13,8 +13,7 @@ from tests.cases import cases
 from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, variables_of
 from tf_gc.network.group import Replica
 from tf_gc.params import Gradient
-from tf_gc.reducers.factors import FACTORS, Matrices, matrix_of
-from tf_gc.reducers.low_rank import Factors
+from tf_gc.reducers.factors import FACTORS, Factors, Matrices, matrix_of
 
 COLD = tf_gc.LowRank(2, warm_up=False)
 SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]

@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from tf_gc.cluster.workers import Workers
-from tf_gc.gradients import set_path
 from tf_gc.keras.multi_worker.private_files import PathT, private_path
 from tf_gc.observe.report import Report
 
@@ -102,7 +101,7 @@ def tf_variable(variable: Any) -> Any:
     """Returns the `tf.Variable` of a Keras variable, with its path; any other value unchanged."""
     if not is_variable(variable):
         return variable
-    set_path(variable.value, variable.path)
+    variable.value._tf_gc_path = variable.path  # for `path_of`
     return variable.value
 
 

@@ -10,8 +10,7 @@ from tf_gc.codecs import CastCodec
 from tf_gc.gradients import Gradient, LeftAlone
 from tf_gc.params.arguments import Arguments, CompressionParams, check, integer
 from tf_gc.params.patterns import Pattern
-from tf_gc.reducers.factors import matrix_of
-from tf_gc.reducers.low_rank import Factors
+from tf_gc.reducers.factors import Factors, matrix_of
 from tf_gc.reducers.reducer import Spec
 
 CASTS = ("bfloat16", "float16")

@@ -8,8 +8,7 @@ import sys
 from tf_gc.cluster.devices import check_devices
 from tf_gc.params import CompressionParams
 from tf_gc.planner import forecast, measure
-from tf_gc.planner.copies import Copies
-from tf_gc.planner.prediction import Prediction, predict
+from tf_gc.planner.prediction import Copies, Prediction, predict
 from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, Link
 from tf_gc.planner.workload import UsageError, load_function, make_workload
 

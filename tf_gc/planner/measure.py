@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from tf_gc.network.group import Replica
 from tf_gc.params import Gradient
-from tf_gc.planner.copies import Copies
-from tf_gc.planner.prediction import Cost, Gradients
+from tf_gc.planner.prediction import Copies, Cost, Gradients
 from tf_gc.planner.time_model import Compute
 from tf_gc.planner.workload import Workload
 from tf_gc.schedule import Schedule

@@ -21,7 +21,7 @@ from tf_gc.observe.report import Report
 from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_params
 from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
-from tf_gc.state.stream import Stream, current_stream
+from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.steps.gradient_sums import GradientSums
 from tf_gc.steps.step import Step
@@ -207,11 +207,12 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._accounting.warn_of_unmatched_patterns(gradients)
         kept = [bucket.indices for bucket in schedule.buckets if bucket.reducer.keeps_residuals]
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
-        restore = known.difference(*kept)
-        pairs = [
-            (self._with_restored(stream, *pair), pair[1]) if i in restore else pair
-            for i, pair in enumerate(pairs)
-        ]
+        pairs = list(pairs)
+        for i in sorted(known.difference(*kept)):  # which get no residuals
+            value, variable = pairs[i]
+            total = self.compression_state.add_restored(stream, value.values, variable)
+            if total is not value.values:
+                pairs[i] = (_compat.PerReplica(total), variable)
         step = self._step(
             sums, self._accounting, self._measurement, schedule, pairs, stream, options
         )
@@ -230,11 +231,6 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         for i, value in zip(schedule.bypass, sums.stock(bypassed, options), strict=True):
             results[i] = value
         return results
-
-    def _with_restored(self, stream: Stream, value: Any, variable: Any) -> Any:
-        """Returns a gradient that gets no residuals, plus what was restored."""
-        total = self.compression_state.add_restored(stream, value.values, variable)
-        return value if total is value.values else _compat.PerReplica(total)
 
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:
