@@ -65,7 +65,7 @@ def test_params_print_all_their_arguments_in_order() -> None:
     }
     for params, text in printed.items():
         assert repr(params) == text
-        assert eval(text, vars(tf_gc)) == params
+        assert eval(text, vars(tf_gc._public)) == params
         assert dataclasses.replace(params) == params
     of_numpy = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_bits=np.int32(2))
     assert repr(of_numpy) == repr(tf_gc.Quantized(2, 3, sum_bits=2))

@@ -123,7 +123,7 @@ def test_it_says_what_it_is_doing(caplog: pytest.LogCaptureFixture) -> None:
         (r"to the bit: (Auto\(.*\))\.", strategy.compression_params),
     ):
         (written,) = re.findall(pattern, said)
-        assert eval(written, vars(tf_gc)) == params
+        assert eval(written, vars(tf_gc._public)) == params
     (sent,) = [line for line in caplog.messages if "a replica sends" in line]
     assert "all_gather among 2 replicas" in sent
 
