@@ -1,7 +1,9 @@
 """The coordinator's side of benchmarks/network.py: jobs of worker processes that await orders."""
 
 import json
+import os
 import queue
+import signal
 import subprocess
 import tempfile
 import threading
@@ -13,10 +15,18 @@ from typing import Any
 import network_links
 import network_requests
 
-from tf_gc.launch import processes
+from tf_gc.launch.processes import start
 from tf_gc.launch.tasks import Task, tasks_of
 
 TAIL = 3000  # characters of a failed worker's log
+
+
+def kill(processes: Sequence["subprocess.Popen[Any]"]) -> None:
+    """Kills processes of `start`, with those that they have started, and waits for them."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 class JobError(RuntimeError):
@@ -80,7 +90,7 @@ class Job:
 
     def _start(self, worker: Task, command: Sequence[str]) -> None:
         with open(self._log(worker.index), "wb") as log:
-            process = processes.start(
+            process = start(
                 command,
                 {"TF_CPP_MIN_LOG_LEVEL": "1", **worker.environment()},
                 stdin=subprocess.PIPE,
@@ -124,7 +134,7 @@ class Job:
 
     def close(self) -> None:
         """Kills the workers."""
-        processes.kill(self._workers)
+        kill(self._workers)
         self._folder.cleanup()
 
     def _tell(self, workers: Sequence[int], request: dict[str, Any]) -> None:

@@ -28,8 +28,9 @@ from typing import Any
 import network_links
 import numpy as np
 import report
+from network_jobs import kill
 
-from tf_gc.launch import processes
+from tf_gc.launch.processes import start
 from tf_gc.launch.tasks import tasks_of
 
 WORKERS, SERVERS = 2, 2
@@ -67,7 +68,7 @@ class Job:
         for number, one in enumerate(tasks_of(counts, addresses)):
             chief = number == 0
             program = [__file__, json.dumps(task)] if chief else ["-m", "tf_gc.server"]
-            process = processes.start(
+            process = start(
                 [*links.prefix(number), sys.executable, *program],
                 {**one.environment(), **variables},
                 stdin=subprocess.PIPE if chief else subprocess.DEVNULL,
@@ -87,7 +88,7 @@ class Job:
         return float(line)
 
     def close(self) -> None:
-        processes.kill(self._tasks)
+        kill(self._tasks)
         self._log.close()
 
 

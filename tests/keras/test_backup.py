@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases, matrix
+from tests.fork_server import FORK_SERVER
 from tests.keras.compressed import AUTO, NONE, compressed_strategy
 from tests.keras.stock import (
     BATCH,
@@ -28,6 +29,7 @@ from tests.keras.stock import (
     mlp,
     stock_strategy,
 )
+from tf_gc.keras.multi_worker import preemption
 
 FAIL_IN, EPOCHS = 2, 4
 Backup = tf_gc.keras.BackupAndRestore
@@ -63,6 +65,7 @@ def fail() -> None:
 
 def sigterm() -> None:
     signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # as from Slurm and from the launcher
 
 
 def make(strategy: tf.distribute.Strategy, build: Build = mlp) -> keras.Model:
@@ -292,6 +295,24 @@ def test_sigterm_saves_after_the_step_and_stops(tmp_path: Path, save_freq: Any) 
     assert not tmp_path.exists()
 
 
+def train_and_get_sigterm_twice(folder: str) -> None:
+    preemption._SAME_SIGNAL_SECONDS = 0.0  # as if the second signal came later
+
+    def twice() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        Path(folder, "goes on").touch()
+        signal.raise_signal(signal.SIGTERM)
+
+    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0"])
+    train(make(strategy), Path(folder, "backup"), at=(1, 2), do=twice)
+
+
+def test_a_later_sigterm_ends_the_process(tmp_path: Path) -> None:
+    program = f"{__name__}:{train_and_get_sigterm_twice.__name__}"
+    FORK_SERVER.output(program, str(tmp_path), status=-signal.SIGTERM)
+    assert (tmp_path / "goes on").exists()
+
+
 @matrix
 @pytest.mark.usefixtures("default_sigterm")
 def test_a_program_keeps_its_own_handler(tmp_path: Path) -> None:
@@ -301,7 +322,7 @@ def test_a_program_keeps_its_own_handler(tmp_path: Path) -> None:
     backup = Backup(tmp_path)
     model = make(compressed_strategy())
     assert list(train(model, backup, (1, 0), sigterm, epochs=2).states) == [0, 1]
-    assert calls == [signal.SIGTERM]
+    assert calls == [signal.SIGTERM] * 2
     assert signal.getsignal(signal.SIGTERM) is handler
     assert not backup.preempted
 

@@ -10,20 +10,6 @@ from tf_gc.launch import processes, slurm, tasks
 from tf_gc.launch.tasks import Task
 
 
-def count(text: str) -> int:
-    """Reads a number from 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """Reads a number from 1."""
-    if not count(text):
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return int(text)
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of the options."""
     parser = argparse.ArgumentParser(
@@ -33,16 +19,16 @@ def make_parser() -> argparse.ArgumentParser:
         "in a pod of an indexed Job of Kubernetes (--service).",
     )
     add, place = parser.add_argument, parser.add_mutually_exclusive_group().add_argument
-    add("--workers", type=positive, metavar="N", help="on this host, or in pods")
-    place("--servers", type=positive, metavar="N", help="parameter servers here, and a chief")
+    add("--workers", type=int, metavar="N", help="on this host, or in pods")
+    place("--servers", type=int, metavar="N", help="parameter servers here, and a chief")
     place("--hosts", metavar="HOST[:PORT],...", help="all hosts, in the same order on each")
     place("--service", metavar="NAME", help="the headless service of the pods")
     add("--evaluator", action="store_true", help="an evaluator here")
-    add("--workers-per-host", type=positive, metavar="N", help="(default: 1)")
-    add("--index", type=count, metavar="N", help="of this host, if its addresses do not tell")
-    add("--port", type=positive, default=8888, help="of a host's first worker (default: 8888)")
-    add("--restarts", type=count, default=0, metavar="N", help="of each task (default: 0)")
-    add("--grace", type=count, default=30, metavar="SECONDS", help="until tasks are killed (30)")
+    add("--workers-per-host", type=int, metavar="N", help="(default: 1)")
+    add("--index", type=int, metavar="N", help="of this host, if its addresses do not tell")
+    add("--port", type=int, default=8888, help="of a host's first worker (default: 8888)")
+    add("--restarts", type=int, default=0, metavar="N", help="of each task (default: 0)")
+    add("--grace", type=int, default=30, metavar="SECONDS", help="until tasks are killed (30)")
     add("--logs", type=Path, metavar="DIR", help="for what all tasks but the first write")
     add("--dry-run", action="store_true", help="print the TF_CONFIG of each task")
     add("program")
@@ -58,19 +44,25 @@ def find_tasks(options: argparse.Namespace) -> tuple[list[Task], list[Task]]:
       RuntimeError: if they are to be those of Slurm, and `srun` has not started this process.
     """
     local = options.workers is not None and options.service is None
-    for name, place, is_there in (
-        ("--service", "--workers, the number of pods", options.workers is not None),
-        ("--servers", "--workers", local),
-        ("--evaluator", "--workers, on one host", local),
-        ("--workers-per-host", "--hosts", options.hosts),
-        ("--index", "--hosts", options.hosts),
+    for name, least, is_there, place in (
+        ("--workers", 1, not options.hosts, "one host; with --hosts it is --workers-per-host"),
+        ("--service", "", options.workers is not None, "--workers, the number of pods"),
+        ("--servers", 1, local, "--workers"),
+        ("--evaluator", False, local, "--workers, on one host"),
+        ("--workers-per-host", 1, options.hosts, "--hosts"),
+        ("--index", 0, options.hosts, "--hosts"),
+        ("--port", 1, True, ""),
+        ("--restarts", 0, True, ""),
+        ("--grace", 0, True, ""),
     ):
         value = vars(options)[name[2:].replace("-", "_")]
-        if value is not None and value is not False and not is_there:
+        if value is None or value is False:
+            continue
+        if not is_there:
             raise ValueError(f"{name} needs {place}")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
     if options.hosts:
-        if options.workers is not None:
-            raise ValueError("--workers is for one host; with --hosts it is --workers-per-host")
         per_host = options.workers_per_host or 1
         return tasks.on_hosts(options.hosts, options.port, per_host, options.index)
     if options.service:

@@ -17,6 +17,7 @@ from tf_gc.launch.tasks import Task, gpus_of
 _EARLY = 60.0
 # The wait before a start doubles while processes do not live as long as this, up to the longest.
 _SHORT, _LONGEST_WAIT = 10.0, 30.0
+_PAUSE = 0.1  # seconds between looks
 _TAIL = 8192  # bytes at the end of a log, in which an error is looked for
 _WIDTH = 120  # characters of an error
 _LINES = 40  # at the end of a log, shown when its task has failed
@@ -40,18 +41,9 @@ def start(
     )
 
 
-def kill(processes: Sequence["subprocess.Popen[Any]"]) -> None:
-    """Kills processes of `start`, with those that they have started, and waits for them."""
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    for process in processes:
-        process.wait()
-
-
 def say(text: str) -> None:
     """Writes a line of the launcher."""
-    print(f"tf_gc.launch: {text}", file=sys.stderr, flush=True)
+    print(f"{time.strftime('%H:%M:%S')} tf_gc.launch: {text}", file=sys.stderr, flush=True)
 
 
 class _Run:
@@ -61,8 +53,9 @@ class _Run:
         self.task = task
         self.process: subprocess.Popen[bytes] | None = None
         self.due = 0.0  # when it starts, if there is no process
+        log.touch()
+        self._log, self._first, self._shown = log, first, log.stat().st_size
         self._left = restarts
-        self._log, self._first, self._shown = log, first, 0
         self._short, self._failure = 0, ""  # lives in a row; how the last process failed early
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -83,22 +76,22 @@ class _Run:
         if self._first:
             text = self._read(self._shown)
             self._shown += len(text)
-            sys.stderr.write(text.decode(errors="replace"))
+            sys.stderr.buffer.write(text)
             sys.stderr.flush()
 
     def start_again(self, status: int) -> bool:
         """Lets another process follow one that has failed, if there is hope; says what it does."""
-        tail = self._read(max(self._begin, self._log.stat().st_size - _TAIL)).decode(
-            errors="replace"
-        )
-        failure = f"was killed by {signal.Signals(-status).name}" if status < 0 else ""
-        if not failure:
-            error = (_ERROR.findall(tail) or [""])[-1][:_WIDTH]
-            failure = f"exited with {status}" + f" ({error})" * bool(error)
+        begin = max(self._begin, self._log.stat().st_size - _TAIL)
+        tail = self._read(begin).decode(errors="replace")
+        if status < 0:
+            failure = f"was killed by {signal.Signals(-status).name}"
+        else:
+            errors = [f" ({error[:_WIDTH]})" for error in _ERROR.findall(tail)]
+            failure = f"exited with {status}" + (errors or [""])[-1]
         lived = time.monotonic() - self._began
         again = lived < _EARLY and failure == self._failure
-        may_come_again = status > 0 and _OF_OTHERS not in failure
-        self._failure = failure if may_come_again and lived < _EARLY else ""
+        may_come_again = lived < _EARLY and status > 0 and _OF_OTHERS not in failure
+        self._failure = failure if may_come_again else ""
         self._short = self._short + 1 if lived < _SHORT else 0
         text = f"{self.task} {failure} after {lived:.1f} s"
         if again or not self._left:
@@ -122,8 +115,6 @@ class _Run:
             os.killpg(self.process.pid, number)
 
     def _read(self, offset: int) -> bytes:
-        if not self._log.exists():
-            return b""
         with open(self._log, "rb") as log:
             log.seek(offset)
             return log.read()
@@ -139,10 +130,10 @@ class Processes:
     def __init__(
         self, here: Sequence[Task], command: Sequence[str], logs: Path, restarts: int, grace: float
     ) -> None:
-        """Args: the seconds of `grace` are between SIGTERM and SIGKILL."""
+        """`grace` are the seconds from SIGTERM to SIGKILL."""
         self._command, self._grace = command, grace
         self._runs = [
-            _Run(task, logs / log_name(task), first=i == 0, restarts=restarts)
+            _Run(task, logs / f"{task.type}-{task.index}.log", i == 0, restarts)
             for i, task in enumerate(here)
         ]
         self._gpus = gpus_of(here)
@@ -165,8 +156,9 @@ class Processes:
                 if run.process is None and run.due <= time.monotonic():
                     extra = {"PYTHONUNBUFFERED": "1", **gpus}
                     run.start(self._command, {**run.task.environment(), **extra})
-            self._wait()
+            time.sleep(_PAUSE)
             failed = [(run.status, run) for run in self._runs if run.status]
+            self._runs[0].show()
             # First the one that was killed, not one that noticed.
             for status, run in sorted(failed, key=lambda each: each[0]):
                 if not run.start_again(status):
@@ -188,14 +180,6 @@ class Processes:
             if time.monotonic() > deadline or len(self._signals) > asked:
                 for run in self._runs:
                     run.kill(signal.SIGKILL)
-            self._wait()
-
-    def _wait(self) -> None:
-        time.sleep(0.1)
-        for run in self._runs:
-            run.show()
-
-
-def log_name(task: Task) -> str:
-    """Returns the name of a task's log."""
-    return f"{task.type}-{task.index}.log"
+            time.sleep(_PAUSE)
+            self._runs[0].show()
+        self._runs[0].show()

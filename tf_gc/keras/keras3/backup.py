@@ -37,9 +37,10 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
     Workers give the same directory, on a file system that they share. The chief writes.
 
     SIGTERM makes `fit` save after the step, stop and return, with `preempted` set and the backup
-    kept; a second one ends the process. If one worker gets it, all stop after the same step, within
-    about a second. A program that has a handler for SIGTERM keeps it, and may call `request_stop`
-    in it. Training goes on from the beginning of the epoch in which the backup was made.
+    kept; another one 5 seconds later ends the process. If one worker gets it, all stop after the
+    same step, within about a second. A program that has a handler for SIGTERM keeps it, and may
+    call `request_stop` in it. Training goes on from the beginning of the epoch in which the backup
+    was made.
 
     For a model of tf_keras it is `tf_keras.callbacks.BackupAndRestore` with the residuals, and
     knows nothing of SIGTERM.

@@ -1,5 +1,6 @@
 """SIGTERM, with which schedulers announce the end of a job, makes all workers stop together."""
 
+import math
 import os
 import signal
 import threading
@@ -13,6 +14,8 @@ from tf_gc.keras.strategy import workers_of
 # Schedulers such as Kubernetes and Slurm end a job 30 seconds or more after SIGTERM. If workers ask
 # each other once a second, they have most of that time for saving, and the steps hardly slow down.
 _SECONDS_BETWEEN_QUESTIONS = 1.0
+# Slurm signals a worker and its launcher, which hands the signal on.
+_SAME_SIGNAL_SECONDS = 5.0
 
 
 class Preemption:
@@ -24,6 +27,7 @@ class Preemption:
 
     def __init__(self) -> None:
         self._asked = self._watching = False
+        self._signalled = math.inf  # when the first signal came
 
     def watch(self, model: Any) -> None:
         """Takes SIGTERM in a `fit` as a request, unless the program has a handler of its own."""
@@ -42,7 +46,7 @@ class Preemption:
 
     def unwatch(self) -> None:
         """Ends with it."""
-        self._asked = False
+        self._asked, self._signalled = False, math.inf
         self._take_no_signals()
 
     def request(self) -> None:
@@ -66,11 +70,13 @@ class Preemption:
         return bool(asked)
 
     def _handle(self, number: int, frame: Any) -> None:
-        # A second signal, or a signal after `fit` ended with an error, ends the process as usual.
-        self._take_no_signals()
-        if self._is_in_fit(frame):
+        # A later signal, or a signal after `fit` ended with an error, ends the process as usual.
+        now = time.monotonic()
+        self._signalled = min(self._signalled, now)
+        if self._is_in_fit(frame) and now <= self._signalled + _SAME_SIGNAL_SECONDS:
             self._asked = True
         else:
+            self._take_no_signals()
             os.kill(os.getpid(), number)
 
     def _take_no_signals(self) -> None:
