@@ -5,7 +5,7 @@ TF_CONFIG='{"cluster": {...}, "task": {"type": "ps", "index": 0}}' python -m tf_
 
 import argparse
 
-from tf_gc.parameter_server import run_server
+from tf_gc.parameter_server.server import run_server
 
 if __name__ == "__main__":
     argparse.ArgumentParser("python -m tf_gc.server", description=__doc__).parse_args()
