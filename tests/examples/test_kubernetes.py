@@ -1,10 +1,9 @@
-"""The manifests fit the published schemas, and their commands make TF_CONFIG."""
+"""The manifests fit the published schemas, and the launcher makes TF_CONFIG of their commands."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from kubeflow_trainer_api import models
+
+from tf_gc.launch import __main__ as launch
 
 FOLDER = Path(__file__).parents[2] / "examples" / "kubernetes"
 OF_KUBEFLOW = {
@@ -49,24 +50,26 @@ def test_they_fit_the_schemas(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "first"),
-    [("Job", "trainer-0.trainer:8888"), ("Runtime", "trainer-node-0-0.trainer:8888")],
+    ("kind", "host"), [("Job", "trainer-{}"), ("ClusterTrainingRuntime", "trainer-node-0-{}")]
 )
-def test_the_command_makes_tf_config(kind: str, first: str, tmp_path: Path) -> None:
+def test_the_command_makes_tf_config(
+    kind: str, host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     if kind == "Job":
-        pod = manifests("job.yaml")["Job"]["spec"]["template"]
+        pod = manifests("job.yaml")[kind]["spec"]["template"]
     else:
-        runtime = manifests("kubeflow.yaml")["ClusterTrainingRuntime"]["spec"]["template"]
-        pod = runtime["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        jobs = manifests("kubeflow.yaml")[kind]["spec"]["template"]["spec"]["replicatedJobs"]
+        pod = jobs[0]["template"]["spec"]["template"]
     container = pod["spec"]["containers"][0]
-    (tmp_path / "train.py").write_text("import os\nprint(os.environ['TF_CONFIG'])\n")
-    known = {"WORKERS": "2", "JOB_SET": "trainer", "JOB_COMPLETION_INDEX": "1"}
-    output = subprocess.check_output(
-        [sys.executable, *container["command"][1:], *container["args"]],
-        cwd=tmp_path,
-        env={**os.environ, **known},
-        text=True,
-    )
-    config = json.loads(output)
+    command = [*container["command"], *container.get("args", [])]
+    for name, value in {"$(JOB_SET)": "trainer", "$(WORKERS)": "2"}.items():  # as Kubernetes does
+        command = [word.replace(name, value) for word in command]
+    assert command[:3] == ["python", "-m", "tf_gc.launch"]
+
+    monkeypatch.setattr(sys, "argv", ["launch", "--dry-run", *command[3:]])
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    monkeypatch.setattr(socket, "gethostname", lambda: host.format(1))
+    assert launch.main() == 0
+    config = json.loads(capsys.readouterr().out.splitlines()[1].removeprefix("worker 1: "))
     assert config["task"] == {"type": "worker", "index": 1}
-    assert config["cluster"]["worker"] == [first, first.replace("0.trainer", "1.trainer")]
+    assert config["cluster"]["worker"] == [f"{host.format(i)}.trainer:8888" for i in range(2)]
