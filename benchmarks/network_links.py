@@ -129,6 +129,11 @@ class Links:
                 _call("tc", "-n", namespace, "qdisc", "delete", *at)
         self._shaped = speed is not None
 
+    def set_up(self, worker: int, up: bool) -> None:
+        """Cuts a worker's link, or joins it again."""
+        state = "up" if up else "down"
+        _call("ip", "-n", self._switch, "link", "set", f"port{worker}", state)
+
     def sent(self) -> list[tuple[int, int, int]]:
         """Returns the bytes, packets and repeated segments that each worker has sent.
 

@@ -30,12 +30,10 @@ import numpy as np
 import quality_plot
 import quality_report
 import report
-import simulated_codec
 import tensorflow as tf
 from quality_cells import CELLS, DOWNLOADED, LATER, OPTIMIZERS, QUICK, Cell
 from quality_report import BASELINE
 from quality_tasks import TASKS
-from simulated_codec import Simulated
 
 import tf_gc
 from tf_gc.params import CompressionParams, from_params
@@ -166,9 +164,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--params", nargs="+", default=[], metavar="JSON", help="compression_params to try as well"
     )
-    parser.add_argument(
-        "--simulate", nargs="+", default=[], metavar="ARGUMENTS", help="of Simulated, as JSON"
-    )
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--part", default="1/1", help="of the cells, such as 1/2")
     parser.add_argument("--tune", action="store_true", help="choose the learning rates")
@@ -236,10 +231,6 @@ def variants(options: argparse.Namespace) -> Iterator[tuple[str, CompressionPara
         yield name, from_params(VARIANTS[name])
     for text in options.params:
         yield text, from_params(json.loads(text))
-    for text in options.simulate:
-        arguments = json.loads(text)
-        levels = {key: tuple(v) for key, v in arguments.items() if isinstance(v, list)}
-        yield text, Simulated(**arguments | levels)
 
 
 def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) -> list[Any]:
@@ -256,12 +247,9 @@ def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) ->
                 if run is None:
                     start = time.perf_counter()
                     trainer = trainer or Trainer(cell, params, rate)
-                    simulated_codec.entropy().reset()
                     curves = trainer.run(seed)
                     run = {**key, **curves, "every": task.evaluate_every}
                     run["warm_up_steps"] = trainer.strategy.compression_state.warm_up_steps
-                    if isinstance(params, Simulated):
-                        run["entropy"] = round(simulated_codec.entropy().mean(), 4)
                     quality_report.append(path, run)
                     seconds = time.perf_counter() - start
                     print(

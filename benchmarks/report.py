@@ -1,11 +1,10 @@
-"""Shared by the benchmarks: the machine's description, JSON, repeated timing."""
+"""Shared by the benchmarks: the machine's description, JSON, the end of the warm-up, medians."""
 
 import datetime
 import json
 import os
 import platform
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,21 +30,6 @@ def write(name: str, result: Mapping[str, Any], directory: Path = RESULTS) -> Pa
     return path
 
 
-def timed(step: Callable[[], Any], steps: int) -> Callable[[], list[float]]:
-    """Returns a function that runs `steps` steps, after one to warm up, and their seconds."""
-
-    def run() -> list[float]:
-        step()
-        seconds = []
-        for _ in range(steps):
-            start = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - start)
-        return seconds
-
-    return run
-
-
 def finish_warm_up(strategy: Any, step: Callable[[], Any]) -> None:
     """Makes steps until they are compressed; workers make as many of them as each other."""
     step()
@@ -54,20 +38,6 @@ def finish_warm_up(strategy: Any, step: Callable[[], Any]) -> None:
     while state is not None and state.warm_up_steps > done:
         done = state.warm_up_steps
         step()
-
-
-def alternate(
-    runs: Mapping[str, Callable[[], list[float]]], rounds: int
-) -> dict[str, list[list[float]]]:
-    """Calls the runs in turn, `rounds` times, so that all meet the same noise.
-
-    Returns, for each run, its results of each round.
-    """
-    results: dict[str, list[list[float]]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            results[name].append(run())
-    return results
 
 
 def medians(rounds: list[list[float]]) -> list[float]:
