@@ -7,6 +7,7 @@ docs/launch.md is about several hosts.
 """
 
 import argparse
+import sys
 
 import training  # in this folder; before Keras, which it sets up
 
@@ -31,7 +32,7 @@ def main() -> None:
         model = make_model()
     callbacks = [timer := StepTimer()]
     if options.backup:
-        callbacks.append(tf_gc.keras.BackupAndRestore(options.backup))
+        callbacks.append(backup := tf_gc.keras.BackupAndRestore(options.backup))
     # All replicas get as many samples, so that all samples weigh the same.
     replicas = strategy.num_replicas_in_sync
     batch_size = -(-options.batch_size // replicas) * replicas
@@ -43,6 +44,8 @@ def main() -> None:
         callbacks=callbacks,
         verbose=1 if strategy.is_chief else 0,
     )
+    if options.backup and backup.preempted:
+        sys.exit("told to stop; the next start goes on from the backup")
     _, accuracy = model.evaluate(*test_data, batch_size=batch_size, verbose=0)
     if strategy.is_chief:
         print(f"\n{replicas} replicas, {strategy.compression_params}")
