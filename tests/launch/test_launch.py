@@ -26,7 +26,8 @@ PODS = {"JOB_COMPLETION_INDEX": "1"}
 
 
 @pytest.fixture(autouse=True)
-def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # for logs
     for name in ("TF_CONFIG", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -198,6 +199,9 @@ def test_a_failure_is_shown_and_ends_all(tmp_path: Path) -> None:
     assert status == 1
     assert "worker 1 exited with 1 (ValueError: no data) after" in output
     assert "\nworker 1: ValueError: no data\n" in output
+    (logs,) = tmp_path.glob("tf_gc_launch_*")  # there is none after a good end
+    assert f"ends with status 1; logs are in {logs}\n" in output
+    assert "no data" in (logs / "worker-1.log").read_text()
 
 
 def test_the_status_is_of_the_task_that_was_killed_not_of_one_that_noticed(tmp_path: Path) -> None:
@@ -255,6 +259,7 @@ def test_servers_workers_and_evaluator_end_with_the_chief(tmp_path: Path) -> Non
     status, output, lives = run(tmp_path, program, "--workers=1", "--servers=1", "--evaluator")
     assert status == 0
     assert output.endswith("\ndone\n")
+    assert not [*tmp_path.glob("tf_gc_launch_*")]
     assert {*lives} == {"chief 0", "worker 0", "ps 0", "evaluator 0"}
 
 

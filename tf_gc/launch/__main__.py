@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -91,15 +92,18 @@ def main() -> int:
         tasks.check(everybody, here, pods=options.service is not None)
     except (OSError, RuntimeError, ValueError) as error:
         parser.error(str(error))
-    with tempfile.TemporaryDirectory(prefix="tf_gc_launch_") as folder:
-        logs = options.logs or Path(folder)
-        logs.mkdir(parents=True, exist_ok=True)
-        where = ", ".join(f"{t} at {t.address}" if t.address else str(t) for t in everybody)
-        others = f"; all but the first write to {logs}" if len(here) > 1 else ""
-        processes.say(f"starts {', '.join(map(str, here))} of {where}{others}")
-        command = [sys.executable, options.program, *options.arguments]
-        job = processes.Processes(here, command, logs, options.restarts, options.grace)
-        return job.run()
+    logs = options.logs or Path(tempfile.mkdtemp(prefix="tf_gc_launch_"))
+    logs.mkdir(parents=True, exist_ok=True)
+    where = ", ".join(f"{t} at {t.address}" if t.address else str(t) for t in everybody)
+    others = f"; all but the first write to {logs}" if len(here) > 1 else ""
+    processes.say(f"starts {', '.join(map(str, here))} of {where}{others}")
+    command = [sys.executable, options.program, *options.arguments]
+    status = processes.Processes(here, command, logs, options.restarts, options.grace).run()
+    if status:
+        processes.say(f"ends with status {status}; logs are in {logs}")
+    elif not options.logs:
+        shutil.rmtree(logs)
+    return status
 
 
 if __name__ == "__main__":
