@@ -6,13 +6,7 @@ import subprocess
 
 
 def tasks_of_step(port_base: int) -> tuple[list[str], int]:
-    """Returns the address of each task, by rank, and this task's rank.
-
-    Raises:
-      RuntimeError: if `srun` has not started this process, or the tasks of a host do not have
-        consecutive ranks.
-      ValueError: if `port_base` is no port, or leaves too few for the tasks of a host.
-    """
+    """Returns each task's address, and this one's rank; raises what SlurmClusterResolver does."""
     names = ("PROCID", "NODEID", "STEP_NODELIST", "STEP_TASKS_PER_NODE")
     missing = [f"SLURM_{name}" for name in names if f"SLURM_{name}" not in os.environ]
     if missing:
