@@ -194,11 +194,17 @@ def test_the_first_task_writes_to_the_terminal_and_the_others_to_logs(tmp_path: 
 
 
 def test_a_failure_is_shown_and_ends_all(tmp_path: Path) -> None:
-    program = "if name == 'worker 1':\n    raise ValueError('no data')\ntime.sleep(600)\n"
+    program = (
+        "if name == 'worker 1':\n"
+        "    import atexit\n"
+        "    atexit.register(print, 'and more\\n' * 1000)\n"
+        "    raise ValueError('no data')\n"
+        "time.sleep(600)\n"
+    )
     status, output, _ = run(tmp_path, program, "--workers=3")
     assert status == 1
     assert "worker 1 exited with 1 (ValueError: no data) after" in output
-    assert "\nworker 1: ValueError: no data\n" in output
+    assert "\nworker 1: ValueError: no data\nworker 1: and more\n" in output
     (logs,) = tmp_path.glob("tf_gc_launch_*")  # there is none after a good end
     assert f"ends with status 1; logs are in {logs}\n" in output
     assert "no data" in (logs / "worker-1.log").read_text()

@@ -18,9 +18,10 @@ _EARLY = 60.0
 # The wait before a start doubles while processes do not live as long as this, up to the longest.
 _SHORT, _LONGEST_WAIT = 10.0, 30.0
 _PAUSE = 0.1  # seconds between looks
-_TAIL = 8192  # bytes at the end of a log, in which an error is looked for
+_TAIL = 1 << 16  # bytes at the end of a log, in which an error is looked for
 _WIDTH = 120  # characters of an error
-_LINES = 40  # at the end of a log, shown when its task has failed
+_LINES = 60  # of a log, shown when its task has failed: from the error on, or the last ones
+_TRACEBACK = "Traceback (most recent call last)"
 _ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception|Interrupt|Exit)\b|.*can't open file).*", re.M)
 # TensorFlow's errors may come from the end of another task, and need not come again.
 _OF_OTHERS = "errors_impl."
@@ -97,7 +98,9 @@ class _Run:
         if again or not self._left:
             say(text + ", as it did before: it is not started again" * again)
             if not self._first:
-                lines = tail.splitlines()[-_LINES:]
+                error, lines = tail.rfind(_TRACEBACK), tail.splitlines()[-_LINES:]
+                if error >= 0:  # TensorFlow goes on writing after it
+                    lines = tail[error:].splitlines()[:_LINES]
                 print(*(f"{self.task}: {line}" for line in lines), sep="\n", file=sys.stderr)
             return False
         self._left -= 1
