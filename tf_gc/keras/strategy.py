@@ -18,16 +18,12 @@ class KerasStrategy(abc.ABC):
 
     A dataset that such a strategy distributes has a true attribute `unsharded` if every worker sees
     all its data.
-
-    Attributes:
-      clip_after_sum: whether optimizers clip the sums of gradients, and not each replica's own.
-      asynchronous: whether workers share variables on servers, and step without each other.
-      layer_state: gets each Keras variable that replicas update by themselves (`add`), and its
-        assignments (`note_assignment`); `None` if such variables stay as they are.
     """
 
-    clip_after_sum: bool = False
-    asynchronous: bool = False
+    clip_after_sum: bool = False  # whether optimizers clip sums of gradients, not a replica's own
+    asynchronous: bool = False  # whether workers share variables on servers, and step by themselves
+    # Gets each Keras variable that replicas update by themselves (`add`), and its assignments
+    # (`note_assignment`); `None` if such variables stay as they are.
     layer_state: Any = None
 
     @property

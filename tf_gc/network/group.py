@@ -18,24 +18,15 @@ Bytes: TypeAlias = int | tf.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Replica:
-    """A replica of this host, with its part of the sum of a bucket.
-
-    Attributes:
-      device: the replica's device.
-      gradients: the bucket's tensors, or of a bucket of rows `tf.IndexedSlices`.
-      residuals: their residuals, on the replica's device; none if nothing is kept.
-      variables: the distributed variables to which the gradients belong.
-      shared: for each gradient the state of `Reducer.slot`, on the replica's device; none if
-        nothing is kept.
-      notes: remembers things from step to step that are not saved; it ends with the bucket's first
-        variable or the stream of the gradients.
-    """
+    """A replica of this host, with its part of the sum of a bucket; variables on its device."""
 
     device: str
-    gradients: Sequence[Any]
-    residuals: Sequence[tf.Variable]
-    variables: Sequence[Any] = ()
-    shared: Sequence[tf.Variable] = ()
+    gradients: Sequence[Any]  # the bucket's tensors, or of a bucket of rows `tf.IndexedSlices`
+    residuals: Sequence[tf.Variable]  # of the gradients; none if nothing is kept
+    variables: Sequence[Any] = ()  # the distributed ones to which the gradients belong
+    shared: Sequence[tf.Variable] = ()  # for each gradient the state of `Reducer.slot`, if any
+    # Remembers things from step to step that are not saved. It ends with the bucket's first
+    # variable or the stream of the gradients.
     notes: dict[Any, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
@@ -130,33 +121,22 @@ def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Replicas that send messages to each other.
+    """Replicas that send messages to each other."""
 
-    Attributes:
-      ranks: the ranks, among all members, of those on this host.
-      size: the number of members, on all hosts.
-      open: opens a channel for the messages of a bucket, given the bucket's number and the
-        `CommunicationOptions`. Buckets are independent, so their transfers may overlap.
-      on_cpus: the CPUs of the same hosts as a group, where each host has one member and that is a
-        GPU; else `None`.
-    """
-
-    ranks: tuple[int, ...]
-    size: int
+    ranks: tuple[int, ...]  # among all members, of those on this host
+    size: int  # the number of members, on all hosts
+    # Opens a channel for the messages of a bucket, given the bucket's number and the
+    # `CommunicationOptions`. Buckets are independent, so their transfers may overlap.
     open: Callable[[int, Any], Channel]
+    # The CPUs of the same hosts as a group, where each host has one member and that is a GPU.
     on_cpus: "Group | None" = None
 
 
 class Network(Protocol):
-    """The replicas of all hosts, and how they reach each other.
-
-    Attributes:
-      hosts: the number of hosts.
-      devices: the devices of this host's replicas; the other hosts have as many.
-    """
+    """The replicas of all hosts, and how they reach each other."""
 
     hosts: int
-    devices: tuple[str, ...]
+    devices: tuple[str, ...]  # of this host's replicas; the other hosts have as many
 
     def rate(self) -> float:
         """Returns the bits per second at which the slowest host sends to others, measured once.

@@ -43,30 +43,19 @@ class Built:
 
 
 class Model:
-    """Gradients that are reduced together, of one stream.
-
-    Attributes:
-      number: its number for the recorder, which forgets it when it is collected.
-      ends: the stream, and the first variable whose gradient is compressed.
-      built: how steps in full precision and compressed ones were built, by whether they compress.
-      told: whether a preliminary verdict on it was logged.
-    """
+    """Gradients that are reduced together, of one stream."""
 
     def __init__(self, recorder: Recorder, number: int, ends: Sequence[Any]) -> None:
-        self.number = number
+        self.number = number  # for the recorder, which forgets it when the model is collected
+        # The stream, and the first variable whose gradient is compressed.
         self.ends = [weakref.ref(each) for each in ends]
-        self.built: dict[bool, Built] = {}
-        self.told = False
+        self.built: dict[bool, Built] = {}  # steps in each way, by whether they compress
+        self.told = False  # whether a preliminary verdict on it was logged
         weakref.finalize(self, recorder.forget, number).atexit = False
 
 
 class Measurement:
-    """Records the steps of a strategy, and logs the verdict.
-
-    Attributes:
-      recorder: what the steps have recorded.
-      logs_verdicts: whether this worker logs them; the steps of the others take as long as its own.
-    """
+    """Records the steps of a strategy, and logs the verdict."""
 
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
@@ -78,7 +67,7 @@ class Measurement:
         self._tries = isinstance(params, Auto)
         self.replicas: int | None = None
         self.recorder = Recorder()
-        self.logs_verdicts = True
+        self.logs_verdicts = True  # or another worker does, whose steps take as long
 
     def model_of(self, schedule: Schedule, notes: dict[Any, Any], *ends: Any) -> Model:
         """Returns the model of gradients; always the same, kept in the notes of `ends`."""
@@ -290,7 +279,6 @@ def _measure(reduction: Reduction) -> tf.Tensor:
 
 
 def _residual_ratios(buckets: Sequence[Bucket], parts: Sequence[Array]) -> dict[str, Any]:
-    """Returns the fields of a report that compare residuals with gradients."""
     squares: dict[str, Array] = {}  # of the norms of a gradient and of its residual
     for bucket, part in zip(buckets, parts, strict=False):
         if not bucket.reducer.keeps_residuals:

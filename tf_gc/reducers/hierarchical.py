@@ -65,7 +65,6 @@ class Hierarchical(Plan):
 
 
 def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
-    """Returns the plan with which a host sends least."""
     return min(AllGather, ScatterGather, key=lambda plan: plan.bits_sent(codec, hosts))
 
 

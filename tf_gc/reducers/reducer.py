@@ -12,17 +12,11 @@ from tf_gc.state.registry import Slot
 
 
 class Spec(abc.ABC):
-    """How a gradient is sent, on whatever network: a frozen value. Equal specs share a bucket.
+    """How a gradient is sent, on whatever network: a frozen value. Equal specs share a bucket."""
 
-    Attributes:
-      warm_up: whether the first steps are in full precision (`tf_gc.steps.warm_up`).
-      native: whether that needs kernels of the native library on the replicas' devices.
-      in_one_bucket: whether all gradients travel together, because messages are small.
-    """
-
-    warm_up: bool
-    native: bool = False
-    in_one_bucket: bool = False
+    warm_up: bool  # whether the first steps are in full precision (`tf_gc.steps.warm_up`)
+    native: bool = False  # whether the replicas' devices need kernels of the native library
+    in_one_bucket: bool = False  # whether all gradients travel together: messages are small
 
     @abc.abstractmethod
     def on(self, network: Network) -> "Reducer | str":
@@ -38,21 +32,13 @@ class Spec(abc.ABC):
 
 
 class Sender:
-    """Sends buckets of gradients: a `Reducer` to all replicas, a `Push` to a parameter server.
+    """Sends buckets of gradients: a `Reducer` to all replicas, a `Push` to a parameter server."""
 
-    Attributes:
-      name: the encoding of an element, such as "three_bit (automatic scales)".
-      plan: the name of who sends what to whom.
-      wire: the name of how messages travel.
-      keeps_residuals: whether what is not sent is kept; if not, no residuals are given.
-      caution: a warning for the log; empty if there is none.
-    """
-
-    name: str
-    plan: str
-    wire: str
-    keeps_residuals: bool
-    caution: str = ""
+    name: str  # of the encoding of an element, such as "three_bit (automatic scales)"
+    plan: str  # the name of who sends what to whom
+    wire: str  # the name of how messages travel
+    keeps_residuals: bool  # whether what is not sent is kept; if not, no residuals are given
+    caution: str = ""  # a warning for the log, if there is one
 
     def __str__(self) -> str:
         return f"{self.name}, {self.plan}, {self.wire}"
@@ -60,24 +46,16 @@ class Sender:
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """The sums of a bucket.
+    """The sums of a bucket."""
 
-    Attributes:
-      sums: for each replica of this host, the bucket's sums, on the replica's device.
-      measured: the replica of this host that reports measure; in a hierarchy the leader, with the
-        gradients of the whole host.
-      count_sent: builds the number of elements that it sent as other than zero, an int64 scalar.
-      sent_bytes: the bytes that a replica sent (in a hierarchy, its part of those of its host).
-      most_bytes: an upper bound where only the step knows `sent_bytes`; 0 if there is none.
-      stock_bytes: the bytes that the stock ops would send, where only the step knows.
-    """
-
-    sums: Sequence[Sequence[Any]]
+    sums: Sequence[Sequence[Any]]  # for each replica of this host, on its device
+    # The replica of this host that reports measure; in a hierarchy the leader, with the gradients
+    # of the whole host.
     measured: Replica
-    count_sent: Callable[[], tf.Tensor]
-    sent_bytes: Bytes
-    most_bytes: Bytes = 0
-    stock_bytes: Bytes | None = None
+    count_sent: Callable[[], tf.Tensor]  # the elements that it sent as other than zero, int64 []
+    sent_bytes: Bytes  # by a replica (in a hierarchy, its part of those of its host)
+    most_bytes: Bytes = 0  # an upper bound where only the step knows `sent_bytes`; 0 if none
+    stock_bytes: Bytes | None = None  # which the stock ops would send, where only the step knows
 
 
 class Reducer(Sender, abc.ABC):

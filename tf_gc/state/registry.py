@@ -175,7 +175,6 @@ class StateRegistry(tf.train.experimental.PythonState):
         return mine
 
     def _make(self, slot: Slot, variable: Any, name: str) -> Any:
-        """Returns a new distributed variable of zeros."""
         shape = tf.TensorShape(variable.shape if slot.size is None else [slot.size])
         kind = ("ON_READ", "SUM") if slot.size is None else ("AUTO", "ONLY_FIRST_REPLICA")
         with tf.init_scope(), variable.distribute_strategy.scope():

@@ -22,20 +22,15 @@ from tf_gc.steps.gradient_sums import GradientSums, Sums, by_gradient
 
 @dataclasses.dataclass(eq=False)
 class Step:
-    """Builds the sums of what a schedule compresses of one stream, bucket by bucket.
-
-    Attributes:
-      pairs: each gradient, a value for each local replica, with its variable.
-      options: a `tf.distribute.experimental.CommunicationOptions`.
-    """
+    """Builds the sums of what a schedule compresses of one stream, bucket by bucket."""
 
     sums: GradientSums
     accounting: Accounting
     measurement: Measurement
     schedule: Schedule
-    pairs: Pairs
+    pairs: Pairs  # each gradient, a value for each local replica, with its variable
     stream: Stream
-    options: Any
+    options: Any  # a `tf.distribute.experimental.CommunicationOptions`
 
     @functools.cached_property
     def replicas(self) -> list[list[Replica]]:

@@ -85,7 +85,6 @@ class TrialStep(Step):
     group: Group
 
     def after_warm_up(self) -> Sums:
-        """Returns the sums of a step to which no warm-up applies."""
         state = self.state(SLOT)
         now = state.values[0].read_value()
         done = steps_done(now, self.sums.replicas)

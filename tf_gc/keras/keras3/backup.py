@@ -187,7 +187,6 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
             logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
 
     def _restore_from(self, folder: str) -> list[str]:
-        """Restores a backup, and says what did not fit between backup and model."""
         if not self.model.built:
             raise ValueError(
                 "build the model before fit(), for instance by calling it on a batch of data: "
