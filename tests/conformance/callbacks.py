@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tests.conformance.as_alone import (
-    BATCH,
-    CLASSES,
-    Strategy,
-    X,
-    Y,
-    assert_as_alone,
-    compiled,
-    fit,
-)
+from tests.conformance.as_alone import Strategy, X, Y, assert_as_alone, fit
 from tests.conformance.promise import promise
+from tests.keras.stock import BATCH, compiled
 
 VALIDATION = (X[:16], Y[:16])
 callbacks = keras.callbacks
@@ -73,15 +64,3 @@ def events(strategy: Strategy) -> list[str]:
 @promise(broken_by_stock="workers")
 def callbacks_are_called_in_the_same_order(strategy: Strategy) -> None:
     assert events(strategy) == events(tf.distribute.get_strategy())
-
-
-@promise(on_workers=())
-def training_stops_at_a_bad_number(strategy: Strategy) -> None:
-    """Also if but one of the replicas has it."""
-    x = X.copy()
-    x[BATCH + 1] = np.nan
-    seen: list[int] = []
-    notes = callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))
-    linear = compiled(strategy, lambda: keras.Sequential([keras.layers.Dense(CLASSES)]))
-    fit(linear, x, epochs=2, callbacks=[callbacks.TerminateOnNaN(), notes])
-    assert seen == [0, 1]

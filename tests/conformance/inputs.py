@@ -149,38 +149,6 @@ def without_sharding_each_worker_sees_all(strategy: Strategy) -> None:
     assert sorted(seen) == list(range(16))
 
 
-# The elements are the numbers below COUNT.
-COUNT = 13  # so that the last batch is a partial one
-TOTAL = sum(range(COUNT))
-
-
-def total(strategy: Strategy, dataset: tf.data.Dataset, of_part: Any) -> float:
-    """Returns the sum of what a function gives for each replica's part of each batch."""
-
-    @tf.function
-    def step(batch: Any) -> Any:
-        return strategy.reduce("SUM", strategy.run(of_part, args=(batch,)), axis=None)
-
-    distributed = strategy.experimental_distribute_dataset(dataset)
-    return sum(float(step(batch)) for batch in distributed)
-
-
-def as_float(x: Any) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(x, tf.float32))
-
-
-@promise()
-def elements_may_be_structures(strategy: Strategy) -> None:
-    dataset = numbers(COUNT).map(lambda x: ({"a": x, "b": (x, 2 * x)}, -x))
-
-    def of_part(batch: Any) -> Any:
-        features, labels = batch
-        assert set(features) == {"a", "b"}
-        return as_float(features["a"]) + as_float(features["b"][1]) + as_float(labels)
-
-    assert total(strategy, dataset, of_part) == 2 * TOTAL
-
-
 @promise()
 def a_replica_without_elements_gets_an_empty_part_of_the_same_shape(strategy: Strategy) -> None:
     """The second batch has one element, for one replica."""

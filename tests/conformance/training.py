@@ -9,9 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tests.conformance.as_alone import (
-    BATCH,
-    CLASSES,
-    FEATURES,
     WEIGHTS,
     Batches,
     Strategy,
@@ -19,11 +16,10 @@ from tests.conformance.as_alone import (
     X,
     Y,
     assert_as_alone,
-    batches,
-    compiled,
     fit,
 )
 from tests.conformance.promise import promise
+from tests.keras.stock import BATCH, CLASSES, FEATURES, batches, compiled, cross_entropy
 
 ROWS = 42  # leaves 10 for the last batch
 
@@ -82,11 +78,10 @@ class Largest(keras.metrics.Metric):
 
 
 def fit_of_dicts(strategy: Strategy) -> Any:
-    crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model = compiled(
         strategy,
         two_inputs,
-        loss={"c": crossentropy, "d": "mse"},
+        loss={"c": cross_entropy(), "d": "mse"},
         loss_weights={"c": 1.0, "d": 0.5},
         metrics={"c": ["accuracy"], "d": ["mae"]},
     )
@@ -117,7 +112,7 @@ def evaluations_and_predictions(strategy: Strategy) -> Any:
         "arrays": model.evaluate(x, y, **options),
         "dataset": model.evaluate(batches(ROWS), verbose=0, return_dict=True),
         "weighted": model.evaluate(x, y, sample_weight=WEIGHTS[:ROWS], **options),
-        "steps": model.evaluate(batches().repeat(), steps=2, verbose=0),
+        "steps": model.evaluate(batches(48).repeat(), steps=2, verbose=0),
         "predicted": model.predict(x, **options),
         "small": model.predict(X[:1], verbose=0),
         "of dataset": model.predict(batches(ROWS), verbose=0),
@@ -138,7 +133,12 @@ def fits_of_sources(strategy: Strategy) -> Any:
     sources: dict[str, dict[str, Any]] = {
         "validation data": {"validation_data": (X[:ROWS], Y[:ROWS])},
         "validation split": {"validation_split": 1 / 3},
-        "repeated dataset": {"x": batches().repeat(), "y": None, "steps_per_epoch": 2, "epochs": 2},
+        "repeated dataset": {
+            "x": batches(48).repeat(),
+            "y": None,
+            "steps_per_epoch": 2,
+            "epochs": 2,
+        },
         "PyDataset": {"x": Batches(), "y": None},
     }
     return fits_from(compiled(strategy), sources)

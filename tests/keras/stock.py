@@ -48,6 +48,10 @@ def data(samples: int = SAMPLES) -> tuple[Array, Array]:
     return x, (x @ weights).argmax(axis=1).astype(np.int32)
 
 
+def batches(samples: int) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(data(samples)).batch(BATCH)
+
+
 def mlp(*names: str | None) -> keras.Model:
     """A model that Keras names in each process and each call in another way, unless it gets names.
 
@@ -99,7 +103,8 @@ def compiled(
     keras.utils.set_random_seed(7)
     with strategy.scope():
         model = build()
-        model.compile(optimizer(), loss=cross_entropy(), metrics=["accuracy"], **arguments)
+        settings = {"loss": cross_entropy(), "metrics": ["accuracy"], **arguments}
+        model.compile(optimizer(), **settings)
     return model
 
 
