@@ -13,24 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests.keras.stock import compiled, data, normalized_mlp
 
 PLATEAU = 0.1
 
 
 def make_model(strategy: tf.distribute.Strategy, learning_rate: float = 0.5) -> keras.Model:
-    keras.utils.set_random_seed(7)
-    with strategy.scope():
-        layers = [keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization()]
-        model = keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(4)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(learning_rate, momentum=0.9), loss)
-    return model
-
-
-def data() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=(96, 8)).astype("float32")
-    return x, (x[:, 0] > 0) + 2 * (x[:, 1] > 0)
+    sgd = lambda: keras.optimizers.SGD(learning_rate, momentum=0.9)  # noqa: E731
+    return compiled(strategy, lambda: normalized_mlp(False), sgd)
 
 
 def fit(

@@ -10,21 +10,19 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests.keras.stock import BATCH, CLASSES, FEATURES, batches, compiled, data, mlp
 from tests.multiworker.cluster import worker_index
 
 Results = dict[str, Any]
 
-_random = np.random.default_rng(0)
-X = _random.random((96, 8)).astype(np.float32)
-Y = _random.integers(3, size=96)
-BATCH = 16
+X, Y = data(96)
 # The last batch has 12: rows that do not divide among workers weigh more in the smaller parts, as
 # under every strategy of TensorFlow, and training differs.
 ROWS = 92
 
 
 def is_wide(gradient: tf_gc.params.Gradient) -> bool:
-    return gradient.shape == (8, 16)
+    return gradient.shape == (FEATURES, 16)
 
 
 def strategy_named(name: str) -> tf.distribute.Strategy:
@@ -46,38 +44,17 @@ def strategy_named(name: str) -> tf.distribute.Strategy:
     )
 
 
-def make_model(strategy: tf.distribute.Strategy, **options: Any) -> keras.Model:
-    """A compiled model with the same weights each time."""
-    keras.utils.set_random_seed(1)
-    optimizer = options.pop("optimizer", {})
-    with strategy.scope():
-        model = keras.Sequential(
-            [keras.Input((8,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(3)]
-        )
-        model.compile(
-            optimizer=keras.optimizers.SGD(0.1, **optimizer),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-            **options,
-        )
-    return model
-
-
-def batches(size: int) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices((X[:size], Y[:size])).batch(BATCH)
-
-
-def without_sharding(data: tf.data.Dataset) -> tf.data.Dataset:
+def without_sharding(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return data.with_options(options)
+    return dataset.with_options(options)
 
 
 def fits(name: str, ways: Sequence[str]) -> Results:
     """Trains, evaluates and predicts in the named ways, which must not depend on the workers."""
     strategy = strategy_named(name)
     arrays = {"x": X[:ROWS], "y": Y[:ROWS], "batch_size": BATCH, "shuffle": False}
-    plain = make_model(strategy)
+    plain = compiled(strategy)
     start = plain.get_weights()
 
     def anew() -> keras.Model:
@@ -90,7 +67,8 @@ def fits(name: str, ways: Sequence[str]) -> Results:
         return {"history": history, "weights": model.get_weights()}
 
     def fit_with(optimizer: dict[str, Any], **options: Any) -> Results:
-        return fit(make_model(strategy, optimizer=optimizer, **options), **arrays)
+        sgd = lambda: keras.optimizers.SGD(0.1, **optimizer)  # noqa: E731
+        return fit(compiled(strategy, mlp, sgd, **options), **arrays)
 
     cases: dict[str, Callable[[], Any]] = {
         "arrays": lambda: fit(anew(), epochs=2, **arrays),
@@ -100,7 +78,7 @@ def fits(name: str, ways: Sequence[str]) -> Results:
             anew(), epochs=2, x=batches(ROWS).repeat(), steps_per_epoch=4
         ),
         "steps_per_execution": lambda: fit(
-            make_model(strategy, steps_per_execution=2), validation_data=(X[:50], Y[:50]), **arrays
+            compiled(strategy, steps_per_execution=2), validation_data=(X[:50], Y[:50]), **arrays
         ),
         "both": lambda: fit_with({"gradient_accumulation_steps": 2}, steps_per_execution=3),
         "clipped": lambda: fit_with({"global_clipnorm": 0.1}),
@@ -117,22 +95,21 @@ def sizes_that_differ() -> Results:
     strategy = strategy_named("auto")
     mine = 45 if worker_index() else 90
     results = {}
-    for case, data in {
+    for case, dataset in {
         "known": batches(mine),
         "unknown": batches(mine).filter(lambda x, y: True),
     }.items():
-        model = make_model(strategy)
-        history = model.fit(without_sharding(data), epochs=2, verbose=0).history
+        model = compiled(strategy)
+        history = model.fit(without_sharding(dataset), epochs=2, verbose=0).history
         results[case] = {"history": history, "weights": model.get_weights()}
     return results
 
 
 def custom_loop(name: str) -> list[np.ndarray]:
     strategy = strategy_named(name)
-    keras.utils.set_random_seed(1)
     with strategy.scope():
-        kernel = tf.Variable(tf.random.stateless_normal((8, 3), seed=[1, 2]))
-        bias = tf.Variable(tf.zeros(3))
+        kernel = tf.Variable(tf.random.stateless_normal((FEATURES, CLASSES), seed=[1, 2]))
+        bias = tf.Variable(tf.zeros(CLASSES))
         optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
         optimizer.build([kernel, bias])
     iterator = iter(strategy.experimental_distribute_dataset(batches(80).repeat()))
@@ -166,10 +143,10 @@ def _fit_with_one_bad_step(
     x = np.random.default_rng(worker_index()).uniform(0, 1, (6, 4, 32)).astype(np.float32)
     if worker_index() == BAD_WORKER:
         x[BAD_STEP] = bad
-    data = tf.data.Dataset.from_tensor_slices((x, np.ones((6, 4, width), np.float32)))
-    data = without_sharding(data.unbatch().batch(4 * strategy.num_replicas_in_sync))
+    dataset = tf.data.Dataset.from_tensor_slices((x, np.ones((6, 4, width), np.float32)))
+    dataset = without_sharding(dataset.unbatch().batch(4 * strategy.num_replicas_in_sync))
     notes = keras.callbacks.LambdaCallback(on_train_batch_end=note)
-    model.fit(data.repeat(), steps_per_epoch=6, verbose=0, callbacks=[*callbacks, notes])
+    model.fit(dataset.repeat(), steps_per_epoch=6, verbose=0, callbacks=[*callbacks, notes])
     return scales, kernels
 
 

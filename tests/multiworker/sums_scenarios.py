@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.multiworker.cluster import worker_index
+from tests.strategies.helpers import reducer, variables_of
 from tf_gc.network import collectives
 from tf_gc.state.stream import named_stream
 from tf_gc.steps import trial, warm_up
@@ -24,19 +25,13 @@ Array = np.ndarray[Any, Any]
 def gradient_sums(params: Any, steps: Array) -> list[Array]:
     """Returns the sums of [steps, replicas, ...] gradients."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros(steps.shape[2:]))
-
-    @tf.function(autograph=False)
-    def step(gradients: tf.Tensor) -> Any:
-        def replica_step() -> tf.Tensor:
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            (total,) = tf_gc.all_reduce_gradients([(gradients[replica], variable)])
-            return total
-
-        return strategy.run(replica_step)
-
-    return [_of_all_replicas(strategy, step(tf.constant(gradients))) for gradients in steps]
+    run = reducer(strategy, variables_of(strategy, steps.shape[2:]))
+    sums = []
+    for gradients in steps:
+        first, *others = run([gradients])
+        np.testing.assert_equal(others, [first] * len(others))
+        sums.append(first[0])
+    return sums
 
 
 def _of_all_replicas(strategy: tf.distribute.Strategy, value: Any) -> Array:
@@ -78,8 +73,7 @@ def ledger(
     """Reduces random gradients, and returns what was given, what was sent and what is left."""
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(None, options, params)
-    with strategy.scope():
-        variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+    variables = variables_of(strategy, *shapes)
 
     def step(all_passed: Any) -> Any:
         def replica_step() -> list[Any]:
@@ -166,8 +160,7 @@ def options_are_honoured(addresses: Sequence[str]) -> dict[str, Any]:
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
         resolver, options, {"type": "2bit", "threshold": 0.5}
     )
-    with strategy.scope():
-        variables = [tf.Variable(tf.zeros(1000)) for _ in range(6)]
+    variables = variables_of(strategy, *[(1000,)] * 6)
 
     @tf.function(autograph=False)
     def step() -> Any:
@@ -215,8 +208,7 @@ def traces_of_eager_steps(steps: int) -> list[int]:
         strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
             compression_params={"type": "2bit", "warm_up": False, "plan": "all_gather"}
         )
-        with strategy.scope():
-            variable = tf.Variable(tf.zeros([30, 100]))
+        (variable,) = variables_of(strategy, (30, 100))
         for _ in range(steps):
             strategy.run(lambda: tf_gc.all_reduce_gradients([(tf.ones([30, 100]), variable)]))
             counts.append(len(built))

@@ -15,17 +15,12 @@ import tensorflow as tf
 
 from tests import ports
 from tests.cases import matrix
+from tests.keras.stock import FEATURES
 from tests.multiworker import cluster, file_scenarios
 
 pytestmark = pytest.mark.multiworker
 
 Report = dict[str, Any]
-
-
-def assert_equal(some: list[np.ndarray], others: list[np.ndarray]) -> None:
-    assert len(some) == len(others) > 0
-    for one, other in zip(some, others, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +56,20 @@ def test_all_workers_decide_the_same(reports: list[Report]) -> None:
     assert chief["learning_rate"] == other["learning_rate"] < 0.5
     assert len(chief["history"]["loss"]) < 30
     # Not all weights: each replica has moving averages of its own in BatchNormalization.
-    assert_equal(chief["trained"], other["trained"])
+    np.testing.assert_equal(chief["trained"], other["trained"])
 
 
 def test_the_chiefs_files_are_complete(reports: list[Report]) -> None:
     chief = reports[0]
     folder, epochs = Path(chief["folder"]), len(chief["history"]["loss"])
-    x = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(5, FEATURES)).astype("float32")
 
     model = keras.models.load_model(folder / "model.keras")
-    assert_equal(model.get_weights(), chief["weights"])
+    np.testing.assert_equal(model.get_weights(), chief["weights"])
     expected = model.predict(x, verbose=0)
-    assert_equal(keras.models.load_model(folder / "archive").get_weights(), chief["weights"])
+    np.testing.assert_equal(
+        keras.models.load_model(folder / "archive").get_weights(), chief["weights"]
+    )
     exported = tf.saved_model.load(folder / "exported")
     np.testing.assert_allclose(exported.serve(x), expected, rtol=1e-5, atol=1e-6)
     for weights in (folder / "model.weights.h5", folder / "best" / "model.weights.h5"):
@@ -82,7 +79,7 @@ def test_the_chiefs_files_are_complete(reports: list[Report]) -> None:
     checkpoint = tf.train.Checkpoint(model=model)
     latest = tf.train.latest_checkpoint(folder / "checkpoints")
     checkpoint.restore(latest).assert_existing_objects_matched()
-    assert_equal(model.get_weights(), chief["weights"])
+    np.testing.assert_equal(model.get_weights(), chief["weights"])
     model.load_weights(folder / "backup" / "latest.weights.h5")
     metadata = json.loads((folder / "backup" / "training_metadata.json").read_text())
     assert metadata["epoch"] == epochs
@@ -114,11 +111,11 @@ def test_a_restarted_job_goes_on_from_the_backup_on_all_workers(tmp_path: Path) 
     for interrupted, restarted in zip(first, second, strict=True):
         assert [run["epoch"] for run in interrupted] == [0, 1, 0]
         assert not any(run["ended"] for run in interrupted)
-        assert_equal(interrupted[1]["start"], started["end"])
+        np.testing.assert_equal(interrupted[1]["start"], started["end"])
         assert [run["epoch"] for run in restarted] == [2, 0, 1]
         assert all(run["ended"] and not run["left"] for run in restarted)
-        assert_equal(restarted[0]["start"], resumed["end"])
-        assert_equal(restarted[2]["start"], doubled["second"])
+        np.testing.assert_equal(restarted[0]["start"], resumed["end"])
+        np.testing.assert_equal(restarted[2]["start"], doubled["second"])
 
 
 def test_workers_that_see_different_backups_all_say_so(tmp_path: Path) -> None:

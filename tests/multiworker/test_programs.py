@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.keras.stock import assert_same_bits
+from tests.keras.stock import BATCH, assert_same_bits, compiled, normalized_mlp
 from tests.multiworker import cluster
-from tests.multiworker.fit_scenarios import BATCH, X, Y
+from tests.multiworker.fit_scenarios import X, Y
 from tf_gc.state.layout import unpack
 
 pytestmark = pytest.mark.multiworker
@@ -31,12 +31,7 @@ def local_components(weights: list[keras.Variable]) -> list[Weights]:
 
 def normalized(strategy: tf.distribute.Strategy) -> keras.Model:
     """A trained model with BatchNormalization, of which each worker has seen another part."""
-    keras.utils.set_random_seed(1)
-    with strategy.scope():
-        layers = [keras.layers.Dense(16), keras.layers.BatchNormalization(momentum=0.5)]
-        model = keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(3)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.1), loss)
+    model = compiled(strategy, lambda: normalized_mlp(False))
     # A share of 9 is 5 and 4 for two replicas.
     model.fit(X[:90], Y[:90], batch_size=18, epochs=2, verbose=0)
     return model

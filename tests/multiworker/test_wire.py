@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.multiworker import cluster
+from tests.strategies.helpers import variables_of
 from tf_gc.reducers.wire import COMPACT_BELOW, WIRES
 
 pytestmark = pytest.mark.multiworker
@@ -22,8 +23,7 @@ Results = list[dict[str, Any]]
 def loop(**params: Any) -> dict[str, Any]:
     """Sums gradients, some not finite, in a loop whose messages differ in length."""
     strategy = Strategy(compression_params={**params, "warm_up": False, "bypass_size": 0})
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros([120_000]))
+    (variable,) = variables_of(strategy, (120_000,))
 
     @tf.function
     def steps() -> tf.Tensor:
@@ -49,8 +49,7 @@ def loop(**params: Any) -> dict[str, Any]:
 def traced_anew(wire: str) -> list[np.ndarray]:
     """Makes steps, one of which has a smaller batch on the second worker alone."""
     strategy = Strategy(compression_params={"type": "2bit", "threshold": 0.5, "wire": wire})
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros([60_000]))
+    (variable,) = variables_of(strategy, (60_000,))
 
     @tf.function(autograph=False)
     def step(batch: tf.Tensor) -> tf.Tensor:
@@ -67,8 +66,7 @@ def traced_anew(wire: str) -> list[np.ndarray]:
 def chosen_wire(**params: Any) -> tuple[float | None, str]:
     """Returns the rate that was measured, if it was, and the wire."""
     strategy = Strategy(compression_params=params)
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros([9000]))
+    (variable,) = variables_of(strategy, (9000,))
 
     def replica() -> list[tf.Tensor]:
         return tf_gc.all_reduce_gradients([(tf.ones([9000]), variable)])

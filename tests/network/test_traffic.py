@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.strategies.helpers import reducer
+from tests.strategies.helpers import reducer, variables_of
 from tf_gc.network.traffic import Traffic, all_reduce_bytes
 
 
@@ -55,8 +55,7 @@ def test_a_strategy_knows_what_it_sends_and_logs_it_once(
 def test_a_sparse_gradient_counts_what_is_gathered() -> None:
     params = tf_gc.Quantized(sparse=False)
     strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1", "CPU:2"], params)
-    with strategy.scope():
-        variables = [tf.Variable(tf.zeros((1000, 8))), tf.Variable(tf.zeros(10))]
+    variables = variables_of(strategy, (1000, 8), (10,))
 
     @tf.function
     def step() -> None:
