@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_gc
 from tests.cases import matrix
+from tests.keras import train_from_a_seed
 from tests.multiworker import cluster
 
 pytestmark = [pytest.mark.multiworker, matrix]
@@ -32,20 +31,9 @@ def digests(*all_params: Any) -> list[str]:
 
 def _digest(params: Any) -> str:
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
-    with strategy.scope():
-        layers = [keras.layers.Dense(200, activation="relu"), keras.layers.Dropout(0.3)]
-        model = keras.Sequential([keras.Input((40,)), *layers, keras.layers.Dense(5)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.Adam(0.01), loss)
-    random = np.random.default_rng(0)
-    x, y = random.normal(size=(240, 40)), random.integers(5, size=240)
-    model.fit(x, y, batch_size=24, epochs=1, verbose=0)
+    digest = train_from_a_seed.digest(strategy)
     assert params.get("plan", "all_reduce") in strategy.traffic.plan.split(", ")
-    left = [variable.numpy() for variable in strategy.compression_state.variables]
-    assert any(value.any() for value in left)
-    state = [*model.get_weights(), *left]
-    assert all(np.isfinite(value).all() for value in state)
-    return hashlib.sha256(b"".join(value.tobytes() for value in state)).hexdigest()
+    return digest
 
 
 def test_two_runs_end_with_the_same_weights_and_residuals() -> None:
