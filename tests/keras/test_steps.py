@@ -15,18 +15,21 @@ from tf_gc.params import CompressionParams, TwoBit
 pytestmark = pytest.mark.optimized_graphs
 
 # The biases are bypassed, the kernels are compressed.
-MIXED = TwoBit(warm_up=False, bypass_size=20)
+MIXED = TwoBit(bypass_size=20)
 
 
 @cases("params", MIXED, NONE)  # the first with more kinds of collectives
 def test_several_steps_in_one_execution_are_the_same_steps(params: CompressionParams) -> None:
-    """Three of them, where an epoch has four."""
+    """Three of them, where an epoch has four; also where the warm-up ends."""
     normalized = functools.partial(normalized_mlp, True)
-    single = fit(compressed_strategy(2, params), normalized)
-    strategy = compressed_strategy(2, params)
-    several = fit(strategy, normalized, steps_per_execution=3)
+    alone, strategy = (compressed_strategy(2, params) for _ in range(2))
+    single = fit(alone, normalized, epochs=6)
+    several = fit(strategy, normalized, epochs=6, steps_per_execution=3)
     assert_same_run(several, single)
     assert_replicas_agree(strategy, several.model.trainable_variables)
+    steps = [each.compression_state.warm_up_steps for each in (alone, strategy)]
+    assert steps == steps[:1] * 2
+    assert (10 <= steps[0] < 24) == (params is MIXED)
 
 
 @cases("order", "step loop step", "loop step", "loop longer", "branch step")

@@ -148,8 +148,6 @@ def test_what_it_says_before_the_first_step_and_where_nothing_is_compressed() ->
     report = strategy.report()
     assert report.traffic is report.compressed is report.density is report.ratio is None
     assert "no step has been compressed so far" in str(report)
-    alone = tf_gc.CompressedMirroredStrategy(["CPU:0"])
-    assert "a single replica has nobody to send to" in str(alone.report())
     off = strategy_of({"type": "none"})
     assert "nothing is compressed, as compression_params says" in str(off.report())
     reducer(strategy, variables_of(strategy, (3,)))([np.ones((2, 3), "f")])
@@ -228,7 +226,8 @@ def test_a_warm_up_that_does_not_end_is_said_once(log: pytest.LogCaptureFixture)
 
     def said() -> list[str]:
         strategy.extended.compressed_all_reduce._measurement.log_verdicts()
-        return [m for m in log.messages if "warm-up has not ended" in m]
+        warnings = [r.getMessage() for r in log.records if r.levelno == logging.WARNING]
+        return [m for m in warnings if "warm-up has not ended" in m]
 
     for step in range(80):
         ends(gradients(scale=1 / (step + 1)))

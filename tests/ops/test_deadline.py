@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tests.strategies.helpers import ancestors
 from tf_gc import ops
 
 
@@ -24,16 +25,4 @@ def test_collectives_of_two_replicas_do_not_wait_for_each_other() -> None:
     for number, op in enumerate(deadlines):
         # A replica's deadlines come one after the other: a collective's time is its own.
         mine = deadlines[4:number] if number >= 4 else deadlines[:number]
-        assert _before(op) & set(deadlines) == set(mine)
-
-
-def _before(op: tf.Operation) -> set[tf.Operation]:
-    """Returns all operations that have run when `op` runs."""
-    found: set[tf.Operation] = set()
-    ahead = [op]
-    while ahead:
-        op = ahead.pop()
-        more = {*op.control_inputs, *(tensor.op for tensor in op.inputs)} - found
-        found |= more
-        ahead += more
-    return found
+        assert ancestors(op) & set(deadlines) == set(mine)

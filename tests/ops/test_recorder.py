@@ -65,12 +65,16 @@ def test_intervals_are_seconds_and_the_latest_are_kept() -> None:
 
 def test_a_trial_has_the_median_of_the_latest_intervals() -> None:
     recorder = ops.Recorder()
-    notes(recorder, *[(0, FULL)] * 10)
+    notes(recorder, (0, COMPRESSED), *[(0, FULL)] * 11)
     for _ in range(3):
         time.sleep(0.1)
         notes(recorder, (0, FULL))
     full, compressed = recorder.trial_times(0, 3).numpy()
-    assert 0.1e9 <= full < compressed  # which was never tried
+    never = np.iinfo(np.int64).max
+    assert 0.1e9 <= full < compressed == never  # there was one step
+    assert recorder.trial_times(7, 3).numpy().tolist() == [never] * 2
+    notes(recorder, *[(0, COMPRESSED)] * 2)
+    assert recorder.trial_times(0, 3).numpy()[1] < never
 
 
 def test_some_steps_are_to_be_measured() -> None:

@@ -13,7 +13,6 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer
-from tf_gc import ops
 from tf_gc.params.composed import COMPRESSED, FULL_PRECISION, WAYS
 from tf_gc.steps.trial import STEPS, TURN, faster
 
@@ -182,17 +181,3 @@ def test_the_slowest_worker_decides() -> None:
     assert int(chosen) == 0
     assert slowest.numpy().tolist() == [5, 9]
     assert int(faster(tf.constant([[5, 3], [5, 4]], tf.int64))[0]) == 1
-
-
-def test_times_are_medians_of_the_latest_steps_within_turns() -> None:
-    recorder = ops.Recorder()
-    for compressed in (False, True, True, True):
-        recorder.note_step(0, compressed)
-    full, compressed = recorder.trial_times(0, latest=9).numpy()
-    never = np.iinfo(np.int64).max
-    assert full == never
-    assert 0 < compressed < 5e9
-    for compressed in (False, False):
-        recorder.note_step(0, compressed)
-    assert 0 < recorder.trial_times(0, latest=9).numpy()[0] < 5e9
-    assert recorder.trial_times(7, latest=9).numpy().tolist() == [never] * 2

@@ -1,10 +1,8 @@
 """The first steps in full precision, and the rule that ends them."""
 
 import math
-from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -117,30 +115,3 @@ def test_models_of_a_strategy_have_each_their_own_and_reset_begins_it_again() ->
     assert strategy.compression_state.warm_up_steps == 0
     first(gradients(0, 2))
     assert strategy.compression_state.warm_up_steps == 1
-
-
-def test_it_goes_on_after_a_backup_and_inside_of_a_loop(tmp_path: Path) -> None:
-    random = np.random.default_rng(1)
-    x, y = random.normal(size=(240, 20)).astype("f"), random.normal(size=240).astype("f")
-    weights, dense = [], []
-    for steps, restarts in ((1, 0), (3, 1)):
-        for restart in range(restarts + 1):
-            strategy = tf_gc.CompressedMirroredStrategy(cpus(2), WARM)
-            keras.utils.set_random_seed(1)
-            with strategy.scope():
-                layers = [
-                    keras.Input((20,)),
-                    keras.layers.Dense(128, "relu"),
-                    keras.layers.Dense(1),
-                ]
-                model = keras.Sequential(layers)
-                model.compile("adam", "mse", steps_per_execution=steps)
-            folder = str(tmp_path / f"{steps}-{restarts}")
-            callback = tf_gc.keras.BackupAndRestore(folder, delete_checkpoint=False)
-            epochs = 4 if restart == restarts else 1
-            model.fit(x, y, 40, epochs, 0, [callback], shuffle=False)
-        weights.append(model.get_weights())
-        dense.append(strategy.compression_state.warm_up_steps)
-    assert 10 < dense[0] < 24
-    assert dense == [dense[0]] * 2
-    np.testing.assert_equal(*weights)

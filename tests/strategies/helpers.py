@@ -82,3 +82,16 @@ def check_that_nothing_is_lost(
         total = sent[i] if left is None else sent[i] + left
         np.testing.assert_allclose(total, given[i], **tolerance)
     return results
+
+
+def ancestors(operation: tf.Operation) -> set[tf.Operation]:
+    """The operations that have to run before this one."""
+    found: set[tf.Operation] = set()
+    waiting = [operation]
+    while waiting:
+        one = waiting.pop()
+        for before in (*(tensor.op for tensor in one.inputs), *one.control_inputs):
+            if before not in found:
+                found.add(before)
+                waiting.append(before)
+    return found

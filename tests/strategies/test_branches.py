@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.conftest import REPLICAS
-from tests.strategies.helpers import cpus, variables_of
+from tests.strategies.helpers import ancestors, cpus, variables_of
 from tf_gc import _compat
 
 # Optimizers of graphs may remove what nothing seems to need.
@@ -165,16 +165,3 @@ def test_what_is_not_compressed_does_not_wait_for_what_is() -> None:
     assert any(op.type == "If" for op in graph.get_operations()), "the large one, in the warm-up"
     for value in strategy.experimental_local_results(step()[1]):
         np.testing.assert_array_equal(value, REPLICAS * np.ones(3))
-
-
-def ancestors(operation: tf.Operation) -> set[tf.Operation]:
-    """The operations that have to run before this one."""
-    found: set[tf.Operation] = set()
-    waiting = [operation]
-    while waiting:
-        one = waiting.pop()
-        for before in (*(tensor.op for tensor in one.inputs), *one.control_inputs):
-            if before not in found:
-                found.add(before)
-                waiting.append(before)
-    return found
