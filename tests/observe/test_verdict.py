@@ -91,6 +91,9 @@ def test_it_waits_for_enough_compressed_steps() -> None:
     assert judge(report(around(0.5, 20), around(0.1, STEPS))) is not None
     params = tf_gc.Quantized()
     assert judge(Report(params, TRAFFIC, warm_up_steps=LONG_WARM_UP, compressed_steps=1)) is None
+    warned = judge(Report(params, TRAFFIC, warm_up_steps=LONG_WARM_UP))
+    assert warned is not None
+    assert (warned.level, warned.is_last) == (logging.WARNING, False)
 
 
 @given(st.lists(st.floats(1e-6, 1e3), max_size=80))
