@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import cases
 from tests.programs import ROOT
 from tf_gc.launch import __main__ as launch
-from tf_gc.launch.tasks import gpus_of, on_this_host
+from tf_gc.launch.tasks import check, gpus_of, in_pods, on_this_host
 
 LAUNCHER = [sys.executable, "-m", "tf_gc.launch"]
 SLURM = {"PROCID": "3", "NODEID": "1", "STEP_NODELIST": "n[2,10]", "STEP_TASKS_PER_NODE": "2(x2)"}
@@ -131,6 +130,26 @@ def test_an_error_names_what_is_wrong_here(
     assert 'TF_CONFIG is set, to something else: {"cluster": {}}' in error("--workers=1", __file__)
 
 
+def test_a_pod_may_start_before_its_name_is_known_and_has_to_be_one_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([OSError("not yet"), None, OSError("nobody listens at the port")])
+
+    def getaddrinfo(*_: object) -> None:
+        if error := next(answers):
+            raise error
+
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    monkeypatch.setattr(socket, "gethostname", lambda: "trainer-1")
+    everybody, here = in_pods("127.0.0.1", 2, 21)
+    monkeypatch.setenv("TF_CONFIG", here[0].tf_config)  # what it will be
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    check(everybody, here, pods=True)
+    assert not [*answers]
+    with pytest.raises(ValueError, match="of 1 pods, JOB_COMPLETION_INDEX is '1'"):
+        in_pods("127.0.0.1", 1, 21)
+
+
 def test_it_imports_no_tensorflow_and_public_names_do_when_they_are_used() -> None:
     program = (
         "import sys, tf_gc, tf_gc.launch.__main__\n"
@@ -190,7 +209,11 @@ def test_the_first_task_writes_to_the_terminal_and_the_others_to_logs(tmp_path: 
     assert "worker 0 127.0.0.1\n" in output
     assert "error of worker 0\n" in output
     assert "error of worker 1" not in output
-    assert (logs / "worker-1.log").read_text() == "worker 1 127.0.0.1\nerror of worker 1\n"
+    log = "worker 1 127.0.0.1\nerror of worker 1\n"
+    assert (logs / "worker-1.log").read_text() == log
+    _, output, _ = run(tmp_path, program, "--workers=2", f"--logs={logs}")
+    assert output.count("error of worker 0\n") == 1
+    assert (logs / "worker-1.log").read_text() == 2 * log
 
 
 def test_a_failure_is_shown_and_ends_all(tmp_path: Path) -> None:
@@ -244,12 +267,14 @@ def test_tasks_that_fail_start_again_and_those_that_ended_well_with_them(tmp_pat
     assert "s: starts again in 2 s, 0 restarts left\n" in output
 
 
-@cases(
-    "failure, lives",
-    ("raise ValueError('as ever')", 2),
-    # An error of TensorFlow may come from another task, and a signal from anywhere.
-    ("class UnavailableError(Exception): __module__ = 'errors_impl'\nraise UnavailableError", 3),
-    ("os.kill(os.getpid(), 9)", 3),
+@pytest.mark.parametrize(
+    ("failure", "lives"),
+    [
+        ("raise ValueError('as ever')", 2),
+        # An error of TensorFlow may come from another task, and a signal from anywhere.
+        ("class E(Exception): __module__, __qualname__ = 'errors_impl', 'E.Error'\nraise E", 3),
+        ("os.kill(os.getpid(), 9)", 3),
+    ],
 )
 def test_a_task_that_fails_early_in_the_same_way_is_not_started_again(
     tmp_path: Path, failure: str, lives: int
@@ -277,12 +302,14 @@ SAVE = (
 DEAF = "signal.signal(signal.SIGTERM, lambda *_: None)\n" + READY
 
 
-@cases(
-    "program, grace, signals",
-    (SAVE, 600, [signal.SIGTERM]),
-    (SAVE, 600, [signal.SIGINT]),
-    (DEAF, 1, [signal.SIGTERM]),
-    (DEAF, 600, [signal.SIGINT, signal.SIGINT]),
+@pytest.mark.parametrize(
+    ("program", "grace", "signals"),
+    [
+        (SAVE, 600, [signal.SIGTERM]),
+        (SAVE, 600, [signal.SIGINT]),
+        (DEAF, 1, [signal.SIGTERM]),
+        (DEAF, 600, [signal.SIGINT, signal.SIGINT]),
+    ],
 )
 def test_signals_end_all_which_may_save_before(
     tmp_path: Path, program: str, grace: int, signals: list[signal.Signals]
