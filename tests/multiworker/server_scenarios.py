@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.multiworker import servers
+from tests.state.checkpoints import values_in
 
 Array = np.ndarray[Any, Any]
 
@@ -128,7 +129,8 @@ def save(folder: str, workers: int) -> Array:
     """Pushes, saves what was not sent in a checkpoint, and pushes more; returns what was saved."""
     strategy, variable = _with_a_variable(workers)
     _push_some(strategy, variable, workers, 1.0, 3.0)
-    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    # The variable is on a server, so that TensorFlow writes in parts.
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state, matrix=variable)
     options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
     left: Array = strategy.compression_state.total(variable)
     checkpoint.save(f"{folder}/checkpoint", options=options)
@@ -137,16 +139,25 @@ def save(folder: str, workers: int) -> Array:
     return left
 
 
-def restore(folder: str, workers: int) -> tuple[list[Array], Array, list[str]]:
-    """Restores that; returns the workers' parts, what came of pushing zeros, and the log."""
+def restore(folder: str, workers: int) -> tuple[list[Array], Array, list[str], list[Array]]:
+    """Restores that, before there is anything and again; a function saves what there is then.
+
+    Returns the workers' parts, what came of pushing zeros, the log, and what there was and is saved
+    in the end.
+    """
     lines = _log_lines()
     strategy, variable = _with_a_variable(workers)
     state = strategy.compression_state
-    checkpoint = tf.train.Checkpoint(compression=state)
-    checkpoint.restore(tf.train.latest_checkpoint(folder))
+    checkpoint = tf.train.Checkpoint(compression=state, matrix=variable)
+    checkpoint.restore(tf.train.latest_checkpoint(folder)).assert_consumed()
     pushed = _push_some(strategy, variable, workers, 0.0)
     state_parts = [part.numpy() for part in state.variables[0].values]
-    return state_parts, pushed, [line for line in lines if "residuals" in line]
+    log = [line for line in lines if "residuals" in line]
+    write = tf.function(lambda path: checkpoint.write(path))
+    write(f"{folder}/again")
+    checkpoint.restore(tf.train.latest_checkpoint(folder))
+    (saved,) = values_in(write(f"{folder}/again").numpy()).values()
+    return state_parts, pushed, log, [state.total(variable), saved]
 
 
 def _with_a_variable(workers: int) -> tuple[Any, Any]:

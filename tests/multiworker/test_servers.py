@@ -210,12 +210,14 @@ def test_a_loop_is_built_alike_beside_another_thread(one: Results) -> None:
 @pytest.mark.parametrize("after", [1, 2])
 def test_checkpoints_hold_what_was_not_sent(request: pytest.FixtureRequest, after: int) -> None:
     results = request.getfixturevalue({1: "one", 2: "two"}[after])
-    parts, pushed, log = results["restored"]
+    parts, pushed, log, again = results["restored"]
     assert np.abs(results["saved"]).max() > 0.1
     assert len(parts) == after
     assert log == ["tf_gc: residuals of 1 variables restored"]
     np.testing.assert_allclose(np.sum(parts, axis=0) + pushed, results["saved"], atol=1e-6)
     assert np.abs(np.subtract(parts[0], parts[-1])).max() < 1e-6  # equal parts
+    for total in again:
+        np.testing.assert_allclose(total, results["saved"], atol=1e-6)
 
 
 def test_what_is_of_no_use_is_refused(one: Results) -> None:

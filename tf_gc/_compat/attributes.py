@@ -87,8 +87,7 @@ _BY_CLASS: dict[str, dict[str, str]] = {
     },
     "tensorflow.python.trackable.base.Trackable": {
         "_copy_trackable_to_cpu": "to save residuals asynchronously",
-        "_lookup_dependency": "to restore checkpoints of earlier versions",
-        "_serialize_to_tensors": "to save what is on workers",
+        "_gather_saveables_for_checkpoint": "to save residuals in checkpoints",
     },
     "tensorflow.python.eager.context.Context": {
         "_collective_ops_server_def": "to know which cluster this process has joined",

@@ -50,6 +50,16 @@ LOOP_GRAPHS = tuple(
     for name in ("WhileCondFuncGraph", "WhileBodyFuncGraph")
 )
 
+SaveableObject = _symbol(
+    "training.saving.saveable_object.SaveableObject", "to save residuals in checkpoints"
+)
+SaveSpec = _symbol(
+    "training.saving.saveable_object.SaveSpec", "to sum residuals when a checkpoint is written"
+)
+in_save_context = _symbol(
+    "saved_model.save_context.in_save_context", "to keep residuals out of a SavedModel's functions"
+)
+
 registered_kernels = _symbol(
     "framework.kernels.get_registered_kernels_for_op",
     "to find out before the first step on which devices the native ops run",

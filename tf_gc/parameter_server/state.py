@@ -10,9 +10,6 @@ from tf_gc.state.registry import Slot
 from tf_gc.state.stream import Stream
 from tf_gc.steps.compression_state import CompressionState
 
-# TensorFlow copies an eager tensor of fewer elements into a function that uses it.
-_ELEMENTS = 129
-
 
 class WorkersState(CompressionState):
     """Residuals on the workers.
@@ -43,10 +40,3 @@ class WorkersState(CompressionState):
             return on_workers(self._strategy(), variable.shape)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return on_workers(self._strategy(), tf.TensorShape([slot.size]), aggregation=first)
-
-    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
-        # TensorFlow saves to several servers in a function, which all of them are sent.
-        data = self.serialize()
-        size = len(data) // _ELEMENTS + 1
-        parts = [data[start : start + size] for start in range(0, size * _ELEMENTS, size)]
-        return {"py_state": tf.constant(parts)}

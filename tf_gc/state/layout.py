@@ -1,12 +1,19 @@
-"""The layout of checkpoints and backups: arrays, and whose they are."""
+"""The layout of checkpoints and backups: values, and whose they are."""
 
 import dataclasses
-import io
 import json
-from collections.abc import Sequence
-from typing import Any
+import types
+import zipfile
+from collections.abc import Iterable
+from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+
+# In a backup, the name of what is said of its arrays.
+_LAYOUT = "layout.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,25 +35,49 @@ class Key:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-    """A value by its slot and key: a distributed variable or, in a checkpoint, a float32 array."""
+    """A value by its slot and key: a distributed variable or, restored, a float32 array."""
 
     slot: str
     key: Key
     value: Any
 
+    @property
+    def name(self) -> str:
+        """The name in a checkpoint, from which `named` makes slot and key again."""
+        return json.dumps([self.slot, self.key.variable, self.key.number, self.key.stream])
 
-def pack(entries: Sequence[Entry], **more: Any) -> bytes:
-    """Returns a file of `np.savez`: the arrays by their numbers, and JSON, also of `more`."""
-    rows = [[e.slot, e.key.variable, e.key.number, e.key.stream] for e in entries]
-    arrays: dict[str, Any] = {str(i): entry.value for i, entry in enumerate(entries)}
-    whole = io.BytesIO()
-    np.savez(whole, layout=np.array(json.dumps({"entries": rows, **more})), **arrays)
-    return whole.getvalue()
+    @classmethod
+    def named(cls, name: str, value: Any) -> "Entry":
+        """Returns the entry of a name in a checkpoint."""
+        slot, *key = json.loads(name)
+        return cls(slot, Key(*key), value)
+
+    def numpy(self) -> Array:
+        """Returns the sum of the value over all replicas; of a variable this is a collective."""
+        mine = isinstance(self.value, np.ndarray | np.generic)
+        return np.asarray(self.value if mine else self.value.numpy())
 
 
-def unpack(data: bytes) -> tuple[list[Entry], dict[str, Any]]:
-    """Returns the entries and the JSON of what `pack` returned."""
-    with np.load(io.BytesIO(data)) as arrays:
-        layout = json.loads(str(arrays["layout"]))
-        rows = enumerate(layout["entries"])
-        return [Entry(slot, Key(*key), arrays[str(i)]) for i, (slot, *key) in rows], layout
+def write(file: IO[bytes], entries: Iterable[Entry], **more: Any) -> None:
+    """Writes a file that `np.load` reads: arrays by numbers, one at a time, and JSON of `more`."""
+
+    def put(data: bytes) -> int:
+        file.write(data)  # TensorFlow's files return nothing
+        return len(data)
+
+    names = []
+    stream: Any = types.SimpleNamespace(write=put, flush=file.flush)  # nor do they seek
+    with zipfile.ZipFile(stream, "w") as archive:
+        for i, entry in enumerate(entries):
+            names.append(entry.name)
+            with archive.open(f"{i}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, entry.numpy(), allow_pickle=False)
+        archive.writestr(_LAYOUT, json.dumps({"entries": names, **more}))
+
+
+def read(file: IO[bytes]) -> tuple[list[Entry], dict[str, Any]]:
+    """Returns the entries and the JSON of what `write` wrote."""
+    with np.load(file) as arrays:
+        layout = json.loads(arrays[_LAYOUT])
+        names = enumerate(layout["entries"])
+        return [Entry.named(name, arrays[str(i)]) for i, name in names], layout

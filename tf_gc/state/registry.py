@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.state.earlier import EarlierCheckpoint
-from tf_gc.state.layout import Entry, Key, pack, unpack
+from tf_gc.state.layout import Entry, Key
+from tf_gc.state.saveables import Saveables
 from tf_gc.state.stream import Stream
 
 
@@ -43,12 +43,12 @@ class _OfVariable:
         self.notes = weakref.WeakKeyDictionary[Stream, dict[Any, Any]]()
 
 
-class StateRegistry(tf.train.experimental.PythonState):
+class StateRegistry(tf.__internal__.tracking.Trackable):
     """The values that streams keep for variables, by slot. Any thread may call it.
 
     A value is made, with zeros, when a stream first asks for it, and ends with its stream or its
-    variable. A checkpoint holds all values. Restored ones wait for streams or variables that do not
-    exist yet, and further checkpoints hold what waits.
+    variable. A checkpoint holds all values, a tensor each. Restored ones wait for streams or
+    variables that do not exist yet, and further checkpoints hold what waits.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,6 @@ class StateRegistry(tf.train.experimental.PythonState):
         self._variables = weakref.WeakValueDictionary[Key, Any]()
         self._streams = weakref.WeakSet[Stream]()
         self._lock = threading.RLock()
-        self._earlier = EarlierCheckpoint(self.restore)
 
     def value(self, slot: Slot, stream: Stream, variable: Any) -> Any:
         """Returns a distributed variable: what a stream keeps for a distributed variable."""
@@ -105,15 +104,23 @@ class StateRegistry(tf.train.experimental.PythonState):
             return self._of(variable).key
 
     def saved(self, variables: Sequence[Any] | None = None) -> list[Entry]:
-        """Returns what a checkpoint holds now of all variables or some, summed by collectives."""
+        """Returns what a checkpoint holds now of all variables or some, to be read by `read_sum`.
+
+        Workers have to read the values in their order: to read one is a collective.
+        """
         gc.collect()  # workers have to sum the same, whatever garbage each of them has collected
         with self._lock:
-            living, waiting = self.entries(), list(self.waiting)
-            if variables is not None:
-                keys = {self.key(variable) for variable in variables}
-                living = [entry for entry in living if entry.key.of(None) in keys]
-                waiting = [entry for entry in waiting if entry.key.of(None) in keys]
-        return [*(dataclasses.replace(e, value=e.value.numpy()) for e in living), *waiting]
+            entries = [*self.entries(), *self.waiting]
+            if variables is None:
+                return entries
+            keys = {self.key(variable) for variable in variables}
+            return [entry for entry in entries if entry.key.of(None) in keys]
+
+    def now(self, entry: Entry) -> Entry:
+        """Returns an entry with the value that it has by now: one that waited is a variable's."""
+        with self._lock:
+            same = (e for e in self.entries() if (e.slot, e.key) == (entry.slot, entry.key))
+            return next(same, entry)
 
     def restore(self, saved: Sequence[Entry]) -> None:
         """Takes all values from a checkpoint or a backup; values that are not in it become zero."""
@@ -132,22 +139,15 @@ class StateRegistry(tf.train.experimental.PythonState):
                     component.assign(tf.zeros(component.shape))
             self.waiting, self.restored = [], {}
 
-    def serialize(self) -> bytes:
-        return pack(self.saved())
-
-    def deserialize(self, string_value: Any) -> None:
-        # Under parameter servers a checkpoint has it in parts.
-        whole = string_value if isinstance(string_value, bytes) else b"".join(string_value)
-        self.restore(unpack(whole)[0])
-
-    def _lookup_dependency(self, name: str, cached_dependencies: Any = None) -> Any:
-        return self._earlier.part(name)
+    def _gather_saveables_for_checkpoint(self) -> Saveables:
+        return Saveables(self)
 
     @tf.autograph.experimental.do_not_convert
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
         def copy_all() -> tf.Tensor:
             copied = copy.copy(self)
-            copied.waiting, copied._variables = self.saved(), weakref.WeakValueDictionary()
+            copied.waiting = [dataclasses.replace(e, value=e.numpy()) for e in self.saved()]
+            copied._variables = weakref.WeakValueDictionary()
             object_map[self] = copied
             return tf.constant(True)
 

@@ -85,8 +85,8 @@ class CompressionState(StateRegistry):
         name, key = residuals.SLOT.name, self.key(variable)
         with self._lock:
             living, waiting = self.entries(variable, residuals.SLOT), list(self.waiting)
-        parts = [e.value.numpy() for e in living]
-        parts += [e.value for e in waiting if e.slot == name and e.key.of(None) == key]
+        parts = [e.numpy() for e in living]
+        parts += [e.numpy() for e in waiting if e.slot == name and e.key.of(None) == key]
         return sum(parts[1:], start=parts[0]) if parts else None
 
     def residual_owners(self) -> list[str]:

@@ -1,24 +1,17 @@
 """Writes the state kept for a model's variables, above all residuals, to a file, and reads it."""
 
 import dataclasses
-import io
-import json
-import re
 import zipfile
 from typing import Any, TypeAlias
 
-import numpy as np
 import tensorflow as tf
 
 from tf_gc.state import residuals
-from tf_gc.state.layout import Entry, Key, pack, unpack
+from tf_gc.state.layout import Entry, Key, read, write
 from tf_gc.steps.compression_state import NOTHING_COMPRESSED, CompressionState, describe_residuals
 
 # Path and shape of each variable of a model, in the model's order.
 Variables: TypeAlias = list[tuple[str, tuple[int, ...]]]
-
-# Files of earlier versions have an array for each value, by slot and number of the variable.
-_EARLIER = re.compile(r"(?:(\w+)_)?(\d+)(?:@\d+)?")
 
 
 def write_residuals(model: Any, path: str | None) -> None:
@@ -34,37 +27,22 @@ def write_residuals(model: Any, path: str | None) -> None:
             dataclasses.replace(entry, key=key_of[entry.key.of(None)].of(entry.key.stream))
             for entry in state.saved([weight.value for weight in model.weights])
         ]
-    if path is not None:
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(pack(entries, variables=_variables(model)))
+    if path is None:
+        for entry in entries:
+            entry.numpy()
+        return
+    with tf.io.gfile.GFile(path, "wb") as file:
+        write(file, entries, variables=_variables(model))
 
 
 def read_residuals(path: str) -> tuple[Variables, list[Entry]]:
     """Reads the model's variables and the entries kept for them; raises OSError if it cannot."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            data = file.read()
-        with np.load(io.BytesIO(data)) as arrays:
-            if "variables" in arrays:
-                variables, entries = _read_earlier(arrays)
-            else:
-                entries, layout = unpack(data)
-                variables = layout["variables"]
-            return [(name, tuple(shape)) for name, shape in variables], entries
-    except (ValueError, EOFError, zipfile.BadZipFile, tf.errors.OpError) as error:
+            entries, layout = read(file)
+        return [(name, tuple(shape)) for name, shape in layout["variables"]], entries
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile, tf.errors.OpError) as error:
         raise OSError(f"{path}: {error}") from error
-
-
-def _read_earlier(arrays: Any) -> tuple[list[Any], list[Entry]]:
-    variables = json.loads(str(arrays["variables"]))
-    streams = json.loads(str(arrays["streams"])) if "streams" in arrays else {}
-    entries = []
-    for name in arrays:
-        if found := _EARLIER.fullmatch(name):
-            number = int(found[2])
-            key = Key(variables[number][0], number, streams.get(name))
-            entries.append(Entry(found[1] or residuals.SLOT.name, key, arrays[name]))
-    return variables, entries
 
 
 def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> list[str]:
