@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.state.stream import Stream, reducing, stream_of_call
+from tf_gc.state.stream import Stream, named_stream, reducing, stream_of_call
 
 GradientValue: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
 
@@ -90,7 +90,10 @@ def sum_gradients(
             "jit_compile=False to model.compile() or tf.function()"
         )
     gradients, variables = zip(*present, strict=True)
-    stream = stream or stream_of_call(context, variables)
+    if stream is None:
+        # Outside of any strategy the context is that of the process, which counts no runs.
+        several = tf.distribute.has_strategy()
+        stream = stream_of_call(context, variables) if several else named_stream("")
     reduce = functools.partial(_batch_reduce, stream)
     sums = iter(context.merge_call(reduce, args=(gradients, variables)))
     return [None if gradient is None else next(sums) for gradient, _ in grads_and_vars]

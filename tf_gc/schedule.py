@@ -110,6 +110,32 @@ class Schedule:
         return "\n".join(lines)
 
 
+def together(schedules: Sequence[Schedule]) -> Schedule:
+    """Returns the schedule of a step in which several streams of gradients are summed.
+
+    Positions count on from one to the next; the steps are of the one that compressed least often.
+    """
+    first, *others = schedules
+    if not others:
+        return first
+    buckets: list[Bucket] = []
+    bypass: list[int] = []
+    before = 0
+    for schedule in schedules:
+        for bucket in schedule.buckets:
+            moved = tuple(before + i for i in bucket.indices)
+            buckets.append(dataclasses.replace(bucket, indices=moved))
+        bypass += [before + i for i in schedule.bypass]
+        before += len(schedule.bypass) + len(schedule.compressed)
+    steps = [schedule.steps for schedule in schedules if schedule.buckets and schedule.steps]
+    return Schedule(
+        tuple(buckets),
+        tuple(bypass),
+        tuple(gradient for schedule in schedules for gradient in schedule.left_alone),
+        min(steps, key=lambda each: each[1], default=None),
+    )
+
+
 def compresses_rows_of(
     params: CompressionParams, variable: Any, sender_of: Callable[[Spec], Sender | str]
 ) -> bool:

@@ -30,10 +30,13 @@ class Outcome:
     value: Any  # what the scenario returned, None if it did not
 
 
-def tf_configs(workers: int, chiefs: int = 0) -> list[str]:
+def tf_configs(workers: int, chiefs: int = 0, hosts: int = 1) -> list[str]:
+    """Returns the TF_CONFIG of each; hosts are addresses of this one, which take turns."""
     counts = {"chief": chiefs, "worker": workers - chiefs}
     counts = {job: count for job, count in counts.items() if count}
-    return [task.tf_config for task in tasks_of(counts, ports.addresses(workers))]
+    ports_of = enumerate(ports.free_ports(workers))
+    addresses = [f"127.0.0.{1 + i % hosts}:{port}" for i, port in ports_of]
+    return [task.tf_config for task in tasks_of(counts, addresses)]
 
 
 def run(

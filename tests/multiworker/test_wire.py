@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def all_scenarios() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    return cluster.values(all_scenarios, devices=2)
+    return cluster.values(all_scenarios, devices=2, configs=cluster.tf_configs(2, hosts=2))
 
 
 @pytest.mark.parametrize("plan", LOOPS)
@@ -126,3 +127,10 @@ def test_all_workers_choose_one_wire_by_the_slowest_rate(results: Results) -> No
     *unmeasured, (rate, wire) = first
     assert unmeasured == [(None, "packed"), (None, "compact"), (None, "packed")]
     assert wire == ("compact" if rate < COMPACT_BELOW else "packed")
+
+
+def test_workers_of_one_machine_measure_no_link_and_say_so() -> None:
+    chief, worker = cluster.run(chosen_wire)
+    assert chief.value == worker.value == (math.inf, "packed")
+    assert chief.log.count("packed wire: all workers are on one machine") == 1
+    assert "wire:" not in worker.log

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ class ClusterNetwork:
         host_device: str,
         options: Any,
         collective_keys: Any,
+        one_machine: bool = False,
     ) -> None:
         self.hosts = hosts
         self.devices = tuple(devices)
@@ -47,7 +49,8 @@ class ClusterNetwork:
                 members, hosts * len(members), options, collective_keys, tokens
             )
         )
-        self._rate: float | None = None
+        # Workers of one machine have no link to measure.
+        self._rate: float | None = math.inf if one_machine else None
 
     def collectives(self, devices: Sequence[str]) -> CollectiveOps:
         """Returns the collectives of some devices and their like on the other hosts."""

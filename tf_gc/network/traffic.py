@@ -59,6 +59,20 @@ class Traffic:
             without_rows=False,
         )
 
+    def __add__(self, other: "Traffic") -> "Traffic":
+        """Returns the bytes of a step in which two streams of gradients are summed."""
+        names = "buckets compressed_tensors bypassed_tensors sent_bytes stock_bytes "
+        sums = (names + "excluded_tensors bypassed_bytes").split()
+        ors = ("at_most", "without_rows", "after_warm_up")
+        mine, theirs = vars(self), vars(other)
+        return dataclasses.replace(
+            self,
+            plan=_both(self.plan, other.plan),
+            wire=_both(self.wire, other.wire),
+            **{name: mine[name] + theirs[name] for name in sums},
+            **{name: mine[name] or theirs[name] for name in ors},
+        )
+
     def __str__(self) -> str:
         if self.replicas == 1:
             return ALONE
@@ -76,6 +90,10 @@ class Traffic:
             + (", and rows of sparse gradients" if self.without_rows else "")
             + (", once the warm-up has ended" if self.after_warm_up else "")
         )
+
+
+def _both(names: str, others: str) -> str:
+    return ", ".join(dict.fromkeys([*names.split(", "), *others.split(", ")]))
 
 
 def _count(number: int, noun: str) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 import threading
 import time
 import weakref
@@ -15,18 +16,22 @@ import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
+from tf_gc import _compat
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe import verdict
+from tf_gc.observe.accounting import Pairs, traffic_of
 from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
 from tf_gc.ops.recorder import Recorder, Series
 from tf_gc.params import Auto, CompressionParams
 from tf_gc.params.composed import WAYS
 from tf_gc.reducers.reducer import Reduction
-from tf_gc.schedule import Bucket, Schedule
+from tf_gc.schedule import Bucket, Schedule, together
 
-# How many numbers are measured of a bucket, besides norms.
-_NUMBERS = 3
+# Instead of bytes, before the first step has run.
+_NOT_YET = -1
+# A stream takes part in steps as long as it is not this many of its own periods late.
+_OVERDUE = 4
 Array = npt.NDArray[np.float64]
 
 # Seconds between two looks for a verdict: at first, and at most.
@@ -35,137 +40,222 @@ _FIRST, _LAST = 0.25, 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """How steps of a model were built. `sizes` has the bytes of each bucket that are known."""
+    """How steps of a stream are built, and what they send, as far as that is known.
+
+    Where only a step knows it, `latest` has the bytes of each bucket in the latest step that ran:
+    those that were sent, and those that the stock ops would send besides.
+    """
 
     schedule: Schedule
     traffic: Traffic
     sizes: tuple[int | None, ...]
+    latest: Any = None
+
+    def now(self) -> "Built":
+        """Returns it with what the latest step sent."""
+        if self.latest is None or (numbers := self.latest.numpy())[0, 0] == _NOT_YET:
+            return self
+        sent, stock = numbers.T
+        traffic = self.traffic.measured(int(sent.sum()), int(stock.sum()))
+        return Built(self.schedule, traffic, tuple(sent.tolist()))
 
 
-class Model:
-    """Gradients that are reduced together, of one stream."""
+class StreamSteps:
+    """The steps of some gradients that are reduced together, of one stream."""
 
     def __init__(self, recorder: Recorder, number: int, ends: Sequence[Any]) -> None:
-        self.number = number  # for the recorder, which forgets it when the model is collected
-        # The stream, and the first variable whose gradient is compressed.
+        self.number = number  # for the recorder, which forgets it when this is collected
+        # The stream, and the first variable whose gradient is reduced.
         self.ends = [weakref.ref(each) for each in ends]
         self.built: dict[bool, Built] = {}  # steps in each way, by whether they compress
         self.told = False  # whether a preliminary verdict on it was logged
         weakref.finalize(self, recorder.forget, number).atexit = False
 
+    def is_alive(self) -> bool:
+        """Returns whether stream and variable still exist."""
+        return all(end() is not None for end in self.ends)
+
+    @property
+    def elements(self) -> int:
+        """The number of elements that are compressed."""
+        ways = self.built.values()
+        return max(sum(bucket.elements for bucket in way.schedule.buckets) for way in ways)
+
 
 class Measurement:
-    """Records the steps of a strategy, and logs the verdict."""
+    """Records the steps of a strategy and what they send, and logs the verdict.
+
+    A step is made of its streams: a program may have several optimizers.
+    """
 
     def __init__(self, params: CompressionParams) -> None:
         self._params = params
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._latest: Model | None = None  # to be built
-        self._to_judge: weakref.WeakSet[Model] = weakref.WeakSet()
+        self._streams: list[StreamSteps] = []
+        self._to_judge: weakref.WeakSet[StreamSteps] = weakref.WeakSet()
         self._is_watched = False  # by a thread that logs verdicts
         self._tries = isinstance(params, Auto)
         self.replicas: int | None = None
         self.recorder = Recorder()
         self.logs_verdicts = True  # or another worker does, whose steps take as long
 
-    def model_of(self, schedule: Schedule, notes: dict[Any, Any], *ends: Any) -> Model:
-        """Returns the model of gradients; always the same, kept in the notes of `ends`."""
-        key = ("model", *(bucket.variables for bucket in schedule.buckets))
+    def steps_of(self, schedule: Schedule, notes: dict[Any, Any], *ends: Any) -> StreamSteps:
+        """Returns the steps of gradients; always the same, kept in the notes of `ends`."""
+        key = ("steps", *(bucket.variables for bucket in schedule.buckets))
         with self._lock:
             if key not in notes:
-                notes[key] = Model(self.recorder, next(self._numbers), ends)
+                notes[key] = StreamSteps(self.recorder, next(self._numbers), ends)
             return notes[key]
 
-    def note_step(self, model: Model, gradient: tf.Tensor, compressed: bool) -> tf.Tensor:
+    def note_step(self, steps: StreamSteps, gradient: tf.Tensor, compressed: bool) -> tf.Tensor:
         """Records a step; returns whether density and residuals are to be measured in it.
 
         The time is that at which the first gradient to be summed is there, so that the iterations
         of a loop record one by one.
         """
         with tf.control_dependencies([gradient]):
-            return self.recorder.note_step(model.number, compressed)
+            return self.recorder.note_step(steps.number, compressed)
 
-    def measure_if(self, wanted: tf.Tensor, model: Model, reductions: Sequence[Reduction]) -> None:
+    def measure_if(
+        self, wanted: tf.Tensor, steps: StreamSteps, reductions: Sequence[Reduction]
+    ) -> None:
         """Measures density and residuals of buckets where `note_step` has returned `wanted`."""
 
         def keep() -> tf.Tensor:
             values = [_measure(reduction) for reduction in reductions]
             with tf.device("CPU:0"):
-                self.recorder.keep(model.number, tf.concat(values, axis=0))
+                self.recorder.keep(steps.number, tf.concat(values, axis=0))
             return wanted
 
         tf.cond(wanted, keep, lambda: wanted)
 
     def built(
         self,
-        model: Model,
+        steps: StreamSteps,
         schedule: Schedule,
-        traffic: Traffic,
-        reductions: Sequence[Reduction],
+        pairs: Pairs,
+        reductions: Sequence[Reduction] = (),
         compressed: bool = True,
     ) -> None:
-        """Notes what a step sends; called while it is built."""
-        sizes = [reduction.sent_bytes for reduction in reductions]
-        known = tuple(size if isinstance(size, int) else None for size in sizes)
+        """Notes what a step sends; called while it is built.
+
+        What a compressed step sends is logged, if it is new.
+        """
+        assert self.replicas is not None
+        traffic = traffic_of(schedule, pairs, reductions, self.replicas)
+        numbers: list[list[Any]] = [
+            [r.sent_bytes, 0 if r.stock_bytes is None else r.stock_bytes] for r in reductions
+        ]
+        if tf.executing_eagerly():
+            numbers = [[int(n) for n in of_bucket] for of_bucket in numbers]
+        before, latest = steps.built.get(compressed), None  # type: Built | None, Any
+        sizes = tuple(sent if isinstance(sent, int) else None for sent, _ in numbers)
+        if all(isinstance(n, int) for of_bucket in numbers for n in of_bucket):
+            traffic = traffic.measured(
+                *(sum(of_all) for of_all in zip([0, 0], *numbers, strict=True))
+            )
+        else:
+            latest = None if before is None else before.latest
+            if latest is None:
+                with tf.init_scope(), tf.device("CPU:0"):
+                    first = tf.fill([len(numbers), 2], tf.constant(_NOT_YET, tf.int64))
+                    latest = _compat.OwnVariable(first, trainable=False)
+            with tf.device("CPU:0"):
+                rows = [[tf.cast(n, tf.int64) for n in of_bucket] for of_bucket in numbers]
+                latest.assign(tf.stack(rows), read_value=False)
         with self._lock:
-            if not model.built:
-                self._to_judge.add(model)
-            model.built[compressed] = Built(schedule, traffic, known)
-            self._latest = model
-            watch = self.logs_verdicts and model in self._to_judge and not self._is_watched
+            if not steps.built:
+                self._streams = [*filter(StreamSteps.is_alive, self._streams), steps]
+                if schedule.buckets:
+                    self._to_judge.add(steps)
+            steps.built[compressed] = Built(schedule, traffic, sizes, latest)
+            watch = self.logs_verdicts and steps in self._to_judge and not self._is_watched
             self._is_watched |= watch
+        if compressed and (
+            before is None or (before.traffic != traffic and not tf.executing_eagerly())
+        ):
+            logging.info("tf_gc: %s: %s", self._params, traffic)
+            logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
+            for bucket in schedule.buckets:
+                if caution := bucket.reducer.caution:
+                    logging.info("tf_gc: %s: %s", ", ".join(bucket.variables), caution)
         if watch:
             arguments = (weakref.ref(self),)
             thread = threading.Thread(target=_log_verdicts, args=arguments, name="tf_gc verdict")
             thread.daemon = True
             thread.start()
 
-    def current(self) -> Built | None:
-        """Returns how the latest step of the most recently built model was built.
+    def schedule(self) -> Schedule | None:
+        """Returns how the gradients of a step are sent; `None` before one was built."""
+        schedules = []
+        for steps in self._current():
+            full, compressed, *_ = self._counts(steps)
+            schedule = self._way(steps).schedule
+            schedules.append(dataclasses.replace(schedule, steps=(full, compressed)))
+        return together(schedules) if schedules else None
 
-        `None` without a trial. While a warm-up may last, it is how compressed steps are built.
+    def traffic(self) -> Traffic | None:
+        """Returns what a step sends; `None` before one was built."""
+        return self._traffic(self._current())
+
+    def report(self) -> Report:
+        """Returns what is known of the latest step."""
+        current = self._current()
+        return self._report(current, current)
+
+    def _current(self) -> list[StreamSteps]:
+        """Returns the streams of which a step is made now: all but those that are overdue.
+
+        The recorder numbers the steps of all streams. One is overdue if its last step was
+        `_OVERDUE` times as long ago as the one before that was before it.
         """
-        model = self._latest
-        return self._built(model) if model is not None and self._tries else None
+        with self._lock:
+            # What is known of the last ones stays when their model has ended.
+            living = [*filter(StreamSteps.is_alive, self._streams)]
+            self._streams = living or self._streams
+            numbers = {steps: self._counts(steps)[3:] for steps in self._streams}
+        now = max((latest for latest, _ in numbers.values()), default=0)
+        # One that was only built counts, too.
+        return [
+            s for s, (n, before) in numbers.items() if not n or now - n <= _OVERDUE * (n - before)
+        ]
 
-    def _built(self, model: Model) -> Built | None:
-        full, compressed, latest = self._steps(model)
-        of_compressed = model.built.get(True)
-        if of_compressed and not compressed and (not full or of_compressed.schedule.warm_up):
-            return of_compressed
-        return model.built.get(latest)
+    def _way(self, steps: StreamSteps) -> Built:
+        """Returns how the latest step was built; while a warm-up may last, how later ones are."""
+        full, compressed, latest, *_ = self._counts(steps)
+        of_compressed = steps.built.get(True)
+        if of_compressed and (
+            not self._tries or (not compressed and (not full or of_compressed.schedule.warm_up))
+        ):
+            return of_compressed.now()
+        return (steps.built.get(bool(latest)) or list(steps.built.values())[-1]).now()
 
-    def steps(self, schedule: Schedule) -> tuple[int, int] | None:
-        """Returns how many steps were in full precision, and how many compressed.
-
-        `None` if another model was built since.
-        """
-        model = self._latest
-        if model is None or all(way.schedule is not schedule for way in model.built.values()):
-            return None
-        return self._steps(model)[:2]
-
-    def report(self, traffic: Traffic | None) -> Report:
-        """Returns what is known of the latest model to be built, and of its latest step."""
-        model = self._latest
-        if model is None:
-            return Report(self._params, traffic, replicas=self.replicas)
-        return dataclasses.replace(self._report(model), traffic=traffic)
+    def _traffic(self, streams: Sequence[StreamSteps]) -> Traffic | None:
+        traffics = []
+        for steps in streams:
+            built = self._way(steps)
+            waits = built.schedule.warm_up and not self._counts(steps)[1]
+            traffics.append(dataclasses.replace(built.traffic, after_warm_up=waits))
+        return functools.reduce(operator.add, traffics) if traffics else None
 
     def log_verdicts(self) -> bool:
         """Logs the verdicts that are due, and returns whether there are more to come."""
         with self._lock:
-            for model in [m for m in self._to_judge if any(end() is None for end in m.ends)]:
-                self._to_judge.discard(model)
-            waiting = list(self._to_judge)
-        for model in waiting:
-            judged = verdict.judge(self._report(model))
-            if judged is None or (model.told and not judged.is_last):
+            waiting = {*filter(StreamSteps.is_alive, self._to_judge)}
+            self._to_judge &= waiting
+        current = self._current()
+        # The streams of a step have one verdict, and those of earlier steps theirs.
+        groups = [current] if waiting & set(current) else []
+        for streams in [*groups, *([steps] for steps in waiting - set(current))]:
+            mine = [steps for steps in streams if steps in waiting]
+            judged = verdict.judge(self._report(streams, mine))
+            if judged is None or (all(steps.told for steps in mine) and not judged.is_last):
                 continue
-            model.told = True
-            if judged.is_last:
-                self._to_judge.discard(model)
+            for steps in mine:
+                steps.told = True
+                if judged.is_last:
+                    self._to_judge.discard(steps)
             if judged.level == logging.INFO:
                 log_visibly(judged.text)
             else:
@@ -174,28 +264,37 @@ class Measurement:
             self._is_watched = bool(self._to_judge)
             return self._is_watched
 
-    def _steps(self, model: Model) -> tuple[int, int, bool]:
-        full, compressed, latest = map(int, self.recorder.read(model.number, Series.STEPS))
-        return full, compressed, bool(latest)
+    def _counts(self, steps: StreamSteps) -> list[int]:
+        """Returns what `Series.STEPS` has of a stream; zeros before its first step."""
+        return self.recorder.read(steps.number, Series.STEPS).astype(int).tolist()
 
-    def _report(self, model: Model) -> Report:
-        full_steps, compressed_steps, _ = self._steps(model)
-        built = self._built(model) or list(model.built.values())[-1]
-        buckets, traffic, sizes = built.schedule.buckets, built.traffic, list(built.sizes)
-        step, parts = self._measured(model, buckets)
-        if None in sizes and parts:
-            sent, stock = (sum(int(part[i]) for part in parts) for i in (-2, -1))
-            sizes = [int(part[-2]) for part in parts]
-            traffic = traffic.measured(sent, stock)
-        elements = [bucket.elements for bucket in buckets]
-        densities = [min(part[-3] / n, 1.0) for part, n in zip(parts, elements, strict=False)]
-        read = functools.partial(self.recorder.read, model.number)
+    def _report(self, streams: Sequence[StreamSteps], timed: Sequence[StreamSteps]) -> Report:
+        """Returns the report of a step; times are of the largest of some of its streams."""
+        report = Report(self._params, self._traffic(streams), replicas=self.replicas)
+        if not timed or not any(steps.elements for steps in streams):
+            return report
+        main = max(timed, key=lambda steps: steps.elements)
+        full_steps, compressed_steps, *_ = self._counts(main)
+        buckets: list[Bucket] = []
+        sizes: list[int | None] = []
+        parts: list[Array] = []
+        measured = 0
+        for steps in streams:
+            built = self._way(steps)
+            runs = self._counts(steps)[1] > 0
+            number, of_stream = self._measured(steps, built.schedule.buckets)
+            measured = number if steps is main else measured
+            parts += of_stream if len(parts) == len(buckets) else []
+            buckets += built.schedule.buckets
+            sizes += [size if runs else None for size in built.sizes]
+        elements = [bucket.elements for bucket in buckets[: len(parts)]]
+        densities = [min(part[-1] / n, 1.0) for part, n in zip(parts, elements, strict=True)]
+        read = functools.partial(self.recorder.read, main.number)
         # Otherwise something was compressed in these steps, too.
-        warm_up_is_full = all(bucket.warm_up for bucket in buckets)
+        warm_up_is_full = all(bucket.warm_up for bucket in self._way(main).schedule.buckets)
         full = read(Series.FULL_PRECISION).tolist() if warm_up_is_full else []
-        return Report(
-            compression_params=self._params,
-            traffic=traffic,
+        return dataclasses.replace(
+            report,
             buckets=tuple(
                 BucketReport(
                     bucket.variables,
@@ -204,8 +303,8 @@ class Measurement:
                     codec=bucket.reducer.name,
                     plan=bucket.reducer.plan,
                     wire=bucket.reducer.wire,
-                    sent_bytes=sizes[i] if compressed_steps else None,
-                    density=densities[i] if parts else None,
+                    sent_bytes=sizes[i],
+                    density=densities[i] if i < len(densities) else None,
                 )
                 for i, bucket in enumerate(buckets)
             ),
@@ -214,25 +313,24 @@ class Measurement:
             comparison=Comparison.of(full, read(Series.FIRST).tolist()),
             warm_up_steps=full_steps,
             compressed_steps=compressed_steps,
-            measured_step=step,
+            measured_step=measured,
             density=float(np.average(densities, weights=elements)) if parts else None,
-            trial=self._trial(model) if self._tries else None,
-            replicas=self.replicas,
+            trial=self._trial(main) if self._tries else None,
             **_residual_ratios(buckets, parts),
         )
 
-    def _measured(self, model: Model, buckets: Sequence[Bucket]) -> tuple[int, list[Array]]:
+    def _measured(self, steps: StreamSteps, buckets: Sequence[Bucket]) -> tuple[int, list[Array]]:
         """Returns the latest compressed step that was measured, and `_measure` of buckets."""
-        kept = self.recorder.read(model.number, Series.MEASURED)
+        kept = self.recorder.read(steps.number, Series.MEASURED)
         if not kept.size or not buckets:
             return 0, []
-        counts = [2 * len(bucket.variables) + _NUMBERS for bucket in buckets]
+        counts = [2 * len(bucket.variables) + 1 for bucket in buckets]
         return int(kept[0]), np.split(kept[1:], np.cumsum(counts)[:-1])
 
-    def _trial(self, model: Model) -> TrialReport:
-        full, compressed, latest = self._steps(model)
+    def _trial(self, steps: StreamSteps) -> TrialReport:
+        full, compressed, latest, *_ = self._counts(steps)
         current = WAYS[latest] if full + compressed else None
-        kept = self.recorder.read(model.number, Series.TRIAL)
+        kept = self.recorder.read(steps.number, Series.TRIAL)
         if not kept.size or kept[0] < 0:  # it has not ended, or began anew
             return TrialReport(current=current)
         chosen, times = WAYS[int(kept[0])], kept[1:]
@@ -257,11 +355,9 @@ def _log_verdicts(reference: "weakref.ref[Measurement]") -> None:
 
 
 def _measure(reduction: Reduction) -> tf.Tensor:
-    """Returns the squared norms of gradients and residuals, and `_NUMBERS` numbers.
+    """Returns the squared norms of gradients and residuals, and how many elements were sent.
 
-    float64 [2 * variables + _NUMBERS], on the host. Without residuals their norms are zero. The
-    numbers are the elements sent, the bytes sent, and the bytes that the stock ops would send as
-    far as only the step knows them.
+    float64 [2 * variables + 1], on the host. Without residuals their norms are zero.
     """
     replica = reduction.measured
     with tf.device(replica.device):
@@ -273,9 +369,7 @@ def _measure(reduction: Reduction) -> tf.Tensor:
         norms = tf.stack(norms + [tf.zeros([])] * (2 * len(gradients) - len(norms)))
         sent = reduction.count_sent()
     with tf.device("CPU:0"):
-        stock = 0 if reduction.stock_bytes is None else reduction.stock_bytes
-        numbers = [tf.cast(number, tf.float64) for number in (sent, reduction.sent_bytes, stock)]
-        return tf.concat([tf.cast(norms, tf.float64), tf.stack(numbers)], axis=0)
+        return tf.concat([tf.cast(norms, tf.float64), tf.cast(sent, tf.float64)[None]], axis=0)
 
 
 def _residual_ratios(buckets: Sequence[Bucket], parts: Sequence[Array]) -> dict[str, Any]:
@@ -283,7 +377,7 @@ def _residual_ratios(buckets: Sequence[Bucket], parts: Sequence[Array]) -> dict[
     for bucket, part in zip(buckets, parts, strict=False):
         if not bucket.reducer.keeps_residuals:
             continue
-        for name, pair in zip(bucket.variables, part[:-_NUMBERS].reshape(2, -1).T, strict=True):
+        for name, pair in zip(bucket.variables, part[:-1].reshape(2, -1).T, strict=True):
             key, number = name, 1
             while key in squares:
                 number += 1

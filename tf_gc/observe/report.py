@@ -12,6 +12,9 @@ from tf_gc.params.composed import WAYS
 # A median's confidence interval. Fewer than six numbers have none.
 _CONFIDENCE = 0.95
 
+# If steps are faster by less than this even at best, compression does not pay.
+_WORTH_IT = 1.05
+
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
@@ -92,6 +95,11 @@ class Comparison:
     def high(self) -> float:
         """The largest ratio that the confidence intervals of both medians allow."""
         return self.full_precision.high / self.compressed.low
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether compression may pay, or not, as far as these steps show."""
+        return self.low <= 1 and self.high >= _WORTH_IT
 
     def __str__(self) -> str:
         return (

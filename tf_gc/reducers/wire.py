@@ -1,5 +1,7 @@
 """The wire: how codes travel from replica to replica. It never changes a result."""
 
+import math
+
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Network, is_cpu
 
@@ -41,6 +43,8 @@ def choose_wire(
     if not all(is_cpu(device) for device in network.devices):
         return PACKED, "the default of GPUs"
     rate = network.rate()
+    if rate == math.inf:
+        return PACKED, "all workers are on one machine"
     sends = f"the slowest worker sends {rate / 1e6:,.0f} Mbit/s,"
     if rate < COMPACT_BELOW:
         return COMPACT, f"{sends} < {COMPACT_BELOW / 1e6:,.0f}"

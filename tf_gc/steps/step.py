@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.network.group import Replica, on_devices, once_per_host
-from tf_gc.network.traffic import Traffic
-from tf_gc.observe.accounting import Accounting, Pairs
-from tf_gc.observe.measurement import Measurement, Model
+from tf_gc.observe.accounting import Pairs
+from tf_gc.observe.measurement import Measurement, StreamSteps
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.schedule import Schedule
 from tf_gc.state.registry import Slot
@@ -25,7 +24,6 @@ class Step:
     """Builds the sums of what a schedule compresses of one stream, bucket by bucket."""
 
     sums: GradientSums
-    accounting: Accounting
     measurement: Measurement
     schedule: Schedule
     pairs: Pairs  # each gradient, a value for each local replica, with its variable
@@ -39,29 +37,31 @@ class Step:
         return [self.sums.replicas_of(bucket, self.pairs, self.stream) for bucket in buckets]
 
     @functools.cached_property
-    def model(self) -> Model:
-        """The model that is measured."""
-        first = self.replicas[0][0]
-        ends = (self.stream, first.variables[0])
-        return self.measurement.model_of(self.schedule, first.notes, *ends)
+    def steps(self) -> StreamSteps:
+        """What is measured of steps like this one."""
+        first = next(v for v in self._variables() if isinstance(v, tf.Variable))
+        notes = self.sums.compression_state.notes(self.stream, first)
+        return self.measurement.steps_of(self.schedule, notes, self.stream, first)
 
     def begin(self, compressed: bool) -> tf.Tensor:
         """Records a step; returns whether density and residuals are measured in it."""
-        return self.measurement.note_step(self.model, self.replicas[0][0].gradients[0], compressed)
+        return self.measurement.note_step(self.steps, self.replicas[0][0].gradients[0], compressed)
 
     def note(
         self, schedule: Schedule, reductions: Sequence[Reduction] = (), compressed: bool = True
-    ) -> Traffic:
-        """Notes what is being built, and returns what it sends as far as that is known."""
+    ) -> None:
+        """Notes what is being built."""
         self.sums.compression_state.log_what_was_restored()
-        replicas = self.sums.replicas
-        return self.accounting.note(schedule, self.pairs, reductions, replicas, compressed)
+        self.measurement.built(self.steps, schedule, self.pairs, reductions, compressed)
+
+    def _variables(self) -> list[Any]:
+        """Returns the variables, those whose gradients are compressed first."""
+        order = dict.fromkeys([*self.schedule.compressed, *range(len(self.pairs))])
+        return [self.pairs[i][1] for i in order]
 
     def state(self, slot: Slot) -> Any:
         """Returns the state of the stream in a slot, a mirrored variable."""
-        order = dict.fromkeys([*self.schedule.compressed, *range(len(self.pairs))])
-        variables = [self.pairs[i][1] for i in order]
-        mine = [v for v in variables if isinstance(v, _compat.DistributedVariable)]
+        mine = [v for v in self._variables() if isinstance(v, _compat.DistributedVariable)]
         return self.sums.compression_state.of_first(slot, self.stream, mine)
 
     def build(self) -> Sums:
@@ -90,9 +90,8 @@ class Step:
             bucket.reducer.reduce(i, self.replicas[i], self.options)
             for i, bucket in enumerate(self.schedule.buckets)
         ]
-        traffic = self.note(self.schedule, reductions)
-        self.measurement.built(self.model, self.schedule, traffic, reductions)
-        self.measurement.measure_if(measure, self.model, reductions)
+        self.note(self.schedule, reductions)
+        self.measurement.measure_if(measure, self.steps, reductions)
         return [components for reduction in reductions for components in by_gradient(reduction)]
 
     def _in_warm_up(self, state: Any) -> Sums:

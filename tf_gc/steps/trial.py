@@ -126,8 +126,7 @@ class TrialStep(Step):
             )
             sums += self.sums.in_full_precision(i, bucket, replicas, self.options)
         nothing_compressed = Schedule((), tuple(range(len(self.pairs))), ())
-        traffic = self.note(nothing_compressed, compressed=False)
-        self.measurement.built(self.model, nothing_compressed, traffic, [], compressed=False)
+        self.note(nothing_compressed, compressed=False)
         return sums
 
     def _after_step(self, state: Any, now: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
@@ -144,7 +143,7 @@ class TrialStep(Step):
 
     def _choose(self) -> tf.Tensor:
         """Returns the position in `WAYS` of the way that all workers choose, an int64 scalar."""
-        recorder, number = self.measurement.recorder, self.model.number
+        recorder, number = self.measurement.recorder, self.steps.number
         times = recorder.trial_times(number, TIMES)
         messages = on_devices(self.replicas[0], lambda _: tf.identity(times)[None])
         received = self.group.open(0, self.options).all_gather(messages)[0]

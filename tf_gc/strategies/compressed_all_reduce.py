@@ -14,11 +14,16 @@ from tf_gc.cluster.devices import check_devices
 from tf_gc.gradients import gradient_of, path_of
 from tf_gc.network.group import LocalNetwork, Network
 from tf_gc.network.traffic import ALONE, Traffic
-from tf_gc.observe.accounting import Accounting, Pairs, warn_that_nothing_is_compressed
+from tf_gc.observe.accounting import (
+    Pairs,
+    warn_of_unmatched_patterns,
+    warn_that_nothing_is_compressed,
+)
 from tf_gc.observe.log import log_visibly
 from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
 from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_params
+from tf_gc.params.patterns import Pattern
 from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
 from tf_gc.state.stream import current_stream
@@ -82,9 +87,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self._reducer_of: Callable[[Spec], Reducer | str] | None = None
         self._sums: GradientSums | None = None
         self._step: Callable[..., Step] = Step
-        self._schedule: Schedule | None = None
         self._has_warned = False  # that nothing is compressed
-        self._accounting = Accounting(self.compression_params)
+        self._unmatched: set[Pattern] = set()  # of which a warning was logged
         self._measurement = Measurement(self.compression_params)
 
     def connect(self, network: Network, logs: bool = True) -> None:
@@ -96,7 +100,6 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """
         check_devices(self.compression_params, network)
         self._measurement.logs_verdicts = logs
-        self._measurement.replicas = network.hosts * len(network.devices)
         # To make a reducer may be a collective, so each is made once.
         self._reducer_of = functools.cache(lambda spec: spec.on(network))
         self._connect(network)
@@ -104,12 +107,13 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         choices = dict.fromkeys(r.choice for r in reducers if not isinstance(r, str))
         if logs and self._is_alone:
             log_visibly(f"tf_gc: {ALONE}")
-        if logs:
-            for choice in filter(None, choices):
-                logging.info("tf_gc: %s: %s", self.compression_params, choice)
+        for choice in filter(None, choices if logs else ()):
+            log = log_visibly if network.hosts > 1 else logging.info
+            log(f"tf_gc: {self.compression_params}: {choice}")
 
     def _connect(self, network: Network) -> None:
         self._sums = GradientSums(network, self._stock, self.compression_state)
+        self._measurement.replicas = self._sums.replicas
         if isinstance(params := self.compression_params, Auto):
             group = network.group(network.devices)
             self._step = functools.partial(TrialStep, auto=params, group=group)
@@ -128,26 +132,18 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
     def schedule(self) -> Schedule | None:
         if self._is_alone:
             return Schedule((), (), (), alone=True)
-        current = self._measurement.current()
-        schedule = self._schedule if current is None else current.schedule
-        if schedule is None:
-            return None
-        return dataclasses.replace(schedule, steps=self._measurement.steps(schedule))
+        return self._measurement.schedule()
 
     @property
     def traffic(self) -> Traffic | None:
         """The bytes that a replica sends per step; `None` until a compressed step was traced."""
         if self._is_alone:
             return Traffic("stock", 1, 0, 0, 0, 0, 0)
-        current = self._measurement.current()
-        traffic = self._accounting.traffic(None if current is None else current.traffic)
-        if traffic is None or (schedule := self.schedule) is None or schedule.in_warm_up:
-            return traffic
-        return dataclasses.replace(traffic, after_warm_up=False)
+        return self._measurement.traffic()
 
     def report(self) -> Report:
         """Returns what was measured of this worker's steps, without waiting for a device."""
-        return self._measurement.report(self.traffic)
+        return dataclasses.replace(self._measurement.report(), traffic=self.traffic)
 
     def measure_every(self, steps: int) -> None:
         """Measures density and residuals once in `steps` steps from now on; at first in 100."""
@@ -204,7 +200,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         schedule = make_schedule(
             self.compression_params, gradients, self._reducer_of, options.bytes_per_pack
         )
-        self._accounting.warn_of_unmatched_patterns(gradients)
+        warn_of_unmatched_patterns(self.compression_params, gradients, self._unmatched)
         kept = [bucket.indices for bucket in schedule.buckets if bucket.reducer.keeps_residuals]
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
         pairs = list(pairs)
@@ -213,17 +209,13 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
             total = self.compression_state.add_restored(stream, value.values, variable)
             if total is not value.values:
                 pairs[i] = (_compat.PerReplica(total), variable)
-        step = self._step(
-            sums, self._accounting, self._measurement, schedule, pairs, stream, options
-        )
+        step = self._step(sums, self._measurement, schedule, pairs, stream, options)
         results: list[Any] = [None] * len(pairs)
-        if self.compression_params.specs() and (schedule.buckets or schedule.left_alone):
-            self._schedule = schedule
-            if not schedule.buckets:
-                step.note(schedule)
-                if not self._has_warned:
-                    warn_that_nothing_is_compressed(schedule, self.compression_params)
-                    self._has_warned = True
+        if self.compression_params.specs() and schedule.left_alone and not schedule.buckets:
+            step.note(schedule)
+            if not self._has_warned:
+                warn_that_nothing_is_compressed(schedule, self.compression_params)
+                self._has_warned = True
         if schedule.buckets:
             for i, components in zip(schedule.compressed, step.build(), strict=True):
                 results[i] = _compat.regroup(tuple(components), wrap_class=_compat.Mirrored)

@@ -118,6 +118,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             self._worker_device,
             self._communication_options,
             self._collective_keys,
+            _share_a_machine(self._cluster_resolver),
         )
         self._host_cross_device_ops = self._network.collectives([self._worker_device])
         self.workers = Workers(
@@ -221,6 +222,13 @@ def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver, workers:
         return not is_evaluator(resolver)
     chief = ("chief" if "chief" in resolver.cluster_spec().jobs else "worker", 0)
     return (resolver.task_type, resolver.task_id) == chief
+
+
+def _share_a_machine(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
+    """Returns whether all workers have addresses of one host."""
+    cluster = resolver.cluster_spec().as_dict()
+    addresses = [address for job in ("chief", "worker") for address in cluster.get(job, ())]
+    return len({address.rpartition(":")[0] for address in addresses}) == 1
 
 
 def _is_scalar(value: Any) -> bool:

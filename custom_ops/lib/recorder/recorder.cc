@@ -50,6 +50,9 @@ bool Recorder::Note(int64_t reduction, bool compressed, int64_t time) {
   mine.time = time;
   mine.others = others;
   ++steps_[compressed];
+  const int64_t number = steps_[0] + steps_[1];
+  mine.before = mine.number > 0 ? mine.number : number - 1;
+  mine.number = number;
   const bool due = mine.steps[compressed]++ % every_ == 0 || mine.trial_ended;
   if (compressed) mine.trial_ended = false;
   return compressed && due;
@@ -89,7 +92,9 @@ std::vector<double> Recorder::Read(int64_t reduction, Series series) const {
     case Series::kSteps:
       return {static_cast<double>(mine.steps[0]),
               static_cast<double>(mine.steps[1]),
-              static_cast<double>(mine.compressed)};
+              static_cast<double>(mine.compressed),
+              static_cast<double>(mine.number),
+              static_cast<double>(mine.before)};
     case Series::kMeasured:
       return mine.measured;
     case Series::kTrial:
