@@ -81,7 +81,7 @@ def draw_step_time() -> Any:
         weight="bold",
     )
     sources = ", ".join(STEP_TIME.values())
-    _finish(
+    finish(
         figure,
         f"benchmarks/results: {sources}; medians, one thread a worker.\n"
         "× faster than the stock strategy with its best bytes_per_pack.",
@@ -147,7 +147,7 @@ def draw_training() -> Any:
     every_axes[0, 0].set_ylabel("test perplexity")
     every_axes[1, 0].set_ylabel("difference in\nperplexity")
     figure.suptitle("Perplexity over steps, without and with compression", weight="bold")
-    _finish(
+    finish(
         figure,
         "benchmarks/results/quality_runs.jsonl: means over seeds, 4 replicas; the untrained model "
         "is above the axes.\nGrey band: the standard deviation of the seeds without compression. "
@@ -195,7 +195,7 @@ def _by_seed(runs: Sequence[Any], variant: str) -> dict[int, list[float]]:
     return {run["seed"]: run["curve"] for run in runs if run["variant"] == variant}
 
 
-def _finish(figure: Any, caption: str) -> None:
+def finish(figure: Any, caption: str) -> None:
     """Writes the caption below all panels, and makes room for it."""
     figure.text(0.01, 0.012, caption, color="#555555", fontsize=9)
     lines = caption.count("\n") + 1

@@ -23,6 +23,7 @@ by the clock of that seed.)
 
 import argparse
 import itertools
+import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ import network_links
 import numpy as np
 import report
 from network_jobs import Job
+from overview import GREY, INK, ORANGE, STYLE, finish
 from quality_tasks import TASKS
 
 matplotlib.use("Agg")
@@ -46,6 +48,12 @@ STEPS = {"100mbit": 5, "1gbit": 7, "10gbit": 14}
 SLOW, FAST = ("100mbit",), ("1gbit", "10gbit")
 MORE = 1.5  # times as many steps are made with compression
 SMOOTHED = 3  # measurements whose mean is a loss
+# The curves of the picture, by their labels: mode, color and width. `None` is the better packing.
+LINES = {
+    "stock strategy": (None, INK, 1.8),
+    "16 bits": ("bfloat16", "#4c8f5a", 1.4),
+    "tf_gc": ("3 bits", ORANGE, 2.6),
+}
 
 
 def runs_of(rank: int) -> list[tuple[str, dict[str, Any] | None, Sequence[str]]]:
@@ -192,35 +200,46 @@ def print_table(table: Mapping[str, Any]) -> None:
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
-    figure, axes = plt.subplots(1, len(STEPS), figsize=(11, 3.4), sharey=True)
+    """Draws a panel for each rate, by one scale of seconds. Other modes are in the table."""
+    plt.rcParams.update(STYLE)
+    figure, every_axes = plt.subplots(1, len(STEPS), figsize=(11.5, 4.1), sharex=True, sharey=True)
     stock = {run["seed"]: run for run in result["runs"] if run["mode"] == "stock"}
-    modes = sorted({run["mode"] for run in result["runs"]})
-    for axis, rate in zip(axes, STEPS, strict=True):
-        ends = []
-        for mode in result["table"][rate]:
+    goal = np.mean([smoothed(run)[-1] for run in stock.values()])
+    for axes, rate in zip(every_axes, STEPS, strict=True):
+        until = {mode: row["seconds_to_quality"] for mode, row in result["table"][rate].items()}
+        best = min(("stock", "stock:1"), key=lambda mode: until[mode])
+        for label, (mode, color, width) in LINES.items():
+            mode = mode or best
             runs = [r for r in result["runs"] if r["mode"] == mode and rate in r["seconds"]]
             seconds = np.mean([clock(run, rate, stock[run["seed"]]) for run in runs], 0)
             losses = np.array([smoothed(run) for run in runs])
-            color = f"C{modes.index(mode)}"
-            label = "stock, packs of 1 MB" if mode == "stock:1" else mode
-            axis.plot(seconds, losses.mean(0), color=color, label=label)
-            axis.fill_between(seconds, losses.min(0), losses.max(0), color=color, alpha=0.15, lw=0)
-            ends.append(seconds[-1])
-        title = rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
-        axis.set(title=title, xlabel="seconds of training", yscale="log")
-        # The slowest may leave the picture.
-        axis.set_xlim(0, min(max(ends), 4 * min(ends)))
-    axes[0].set_ylabel("test loss")
-    axes[0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 3, 5, 7)))
-    axes[0].yaxis.set_major_formatter("{x:g}")
-    axes[0].yaxis.set_minor_formatter("")
-    axes[-1].legend()
+            axes.plot(seconds, losses.mean(0), color=color, linewidth=width)
+            axes.fill_between(seconds, losses.min(0), losses.max(0), color=color, alpha=0.15, lw=0)
+            if axes is every_axes[0]:  # above the middle of the slowest, behind the others' ends
+                at, offset = (len(seconds) // 2, (0, 7)) if mode == best else (-1, (5, -9))
+                style = {"textcoords": "offset points", "color": color, "weight": "bold"}
+                axes.annotate(label, (seconds[at], losses.mean(0)[at]), offset, **style)
+        axes.axhline(goal, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
+        name = rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
+        axes.set_title(f"{name}: {until[best] / until['3 bits']:.1f} ×")
+        axes.set(xlabel="seconds of training", yscale="log")
+        axes.grid(axis="y", color="#e6e6e6")
+    every_axes[0].set(ylabel="test loss", xlim=(0, None))
+    every_axes[0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 3, 5, 7)))
+    every_axes[0].yaxis.set_major_formatter("{x:g}")
+    every_axes[0].yaxis.set_minor_formatter("")
     figure.suptitle(
-        f"{result['options']['task']}, {result['parameters'] / 1e6:.1f} M parameters, "
-        f"{result['options']['workers']} workers, "
-        f"{len(stock)} seed{'s'[: len(stock) != 1]}"
+        f"{result['options']['task']}, {result['parameters'] / 1e6:.1f} million parameters, "
+        f"{result['options']['workers']} workers: test loss over seconds of training",
+        weight="bold",
     )
-    figure.tight_layout()
+    finish(
+        figure,
+        f"benchmarks/results: {path.stem}; means and range of {len(stock)} seeds, one thread a "
+        "worker. tf_gc: the default, three bits; 16 bits: its bfloat16.\n"
+        "×: how many times as soon the default has the stock strategy's last loss (dashed), "
+        "medians; stock with the better of two bytes_per_pack.",
+    )
     figure.savefig(path.with_suffix(".png"), dpi=120)
 
 
@@ -234,13 +253,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=900, help="seconds between two measurements")
     parser.add_argument("--name", help="of the files written; time_to_quality_TASK by default")
+    parser.add_argument("--draw", action="store_true", help="only the picture of a recorded JSON")
     options = parser.parse_args()
     name = options.name or f"time_to_quality_{options.task.lower().replace('-', '_')}"
+    path = report.RESULTS / f"{name}.json"
+    if options.draw:
+        draw(json.loads(path.read_text()), path)
+        return
     if obstacle := network_links.why_not_shaped():
         parser.error(f"links cannot be shaped: {obstacle}")
     TASKS[options.task].load()  # while there is a network to download from
     runs: list[dict[str, Any]] = []
-    path = report.RESULTS / f"{name}.json"
     with network_links.Links(options.workers) as links:
         for seed in range(1, options.seeds + 1):
             for mode, params, rates in runs_of(options.rank):
