@@ -167,6 +167,7 @@ def test_what_to_rebuild(
     assert found == (source or ["FOLDER_OF_THE_SOURCES"])
 
 
-def test_a_checkout_that_was_never_installed_rebuilds_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("installed", [None, json.dumps({"url": "file:///tmp", "dir_info": {}})])
+def test_a_clone_builds_its_own_ops(installed: str | None, tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
-    assert _loader._source(None, tmp_path) == ("", ["-e", str(tmp_path)])
+    assert _loader._source(installed, tmp_path) == ("", ["-e", str(tmp_path)])

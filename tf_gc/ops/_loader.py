@@ -91,7 +91,7 @@ def how_to_build() -> str:
     parent = Path(__file__).parents[2]
     origin, source = _source(direct_url, parent)
     command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", *source]
-    return f"{_what_is_hidden(parent)}{origin}To rebuild, run:\n  {shlex.join(command)}"
+    return f"{_what_is_hidden(parent)}{origin}To build them, run:\n  {shlex.join(command)}"
 
 
 def _what_is_hidden(parent: Path) -> str:
@@ -113,6 +113,8 @@ def _source(direct_url: str | None, parent: Path) -> tuple[str, list[str]]:
     `direct_url` is the record of PEP 610, which pip writes when it installs from a directory, a
     repository or an archive; `parent` has the package in it.
     """
+    if (parent / "setup.py").is_file():  # a clone, of which pip may have installed another copy
+        return "", ["-e", str(parent)]
     direct: dict[str, Any] = json.loads(direct_url) if direct_url else {"url": ""}
     url = direct["url"]
     if "vcs_info" in direct:
@@ -123,8 +125,6 @@ def _source(direct_url: str | None, parent: Path) -> tuple[str, list[str]]:
     if url and not gone and not url.endswith(".whl"):
         editable = direct.get("dir_info", {}).get("editable", False)
         return "", [*(["-e"] if editable else []), path or url]
-    if (parent / "setup.py").is_file():
-        return "", ["-e", str(parent)]
     origin = "It is not recorded from where tf_gc was installed. "
     if url:
         why = "is no longer there" if gone else "has no sources"
