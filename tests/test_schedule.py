@@ -79,19 +79,20 @@ def test_each_bucket_may_have_a_codec_and_a_plan_of_its_own() -> None:
     schedule = schedule_of(params, [(F32, 10)] * 4)
     assert places(schedule) == [(3, 1), (2, 0)]
     assert [str(bucket.reducer) for bucket in schedule.buckets] == [
-        "one_bit (automatic scales), all_gather, packed",
-        "two_bit (threshold 0.5), scatter_gather, packed",
+        "1 bit, all_gather, packed",
+        "2 bits (threshold 0.5), scatter_gather, packed",
     ]
 
 
 def test_a_schedule_can_be_printed() -> None:
     gradients = [None, (F32, 3000), (F16, 5000), (F32, 2), (tf.float64, 3000), (F32, 3)]
     schedule = schedule_of(tf_gc.TwoBit(), gradients)
+    assert repr(schedule) == str(schedule)  # notebooks show that
     assert str(schedule).splitlines() == [
-        "bucket 0: 5,000 elements of float16 by two_bit (automatic scales), all_gather, packed: v2",
-        "bucket 1: 3,000 elements of float32 by two_bit (automatic scales), all_gather, packed: v1",
+        "bucket 0: 5,000 elements of float16 by 2 bits, all_gather, packed: v2",
+        "bucket 1: 3,000 elements of float32 by 2 bits, all_gather, packed: v1",
         "in full precision: 4 gradients",
-        "  2 have fewer elements than bypass_size=2048: a smaller one compresses them (v3, v5)",
+        "  2 have fewer elements than bypass_size=2048, too few to matter (v3, v5)",
         "  1 have dtype float64: TwoBit compresses float32, float16, bfloat16, so use float32 (v4)",
         "the first steps are in full precision",
     ]

@@ -109,6 +109,8 @@ class Schedule:
                 lines[-1] += f": {self.steps[0]} {rest}"
         return "\n".join(lines)
 
+    __repr__ = __str__  # which notebooks show
+
 
 def together(schedules: Sequence[Schedule]) -> Schedule:
     """Returns the schedule of a step in which several streams of gradients are summed.

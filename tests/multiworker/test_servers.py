@@ -88,7 +88,7 @@ def test_what_arrives_plus_residuals_is_what_was_pushed(two: Results) -> None:
     assert {(outcome["chief"], outcome["written"]) for outcome in outcomes} == {
         (True, "checkpoints")
     }
-    assert "1 have fewer elements than bypass_size=2048: " in outcomes[2]["schedule"]
+    assert "1 have fewer elements than bypass_size=2048, " in outcomes[2]["schedule"]
     assert "1 are of variables that have another gradient in the step" in outcomes[2]["schedule"]
     assert "1 are sparse (tf.IndexedSlices), for which a fixed" in outcomes[3]["schedule"]
     assert [outcome["warm-up"] for outcome in outcomes] == [0, 0, 6, 0, 0, 0]

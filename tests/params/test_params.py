@@ -172,7 +172,7 @@ def test_wrong_types_and_keys_are_named(params: dict[str, Any], named: str) -> N
         (QUANTIZED, tf.int32, 1 << 20, False, "dtype int32: Quantized .* float16, bfloat16$"),
         (tf_gc.LowRank(), F64, 9, True, "dtype float64: .* float32, float16, bfloat16, so use"),
         (tf_gc.Cast(), tf.float16, 1 << 20, False, "dtype float16: Cast compresses float32$"),
-        (QUANTIZED, tf.float32, 2047, False, "fewer elements than bypass_size=2048: a smaller"),
+        (QUANTIZED, tf.float32, 2047, False, "fewer elements than bypass_size=2048, too few"),
         (tf_gc.Cast(), tf.float32, 2047, False, "fewer elements than bypass_size=2048"),
         (tf_gc.Quantized(sparse=True), tf.float32, 9, True, "fewer elements than bypass_size"),
         (tf_gc.TwoBit(0.5), tf.float32, 0, False, "have no elements"),

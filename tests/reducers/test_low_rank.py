@@ -84,8 +84,8 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
         np.testing.assert_array_equal(total, gradient[0] + gradient[1])
     said = str(strategy.schedule)
     assert "24,576 elements of float32 by factors of rank 2, all_reduce, float32: matrix" in said
-    assert "three_bit (automatic scales)" in said
-    assert said.index("three_bit") < said.index("thin")
+    assert "by 3 bits, all_gather" in said
+    assert said.index("3 bits") < said.index("thin")
     assert "excluded by the pattern '^kept' (kept)" in said
     assert "the first steps are in full precision: 1 so far" in said
 

@@ -10,6 +10,12 @@ from tf_gc import ops
 from tf_gc.codecs.codec import Codec, Tensors, Variables
 
 
+def bits_of(kind: str) -> str:
+    """Returns the bits of a code in words, such as "3 bits" for "three_bit"."""
+    number = ("one_bit", "two_bit", "three_bit", "four_bit").index(kind) + 1
+    return f"{number} bit{'s' if number > 1 else ''}"
+
+
 @dataclasses.dataclass(frozen=True)
 class NativeCodec(Codec):
     """A codec of the native library, with automatic scales or with a fixed threshold."""
@@ -81,5 +87,5 @@ class NativeCodec(Codec):
             return ops.count_sent(others, self.kind, self.threshold) + of_sum
 
     def __str__(self) -> str:
-        automatic = self.threshold == "auto"
-        return f"{self.kind} ({'automatic scales' if automatic else f'threshold {self.threshold}'})"
+        fixed = "" if self.threshold == "auto" else f" (threshold {self.threshold})"
+        return bits_of(self.kind) + fixed

@@ -7,12 +7,13 @@ from tf_gc._compat import require_attributes
 from tf_gc.keras import keras2
 from tf_gc.keras.keras3 import optimizer_hook, private, trainer_hook, variable_hook
 from tf_gc.keras.multi_worker import one_writer
+from tf_gc.keras.strategy import KerasStrategy
 
 # By what TensorFlow takes tf_keras for tf.keras.
 _LEGACY = ("1", "true", "True")
 
 
-def install(several_workers: bool) -> None:
+def install(strategy: KerasStrategy, several_workers: bool) -> None:
     """Hooks into Keras 3, and into tf_keras where the program uses it; further calls only check.
 
     The hooks act under strategies that extend `KerasStrategy`, with `several_workers` also those
@@ -30,3 +31,4 @@ def install(several_workers: bool) -> None:
     # To import tf_keras takes seconds. It knows by itself how workers train together.
     if "tf_keras" in sys.modules or os.environ.get("TF_USE_LEGACY_KERAS") in _LEGACY:
         keras2.install()
+    strategy.unused.add(strategy)

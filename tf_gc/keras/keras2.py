@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_gc._compat.lookup import Attributes, owner_of, require
 from tf_gc.gradients import sum_gradients
-from tf_gc.keras.strategy import hook, strategy_of_replica
+from tf_gc.keras.strategy import hook, strategy_of_replica, warn_of_forgotten_scope
 from tf_gc.state.stream import stream_of
 
 _STREAMS = "to keep apart what was not sent of different optimizers"
@@ -38,6 +38,7 @@ def install() -> None:
 def _sum(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
     pairs = list(grads_and_vars)
     if strategy_of_replica() is None or all(gradient is None for gradient, _ in pairs):
+        warn_of_forgotten_scope()
         return keras_sum(optimizer, pairs)
     name = getattr(optimizer, "name", type(optimizer).__name__)
     sums = sum_gradients(pairs, stream_of(optimizer, name))

@@ -2,11 +2,13 @@
 
 import abc
 import functools
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from tf_gc.cluster.workers import Workers
 from tf_gc.keras.multi_worker.private_files import PathT, private_path
@@ -21,10 +23,18 @@ class KerasStrategy(abc.ABC):
     """
 
     clip_after_sum: bool = False  # whether optimizers clip sums of gradients, not a replica's own
+    extended: Any
     asynchronous: bool = False  # whether workers share variables on servers, and step by themselves
     # Gets each Keras variable that replicas update by themselves (`add`), and its assignments
     # (`note_assignment`); `None` if such variables stay as they are.
     layer_state: Any = None
+    # Those of this process whose scope nobody has entered yet.
+    unused: ClassVar["weakref.WeakSet[KerasStrategy]"] = weakref.WeakSet()
+
+    def scope(self) -> Any:
+        """Returns the context in which models and optimizers are made, as every strategy does."""
+        self.unused.discard(self)
+        return super().scope()  # type: ignore[misc]
 
     @property
     @abc.abstractmethod
@@ -80,6 +90,18 @@ def strategy_of_replica() -> KerasStrategy | None:
     if tf.distribute.in_cross_replica_context() or not isinstance(strategy, KerasStrategy):
         return None
     return strategy
+
+
+def warn_of_forgotten_scope() -> None:
+    """Warns of a step outside of all strategies while one of tf_gc was made and never used."""
+    if KerasStrategy.unused and not tf.distribute.has_strategy():
+        name = type(KerasStrategy.unused.pop()).__name__
+        KerasStrategy.unused.clear()
+        logging.warning(
+            "tf_gc: training runs outside of the %s that this program has made, so on one device "
+            "and without compression: make model and optimizer in `with strategy.scope():`",
+            name,
+        )
 
 
 def workers_of(model: Any) -> Workers:

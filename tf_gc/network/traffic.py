@@ -91,6 +91,8 @@ class Traffic:
             + (", once the warm-up has ended" if self.after_warm_up else "")
         )
 
+    __repr__ = __str__  # which notebooks show
+
 
 def _both(names: str, others: str) -> str:
     return ", ".join(dict.fromkeys([*names.split(", "), *others.split(", ")]))

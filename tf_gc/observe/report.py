@@ -237,6 +237,8 @@ class Report:
         lines += [f"bucket {number}: {bucket}" for number, bucket in enumerate(self.buckets)]
         return "\n".join(lines)
 
+    __repr__ = __str__  # which notebooks show
+
     def _steps(self) -> list[str]:
         if not self.compression_params.specs():
             return ["nothing is compressed, as compression_params says"]

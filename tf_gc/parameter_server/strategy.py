@@ -75,7 +75,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         _check_params(params)
         check(pull in _PULLS, f"pull must be one of {list(_PULLS)}", pull)
         pushes = Pushes(self, params)
-        install(several_workers=False)
+        install(self, several_workers=False)
         super().__init__(cluster_resolver, variable_partitioner)
         _require_ops_everywhere(cluster_resolver)
         extended = _CompressedParameterServerExtended(

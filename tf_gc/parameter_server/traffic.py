@@ -51,6 +51,8 @@ class ServerTraffic:
             f"{self.pulled.stock_bytes:,}, after its first steps"
         )
 
+    __repr__ = __str__  # which notebooks show
+
 
 def full_bytes(variable: Any, dtype: Any = None) -> int:
     """Returns the bytes of a variable, or of its gradient of a dtype, in full precision."""

@@ -160,8 +160,7 @@ class Arguments(CompressionParams):
         if gradient.elements == 0:
             return "have no elements"
         if gradient.elements < self.bypass_size:
-            reason = f"have fewer elements than bypass_size={self.bypass_size}: a smaller one"
-            return f"{reason} compresses them"
+            return f"have fewer elements than bypass_size={self.bypass_size}, too few to matter"
         return ""
 
     def _why_not_rows(self, gradient: Gradient) -> str:

@@ -46,13 +46,16 @@ def table(predict: Predict, numbers: Sequence[int], rates: Sequence[float]) -> s
         for rate in rates:
             stock = predict(STOCK, workers, rate)
             line = f"{workers:7}  {f'{rate / 1e9:g} Gbit/s':>12}  {_ms(stock.seconds):>11}"
-            plans: dict[str, None] = {}
-            for params in CHOICES.values():
+            takers: dict[str, list[str]] = {}
+            for name, params in CHOICES.items():
                 predicted = predict(params, workers, rate)
                 ratio = f"{stock.seconds / predicted.seconds:.1f}x"
                 line += f"  {_ms(predicted.seconds):>11}{ratio:>6}"
-                plans |= dict.fromkeys(predicted.plans)
-            lines.append(f"{line}  {'; '.join(plans) or '-'}")
+                takers.setdefault(" and ".join(dict.fromkeys(predicted.plans)) or "-", []).append(
+                    name
+                )
+            plans = [f"{', '.join(names)}: {plan}" for plan, names in takers.items()]
+            lines.append(f"{line}  {'; '.join(plans) if len(plans) > 1 else next(iter(takers))}")
     return "\n".join(lines)
 
 

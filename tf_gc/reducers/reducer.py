@@ -34,7 +34,7 @@ class Spec(abc.ABC):
 class Sender:
     """Sends buckets of gradients: a `Reducer` to all replicas, a `Push` to a parameter server."""
 
-    name: str  # of the encoding of an element, such as "three_bit (automatic scales)"
+    name: str  # of the encoding of an element, such as "3 bits"
     plan: str  # the name of who sends what to whom
     wire: str  # the name of how messages travel
     keeps_residuals: bool  # whether what is not sent is kept; if not, no residuals are given

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import ops
+from tf_gc.codecs.native import bits_of
 from tf_gc.gradients import path_of
 from tf_gc.network.group import (
     Channel,
@@ -59,9 +60,9 @@ class _SendsRows(Sender):
     def __init__(self, spec: Rows) -> None:
         self._spec = spec
         self.keeps_residuals = spec.kind != EXACT and spec.layers == 1
-        scales = "" if spec.kind == EXACT else " (a scale for each row)"
+        scales = spec.kind if spec.kind == EXACT else f"{bits_of(spec.kind)} (a scale for each row)"
         layers = "" if spec.layers == 1 else ", in two layers without residuals"
-        self.name = f"{spec.kind}{scales}{layers}"
+        self.name = f"{scales}{layers}"
         self.wire = ROWS
         if spec.layers > 1:
             self.caution = (

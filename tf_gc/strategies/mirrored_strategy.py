@@ -67,7 +67,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
         params = from_params(compression_params)
         check_cross_device_ops(cross_device_ops)
         self._set_options(params, average_layer_state, clip_after_sum)
-        install(several_workers=False)
+        install(self, several_workers=False)
         self._collective_key_base = next(key_bases)
         extended = _CompressedMirroredExtended(self, devices, params, cross_device_ops)
         extended.layer_state = self.layer_state

@@ -73,7 +73,7 @@ class CompressedMultiWorkerMirroredStrategy(
         _check_types(cluster_resolver, communication_options)
         params = from_params(compression_params)
         self._set_options(params, average_layer_state, clip_after_sum)
-        install(several_workers=True)
+        install(self, several_workers=True)
         self._collective_key_base = next(key_bases)
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
         with joining(cluster_resolver, options.timeout_seconds):

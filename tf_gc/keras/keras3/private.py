@@ -16,6 +16,10 @@ OPTIMIZER = Attributes(
         "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
         "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
         **dict.fromkeys(
+            ("_distribution_strategy", "add_variable_from_reference"),
+            "to say that a model or an optimizer was made outside of the strategy's scope",
+        ),
+        **dict.fromkeys(
             (
                 *("_backend_apply_gradients", "_backend_update_step", "_apply_weight_decay"),
                 *("_backend_increment_gradient_accumulators", "_accumulated_gradients"),
