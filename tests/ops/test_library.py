@@ -135,11 +135,9 @@ def test_the_command_names_the_directory_of_the_installation(package: Path, tmp_
     metadata = package.parent / "tf_gc-0.1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tf_gc\nVersion: 0.1.0\n")
-    (metadata / "direct_url.json").write_text(
-        json.dumps({"url": source.as_uri(), "dir_info": {"editable": True}})
-    )
+    (metadata / "direct_url.json").write_text(json.dumps({"url": source.as_uri(), "dir_info": {}}))
     (package / "ops" / _loader.library_path().name).unlink()
-    assert import_error(package).endswith(f" -e '{source}'\n")
+    assert import_error(package).endswith(f" --no-deps '{source}'\n")
 
 
 GIT = {"vcs_info": {"vcs": "git", "commit_id": "01ab"}}

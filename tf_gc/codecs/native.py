@@ -9,11 +9,8 @@ import tensorflow as tf
 from tf_gc import ops
 from tf_gc.codecs.codec import Codec, Tensors, Variables
 
-
-def bits_of(kind: str) -> str:
-    """Returns the bits of a code in words, such as "3 bits" for "three_bit"."""
-    number = ("one_bit", "two_bit", "three_bit", "four_bit").index(kind) + 1
-    return f"{number} bit{'s' if number > 1 else ''}"
+# The codecs' names in words.
+BITS = {"one_bit": "1 bit", "two_bit": "2 bits", "three_bit": "3 bits", "four_bit": "4 bits"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,4 +85,4 @@ class NativeCodec(Codec):
 
     def __str__(self) -> str:
         fixed = "" if self.threshold == "auto" else f" (threshold {self.threshold})"
-        return bits_of(self.kind) + fixed
+        return BITS[self.kind] + fixed

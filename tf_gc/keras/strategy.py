@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc.cluster.workers import Workers
+from tf_gc.gradients import path_of
 from tf_gc.keras.multi_worker.private_files import PathT, private_path
 from tf_gc.observe.report import Report
 
@@ -23,13 +24,12 @@ class KerasStrategy(abc.ABC):
     """
 
     clip_after_sum: bool = False  # whether optimizers clip sums of gradients, not a replica's own
-    extended: Any
     asynchronous: bool = False  # whether workers share variables on servers, and step by themselves
     # Gets each Keras variable that replicas update by themselves (`add`), and its assignments
     # (`note_assignment`); `None` if such variables stay as they are.
     layer_state: Any = None
-    # Those of this process whose scope nobody has entered yet.
-    unused: ClassVar["weakref.WeakSet[KerasStrategy]"] = weakref.WeakSet()
+    extended: Any
+    unused: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()  # whose scope nobody has entered
 
     def scope(self) -> Any:
         """Returns the context in which models and optimizers are made, as every strategy does."""
@@ -92,15 +92,30 @@ def strategy_of_replica() -> KerasStrategy | None:
     return strategy
 
 
+_warn = functools.cache(logging.warning)  # says each text once
+
+
+def check_scope(optimizer: Any, variables: list[Any]) -> None:
+    """Raises RuntimeError if the optimizer or the step is in a scope, and variables are not."""
+    warn_of_forgotten_scope()
+    for strategy in (optimizer._distribution_strategy, tf.distribute.get_strategy()):
+        if isinstance(strategy, KerasStrategy):
+            created = strategy.extended.variable_created_in_scope
+            where = f"made outside of the scope of the {type(strategy).__name__}: make model and "
+            where += "optimizer, and call compile(), inside of `with strategy.scope():`"
+            if paths := [path_of(v) for v in map(tf_variable, variables) if not created(v)]:
+                raise RuntimeError(f"{', '.join(paths)}: {where}")
+            if not created(tf_variable(optimizer._iterations)):
+                _warn(f"tf_gc: each replica adds to the steps of {optimizer.name}, {where}")
+
+
 def warn_of_forgotten_scope() -> None:
     """Warns of a step outside of all strategies while one of tf_gc was made and never used."""
     if KerasStrategy.unused and not tf.distribute.has_strategy():
-        name = type(KerasStrategy.unused.pop()).__name__
         KerasStrategy.unused.clear()
         logging.warning(
-            "tf_gc: training runs outside of the %s that this program has made, so on one device "
-            "and without compression: make model and optimizer in `with strategy.scope():`",
-            name,
+            "tf_gc: training runs outside of strategy.scope(), so on one device and without "
+            "compression: make model and optimizer inside of `with strategy.scope():`"
         )
 
 

@@ -123,8 +123,7 @@ def _source(direct_url: str | None, parent: Path) -> tuple[str, list[str]]:
     path = urllib.request.url2pathname(parts.path) if parts.scheme == "file" else None
     gone = path is not None and not Path(path).exists()
     if url and not gone and not url.endswith(".whl"):
-        editable = direct.get("dir_info", {}).get("editable", False)
-        return "", [*(["-e"] if editable else []), path or url]
+        return "", [path or url]
     origin = "It is not recorded from where tf_gc was installed. "
     if url:
         why = "is no longer there" if gone else "has no sources"

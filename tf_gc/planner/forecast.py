@@ -51,11 +51,10 @@ def table(predict: Predict, numbers: Sequence[int], rates: Sequence[float]) -> s
                 predicted = predict(params, workers, rate)
                 ratio = f"{stock.seconds / predicted.seconds:.1f}x"
                 line += f"  {_ms(predicted.seconds):>11}{ratio:>6}"
-                takers.setdefault(" and ".join(dict.fromkeys(predicted.plans)) or "-", []).append(
-                    name
-                )
+                plan = " and ".join(dict.fromkeys(predicted.plans)) or "-"
+                takers.setdefault(plan, []).append(name)
             plans = [f"{', '.join(names)}: {plan}" for plan, names in takers.items()]
-            lines.append(f"{line}  {'; '.join(plans) if len(plans) > 1 else next(iter(takers))}")
+            lines.append(f"{line}  {'; '.join(plans if len(plans) > 1 else takers)}")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.codecs.native import bits_of
+from tf_gc.codecs.native import BITS
 from tf_gc.gradients import path_of
 from tf_gc.network.group import (
     Channel,
@@ -60,7 +60,7 @@ class _SendsRows(Sender):
     def __init__(self, spec: Rows) -> None:
         self._spec = spec
         self.keeps_residuals = spec.kind != EXACT and spec.layers == 1
-        scales = spec.kind if spec.kind == EXACT else f"{bits_of(spec.kind)} (a scale for each row)"
+        scales = EXACT if spec.kind == EXACT else f"{BITS[spec.kind]} (a scale for each row)"
         layers = "" if spec.layers == 1 else ", in two layers without residuals"
         self.name = f"{scales}{layers}"
         self.wire = ROWS

@@ -55,8 +55,6 @@ def _owned(dataset: Any) -> Any:
 class CompressedStrategy(OwnsDatasets, KerasStrategy):
     """Mixin of strategies whose `extended` has a `compressed_all_reduce` and `workers`."""
 
-    extended: Any
-
     def _set_options(
         self, params: CompressionParams, average_layer_state: Any, clip_after_sum: Any
     ) -> None:

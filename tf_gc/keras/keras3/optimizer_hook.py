@@ -5,26 +5,18 @@ a list of tensors from the sums of a synchronized BatchNormalization, and does n
 variables they belong to.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from tf_gc._compat.lookup import owner_of
-from tf_gc.gradients import path_of, sum_gradients
+from tf_gc.gradients import sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
 from tf_gc.keras.keras3.clipping import as_sent, clip_rows, clip_sums, has_rows_to_clip
-from tf_gc.keras.strategy import (
-    KerasStrategy,
-    hook,
-    strategy_of_replica,
-    tf_variable,
-    warn_of_forgotten_scope,
-)
+from tf_gc.keras.strategy import check_scope, hook, strategy_of_replica, tf_variable
 from tf_gc.state.stream import stream_of
 
 
@@ -33,8 +25,8 @@ def install() -> None:
     optimizer_class = owner_of(private.OPTIMIZER)
     hook(optimizer_class, "_all_reduce_sum_gradients", _sum)
     hook(optimizer_class, "_backend_apply_gradients", _apply)
-    hook(optimizer_class, "add_variable_from_reference", _add_variable)
     hook(optimizer_class, "_clip_gradients", _clip)
+    hook(optimizer_class, "add_variable_from_reference", _add_slot)
     hook(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
 
 
@@ -57,50 +49,12 @@ def _sum(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> 
 
 
 def _apply(keras_apply: Callable[..., None], optimizer: Any, grads: Any, variables: Any) -> None:
+    check_scope(optimizer, variables)
     strategy = strategy_of_replica()
-    _check_scope(optimizer, variables)
-    if strategy is None:
-        warn_of_forgotten_scope()
-    elif _made_outside(strategy, [optimizer._iterations]):
-        _warn(
-            f"tf_gc: the optimizer {optimizer.name} was made outside of strategy.scope(), so its "
-            "count of steps goes up once for each replica: make it inside"
-        )
     if strategy is not None and needs_decision(optimizer):
         apply_gradients(strategy, optimizer, list(grads), list(variables))
     else:
         keras_apply(optimizer, grads, variables)
-
-
-def _add_variable(
-    keras_add: Callable[..., Any],
-    optimizer: Any,
-    reference_variable: Any,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    _check_scope(optimizer, [reference_variable, optimizer._iterations])
-    return keras_add(optimizer, reference_variable, *args, **kwargs)
-
-
-def _check_scope(optimizer: Any, variables: list[Any]) -> None:
-    """Raises RuntimeError if the optimizer or the step is in a scope, and variables are not."""
-    for strategy in (optimizer._distribution_strategy, tf.distribute.get_strategy()):
-        if isinstance(strategy, KerasStrategy) and (paths := _made_outside(strategy, variables)):
-            raise RuntimeError(
-                f"{', '.join(paths)} were made outside of the scope of the "
-                f"{type(strategy).__name__}: make model and optimizer, and call compile(), inside "
-                "of `with strategy.scope():`"
-            )
-
-
-def _made_outside(strategy: KerasStrategy, variables: list[Any]) -> list[str]:
-    """Returns the paths of the variables that were not made in the scope of a strategy."""
-    created = strategy.extended.variable_created_in_scope
-    return [path_of(v) for v in map(tf_variable, variables) if not created(v)]
-
-
-_warn = functools.cache(logging.warning)  # says each text once
 
 
 def _clip(keras_clip: Callable[..., Any], optimizer: Any, grads: Any) -> Any:
@@ -112,6 +66,12 @@ def _clip(keras_clip: Callable[..., Any], optimizer: Any, grads: Any) -> Any:
     if has_rows_to_clip(strategy, optimizer, grads):
         return clip_rows(optimizer.global_clipnorm, grads)
     return keras_clip(optimizer, grads)
+
+
+def _add_slot(keras_add: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    variable = args[0] if args else kwargs["reference_variable"]
+    check_scope(optimizer, [variable, optimizer._iterations])
+    return keras_add(optimizer, *args, **kwargs)
 
 
 def _check_finite(keras_check: Callable[..., Any], optimizer: Any, grads: Any) -> Any:

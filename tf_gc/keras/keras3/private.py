@@ -15,10 +15,8 @@ OPTIMIZER = Attributes(
     {
         "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
         "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
-        **dict.fromkeys(
-            ("_distribution_strategy", "add_variable_from_reference"),
-            "to say that a model or an optimizer was made outside of the strategy's scope",
-        ),
+        "_distribution_strategy": "to say that a model was made outside of its strategy's scope",
+        "add_variable_from_reference": "to say that an optimizer was",
         **dict.fromkeys(
             (
                 *("_backend_apply_gradients", "_backend_update_step", "_apply_weight_decay"),
