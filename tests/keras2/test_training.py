@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras
 
 import tf_gc
@@ -17,6 +18,7 @@ from tests.keras.compressed import AUTO, NONE, compressed_strategy
 from tests.keras.stock import stock_strategy
 from tests.keras.test_monitor import points
 from tests.keras2.models import Recorder, averaged, bits, fit, interrupted
+from tf_gc.keras.strategy import KerasStrategy
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "averaged": averaged,
@@ -96,3 +98,13 @@ def test_tf_keras_may_be_the_keras_of_tensorflow() -> None:
     output = programs.output_of(Path(__file__).with_name("legacy_program.py"), new=True)
     assert "2 tensors, 2 tensors bypassed" in output
     assert "of Adam" in output
+
+
+@matrix
+def test_a_forgotten_scope_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    KerasStrategy.unused.clear()  # those of other tests
+    strategy = compressed_strategy()
+    fit(tf.distribute.get_strategy(), OPTIMIZERS["SGD"])
+    (said,) = [message for message in caplog.messages if "tf_gc" in message]
+    assert "outside of strategy.scope()" in said
+    assert strategy.traffic is None
