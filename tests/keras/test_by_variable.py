@@ -61,7 +61,7 @@ def test_each_layer_may_have_its_own_codec_by_its_path(caplog: pytest.LogCapture
     }
     assert len(codecs) == len(model.trainable_variables) - 3
     for path, codec in codecs.items():
-        assert ("four_bit" if "lstm" in path else "two_bit") in codec
+        assert ("4 bits" if "lstm" in path else "2 bits") in codec
     (missed,) = [m for m in caplog.messages if "matches none of" in m]  # though rows are sparse
     assert "note" in missed
     assert_replicas_agree(strategy, model.trainable_variables)

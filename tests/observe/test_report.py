@@ -199,7 +199,9 @@ def test_models_that_take_turns_have_one_verdict_and_a_later_one_its_own(
     assert report.warm_up_steps + report.compressed_steps == 60
     assert report.full_precision is not None
     assert report.full_precision.steps == report.warm_up_steps - 1
-    text = str(report)
+    text = repr(report)  # which notebooks show
+    assert text == str(report)
+    assert repr(strategy.traffic) == str(strategy.traffic)
     for part in ("at the end of the warm-up", "bucket 0", "norm of residuals", "not zero"):
         assert part in text
     for step in range(60):

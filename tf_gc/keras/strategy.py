@@ -106,7 +106,7 @@ def check_scope(optimizer: Any, variables: list[Any]) -> None:
             if paths := [path_of(v) for v in map(tf_variable, variables) if not created(v)]:
                 raise RuntimeError(f"{', '.join(paths)}: {where}")
             if not created(tf_variable(optimizer._iterations)):
-                _warn(f"tf_gc: each replica adds to the steps of {optimizer.name}, {where}")
+                _warn(f"tf_gc: each replica counts the steps of {optimizer.name}, {where}")
 
 
 def warn_of_forgotten_scope() -> None:
