@@ -64,7 +64,7 @@ def traced_anew(wire: str) -> list[np.ndarray]:
     return [step(tf.ones([3 if second and i == 2 else 4])).numpy() for i in range(4)]
 
 
-def chosen_wire(**params: Any) -> tuple[float | None, str]:
+def chosen_wire(params: Any = None) -> tuple[float | None, str]:
     """Returns the rate that was measured, if it was, and the wire."""
     strategy = Strategy(compression_params=params)
     (variable,) = variables_of(strategy, (9000,))
@@ -90,7 +90,7 @@ def all_scenarios() -> dict[str, Any]:
             plan: [loop(**params, wire=wire) for wire in WIRES] for plan, params in LOOPS.items()
         },
         "traced anew": [traced_anew(wire) for wire in WIRES],
-        "chosen": [chosen_wire(**params) for params in CHOICES],
+        "chosen": [chosen_wire(params) for params in CHOICES],
     }
 
 
