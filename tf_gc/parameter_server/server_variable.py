@@ -15,7 +15,7 @@ from tf_gc import _compat
 from tf_gc.gradients import path_of
 from tf_gc.parameter_server.pull import Cache
 from tf_gc.parameter_server.traffic import Sent, full_bytes
-from tf_gc.params.arguments import BYPASS_SIZE
+from tf_gc.params.kinds import BYPASS_SIZE
 
 FULL, BFLOAT16, DELTA = "full", "bfloat16", "delta"
 

@@ -17,7 +17,7 @@ from tf_gc.parameter_server.push import Pushes
 from tf_gc.parameter_server.server import JOBS
 from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls, ServerVariable
 from tf_gc.parameter_server.traffic import ServerTraffic
-from tf_gc.params import Auto, CompressionParams, from_params
+from tf_gc.params import Auto, CompressionParams, OneBit, Quantized, TwoBit, from_params
 from tf_gc.params.arguments import check
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
@@ -231,13 +231,15 @@ def _check_params(params: CompressionParams) -> None:
             "compression_params must not be tf_gc.Auto under parameter servers: workers step by "
             f"themselves, so that no step compares with another; got {params!r}"
         )
-    for each in [params, *(rule for _, rule in getattr(params, "rules", ()))]:
-        bits = vars(each).get("sum_bits")
-        if bits is not None and each != dataclasses.replace(each, sum_bits=None):
-            raise ValueError(
-                f"sum_bits={bits} is for sums that replicas send each other, and parameter servers "
-                f"send none: leave sum_bits out; got {each!r}"
-            )
+    for each in params.contained():
+        _check_params(each)
+    if isinstance(params, Quantized | TwoBit | OneBit) and params != dataclasses.replace(
+        params, sum_bits=None
+    ):
+        raise ValueError(
+            f"sum_bits={params.sum_bits} is for sums that replicas send each other, and parameter "
+            f"servers send none: leave sum_bits out; got {params!r}"
+        )
 
 
 def _require_ops_everywhere(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tf_gc.gradients import Gradient, LeftAlone
-from tf_gc.params.arguments import CompressionParams, check
+from tf_gc.params.arguments import CompressionParams, check, normalize
 from tf_gc.params.kinds import CASTS, Cast, LowRank, NoCompression, OneBit, Quantized, TwoBit
-from tf_gc.params.patterns import Patterns, check_patterns, matches, name_of
+from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
 from tf_gc.reducers.reducer import Spec
 
 # The ways that a trial tries, and the values of `choice`.
 FULL_PRECISION, COMPRESSED = WAYS = ("full precision", "compressed")
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True)
 class ByVariable(CompressionParams):
     """Chooses by the variable how its gradient is sent.
 
@@ -45,25 +45,21 @@ class ByVariable(CompressionParams):
                 "rules must be a mapping from patterns to compression_params, or such pairs, got "
                 f"{self.rules!r}"
             )
-        check_patterns("rules", [pattern for pattern, _ in pairs])
-        vars(self).update(
-            rules=tuple((each, _rule(params, f"rules[{name_of(each)}]")) for each, params in pairs),
-            default=_rule(self.default, "default"),
-        )
+        patterns = check_patterns("rules", [pattern for pattern, _ in pairs])
+        rules = ((each, _rule(params, f"rules[{name_of(each)}]")) for each, params in pairs)
+        # Of several rules with one pattern the first decides.
+        kept = tuple(rule for i, rule in enumerate(rules) if rule[0] not in patterns[:i])
+        normalize(self, rules=kept, default=_rule(self.default, "default"))
 
-    def specs(self) -> tuple[Spec, ...]:
-        return tuple(dict.fromkeys(spec for params in self._all() for spec in params.specs()))
+    def contained(self) -> list[CompressionParams]:
+        return [*(params for _, params in self.rules), self.default]
 
     def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         meant = (params for pattern, params in self.rules if matches(pattern, gradient))
         return next(meant, self.default).spec_of(gradient)
 
-    def patterns(self) -> Patterns:
-        mine = (pattern for pattern, _ in self.rules)
-        return Patterns((*mine, *(p for params in self._all() for p in params.patterns())))
-
-    def _all(self) -> list[CompressionParams]:
-        return [*(params for _, params in self.rules), self.default]
+    def patterns(self) -> tuple[Pattern, ...]:
+        return (*(pattern for pattern, _ in self.rules), *super().patterns())
 
     def __repr__(self) -> str:
         rules = ", ".join(f"{name_of(pattern)}: {params!r}" for pattern, params in self.rules)
@@ -106,20 +102,18 @@ class Auto(CompressionParams):
         check(fits, words, self.params)
         words = f"choice must be None or one of {list(WAYS)}"
         check(self.choice in (None, *WAYS), words, self.choice)
-        vars(self)["params"] = params
+        normalize(self, params=params)
 
-    def specs(self) -> tuple[Spec, ...]:
-        return self.params.specs()
+    def contained(self) -> list[CompressionParams]:
+        return [self.params]
 
     def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         return self.params.spec_of(gradient)
 
-    def patterns(self) -> Patterns:
-        return self.params.patterns()
 
-
-# As in `compression_params={"type": "2bit"}`, MXNet's form and names; the others are ours.
-_TYPES: dict[str, Callable[..., CompressionParams]] = {
+# The table of all kinds, by their type in a dict, as in `{"type": "2bit"}`: MXNet's form and names;
+# the others are ours. The first line of a class's docstring says what it does.
+KINDS: dict[str, Callable[..., CompressionParams]] = {
     "none": NoCompression,
     "1bit": OneBit,
     "2bit": TwoBit,
@@ -154,15 +148,15 @@ def from_params(
         )
     arguments = dict(params)
     if "type" not in arguments:
-        raise ValueError(f'{name} must have the key "type", one of {sorted(_TYPES)}: {params!r}')
+        raise ValueError(f'{name} must have the key "type", one of {sorted(KINDS)}: {params!r}')
     kind = arguments.pop("type")
-    if not isinstance(kind, str) or kind not in _TYPES:
-        raise ValueError(f'{name}["type"] must be one of {sorted(_TYPES)}, got {kind!r}')
-    signature = inspect.signature(_TYPES[kind])
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f'{name}["type"] must be one of {sorted(KINDS)}, got {kind!r}')
+    signature = inspect.signature(KINDS[kind])
     try:
         signature.bind(**arguments)
     except TypeError as error:
         raise ValueError(
             f"{name}: {error}; type {kind!r} allows {sorted(['type', *signature.parameters])}"
         ) from None
-    return _TYPES[kind](**arguments)
+    return KINDS[kind](**arguments)

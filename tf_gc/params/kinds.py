@@ -1,55 +1,104 @@
-"""The kinds of params: what users write, and which arguments each takes."""
+"""The kinds of params: what users write, and what that says of a gradient."""
 
 import dataclasses
+import numbers
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tf_gc.codecs import CastCodec
+from tf_gc.codecs import CastCodec, NativeCodec
 from tf_gc.gradients import Gradient, LeftAlone
-from tf_gc.params.arguments import Arguments, CompressionParams, check, integer
-from tf_gc.params.patterns import Pattern
+from tf_gc.params.arguments import CompressionParams, check, integer, normalize
+from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
+from tf_gc.reducers.codes import Codes, plan_names
 from tf_gc.reducers.factors import Factors, matrix_of
 from tf_gc.reducers.reducer import Spec
+from tf_gc.reducers.rows import Rows
+from tf_gc.reducers.wire import PACKED, WIRES
+
+# Smaller tensors are biases, scales, and the first and last layers of small models: the few bytes
+# that compression would save there are not worth the rounding.
+BYPASS_SIZE = 2048
+
+# Tables with fewer elements are left to the stock ops, unless the user asks for all: optimizers see
+# the square of a row's sum, where stock ones see its occurrences, and some then learn more slowly
+# (docs/embeddings.md).
+_LARGE_TABLE = 1 << 18
+
+# By the bits of a code: its codec, and the bits of a code of a sum (FinerSums in
+# custom_ops/lib/wire/wire.h).
+_CODECS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
+_FINER_SUMS = {1: 3, 2: 3, 3: 4, 4: 4}
+
+# Fixed thresholds are below this: the least double that float32 rounds to 2^120. A float32 residual
+# can hold smaller magnitudes without overflow (kMaxMagnitude of the native library, which is not
+# needed to make params).
+_THRESHOLD_LIMIT = 2.0**120 - 2.0**95
+
+# By the bits of a code: the least fixed threshold, and in words which there are.
+_THRESHOLDS = {
+    1: (-_THRESHOLD_LIMIT, "a finite number (between -2^120 and 2^120)"),
+    2: (2.0**-126, "a positive, finite number (from 2^-126 to below 2^120)"),
+}
 
 CASTS = ("bfloat16", "float16")
 
 _MOST_RANK = 64  # kMostRank in custom_ops/lib/low_rank/factors.h
-
-# Bits of both factors for an element of a matrix; where they take more, codes are used, which keep
-# more of a gradient in as many bits.
-_MOST_BITS = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class NoCompression(CompressionParams):
     """Compresses nothing: results equal the stock strategy's, bit for bit."""
 
-    def specs(self) -> tuple[Spec, ...]:
-        return ()
-
     def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
         return LeftAlone(gradient.path, "are excluded by NoCompression()", excluded=True)
 
 
-def _fixed(value: Any) -> Any:
-    """A field that is no argument."""
-    return dataclasses.field(default=value, init=False, repr=False)
+class _InCodes(CompressionParams):
+    """Params with `bits`, a `threshold` and the other arguments of `Quantized`."""
 
+    def __post_init__(self: Any) -> None:
+        _check_threshold(self)
+        automatic = self.threshold == "auto"
+        words = "sparse_residual_bytes must be a number of bytes from 0"
+        normalize(
+            self,
+            bypass_size=_bypass_size(self.bypass_size, BYPASS_SIZE if automatic else 0),
+            plan=_plan(self.plan),
+            sum_bits=_sum_bits(self.sum_bits, self.bits) if automatic else None,
+            warm_up=automatic and _switch("warm_up", self.warm_up) is not False,
+            wire=_wire(self.wire, self.bits),
+            exclude=check_patterns("exclude", self.exclude),
+            sparse=_switch("sparse", self.sparse) if automatic else False,
+            sparse_residual_bytes=integer(words, self.sparse_residual_bytes),
+        )
 
-@dataclasses.dataclass(frozen=True)
-class _InCodes(Arguments):
-    bits: int = 3
-    threshold: float | str = "auto"
-    bypass_size: int | None = None
-    plan: str = "auto"
-    sum_bits: int | None = None
-    warm_up: bool | None = None
-    wire: str | None = None
-    exclude: Pattern | Iterable[Pattern] = ()
-    sparse: bool | None = None
-    sparse_residual_bytes: int = 64 << 20
+    def specs(self: Any) -> tuple[Spec, ...]:
+        """Returns how dense gradients are sent, rows with a residual, and rows without."""
+        kind = _CODECS[self.bits]
+        codec = NativeCodec(kind, self.threshold, _CODECS[self.sum_bits or self.bits])
+        codes = Codes(codec, self.plan, self.wire, self.warm_up)
+        rows = (Rows(kind, layers, self.warm_up) for layers in (1, 2))
+        return (codes,) if self.sparse is False else (codes, *rows)
+
+    def spec_of(self: Any, gradient: Gradient) -> Spec | LeftAlone:
+        dtypes = (tf.float32, tf.float16, tf.bfloat16)
+        if left_alone := _left_alone(self, gradient, dtypes, self._why_no_rows(gradient)):
+            return left_alone
+        keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
+        dense, *rows = self.specs()
+        return rows[0 if keeps else 1] if gradient.sparse else dense
+
+    def _why_no_rows(self: Any, gradient: Gradient) -> str:
+        if self.threshold != "auto":
+            return ', for which a fixed threshold has no codes: threshold="auto" has'
+        if self.sparse is False:
+            return ", and sparse=False: sparse=True compresses them"
+        if self.sparse is None and gradient.elements < _LARGE_TABLE:
+            words = f" with fewer than {_LARGE_TABLE:,} elements: Quantized(sparse=True) compresses"
+            return f"{words} them from bypass_size={self.bypass_size} on"
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +134,39 @@ class Quantized(_InCodes):
       TypeError: if `exclude` has something that is no pattern.
     """
 
-    threshold: str = _fixed("auto")
+    bits: int = 3
+    bypass_size: int | None = None
+    plan: str = "auto"
+    sum_bits: int | None = None
+    warm_up: bool | None = None
+    wire: str | None = None
+    exclude: Pattern | Iterable[Pattern] = ()
+    sparse: bool | None = None
+    sparse_residual_bytes: int = 64 << 20
+
+    threshold: ClassVar[str] = "auto"
+
+    def __post_init__(self) -> None:
+        words = f"bits must be one of {list(_CODECS)}"
+        normalize(self, bits=integer(words, self.bits, allowed=_CODECS))
+        super().__post_init__()
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoBit(_InCodes):
+class _WithThreshold(_InCodes):
+    threshold: float | str = "auto"
+    bypass_size: int | None = None
+    plan: str = "auto"
+    sum_bits: int | None = None
+    warm_up: bool | None = None
+    wire: str | None = None
+    exclude: Pattern | Iterable[Pattern] = ()
+    sparse: bool | None = None
+    sparse_residual_bytes: int = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoBit(_WithThreshold):
     """Sends each gradient element as +s, -s or 0 and keeps the rest in a residual.
 
     The other arguments and errors are as in `Quantized`.
@@ -102,11 +179,11 @@ class TwoBit(_InCodes):
         MXNet is too large here by about the batch size.
     """
 
-    bits: int = _fixed(2)
+    bits: ClassVar[int] = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class OneBit(_InCodes):
+class OneBit(_WithThreshold):
     """Sends each gradient element as +s or -s and keeps the rest in a residual.
 
     The other arguments and errors are as in `TwoBit`. If an element is NaN, infinite or beyond
@@ -119,11 +196,11 @@ class OneBit(_InCodes):
         every step, so a learning rate that suits averaged gradients is far too large.
     """
 
-    bits: int = _fixed(1)
+    bits: ClassVar[int] = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Cast(Arguments):
+class Cast(CompressionParams):
     """Sends each element of a float32 gradient as the nearest number of 16 bits.
 
     They are summed in float32; in a "scatter_gather" the sums are rounded as well. There are no
@@ -140,24 +217,27 @@ class Cast(Arguments):
     plan: str = "auto"
     exclude: Pattern | Iterable[Pattern] = ()
 
-    sparse = False
-    _dtypes = (tf.float32,)
-
     def __post_init__(self) -> None:
-        super().__post_init__()
         dtype = self.dtype.name if isinstance(self.dtype, tf.DType) else self.dtype
         check(dtype in CASTS, f"dtype must be one of {list(CASTS)}", self.dtype)
-        vars(self)["dtype"] = dtype
+        normalize(
+            self,
+            dtype=dtype,
+            bypass_size=_bypass_size(self.bypass_size, BYPASS_SIZE),
+            plan=_plan(self.plan),
+            exclude=check_patterns("exclude", self.exclude),
+        )
 
-    def _codec(self) -> CastCodec:
-        return CastCodec(self.dtype)
+    def specs(self) -> tuple[Spec, ...]:
+        return (Codes(CastCodec(self.dtype), self.plan),)
 
-    def _why_not_rows(self, gradient: Gradient) -> str:
-        return ", and Cast is for dense ones: tf_gc.Quantized() compresses large tables"
+    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+        no_rows = ", and Cast is for dense ones: tf_gc.Quantized() compresses large tables"
+        return _left_alone(self, gradient, (tf.float32,), no_rows) or self.specs()[0]
 
 
 @dataclasses.dataclass(frozen=True)
-class LowRank(Arguments):
+class LowRank(CompressionParams):
     """Sends a matrix as two thin factors, and keeps the rest in a residual.
 
     A tensor is a matrix M [rows, columns], its first axes by its last ones, approximated by P Qᵀ.
@@ -177,19 +257,94 @@ class LowRank(Arguments):
     wire: str | None = None
     exclude: Pattern | Iterable[Pattern] = ()
 
-    sum_bits = 4
-
     def __post_init__(self) -> None:
-        super().__post_init__()
-        words = f"rank must be from 1 to {_MOST_RANK}"
-        vars(self)["rank"] = integer(words, self.rank, allowed=range(1, _MOST_RANK + 1))
+        allowed = range(1, _MOST_RANK + 1)
+        rank = integer(f"rank must be from 1 to {_MOST_RANK}", self.rank, allowed=allowed)
+        checked = vars(self._codes())
+        normalize(self, rank=rank, **{name: checked[name] for name in vars(self) if name != "rank"})
+
+    def _codes(self) -> Quantized:
+        """Returns what holds for all but large matrices."""
+        return Quantized(**{name: value for name, value in vars(self).items() if name != "rank"})
 
     def specs(self) -> tuple[Spec, ...]:
-        return (*super().specs(), Factors(self.rank, bool(self.warm_up)))
+        return (*self._codes().specs(), Factors(self.rank, bool(self.warm_up)))
 
     def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
-        codes = super().spec_of(gradient)
+        codes = self._codes().spec_of(gradient)
         if isinstance(codes, LeftAlone) or gradient.sparse:
             return codes
-        bits = 32 * self.rank * sum(matrix_of(gradient.shape))
-        return self.specs()[-1] if bits <= _MOST_BITS * gradient.elements else codes
+        # Codes keep more of a gradient in as many bits as both factors take then.
+        more_than_one_bit = 32 * self.rank * sum(matrix_of(gradient.shape)) > gradient.elements
+        return codes if more_than_one_bit else self.specs()[-1]
+
+
+def _bypass_size(given: Any, default: int) -> int:
+    return integer("bypass_size must be None or a number of elements from 0", given, default)
+
+
+def _plan(given: Any) -> str:
+    check(given in plan_names(), f"plan must be one of {plan_names()}", given)
+    return str(given)
+
+
+def _sum_bits(given: Any, bits: int) -> int:
+    allowed = sorted({bits, _FINER_SUMS[bits]})
+    words = f"sum_bits must be None or one of {allowed} where an element takes {bits} bits"
+    return integer(words, given, allowed[-1], allowed)
+
+
+def _switch(name: str, given: Any) -> Any:
+    check(isinstance(given, bool | None), f"{name} must be None, True or False", given)
+    return given
+
+
+def _wire(given: Any, bits: int) -> Any:
+    wires = [PACKED] if bits == 1 else [*WIRES]  # codes of one bit do not get smaller
+    words = f"wire must be None or one of {wires} for codes of {bits} bits"
+    check(given in (None, *wires), words, given)
+    return given
+
+
+def _check_threshold(params: Any) -> None:
+    given = params.threshold
+    if isinstance(given, str) and given == "auto":
+        return
+    for name in ("sum_bits", "warm_up", "sparse"):
+        other = getattr(params, name)
+        if other is not None and other is not False:
+            raise ValueError(
+                f"{name}={other!r} is for threshold='auto': what a fixed threshold sends is "
+                f"MXNet's, to the bit; got threshold={given!r}"
+            )
+    least, words = _THRESHOLDS[params.bits]
+    is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+    fits = is_number and least <= given and abs(given) < _THRESHOLD_LIMIT
+    check(fits, f'threshold must be "auto" or {words}', given)
+    normalize(params, threshold=float(given))
+
+
+def _left_alone(
+    params: Any, gradient: Gradient, dtypes: Iterable[tf.DType], no_rows: str
+) -> LeftAlone | None:
+    """Returns why a gradient is left alone; `no_rows` says why rows are, and is "" if they are not.
+
+    The params have `exclude` and `bypass_size`.
+    """
+    for pattern in params.exclude:
+        if matches(pattern, gradient):
+            reason = f"are excluded by the pattern {name_of(pattern)}"
+            return LeftAlone(gradient.path, reason, excluded=True)
+    if gradient.dtype not in dtypes:
+        names = ", ".join(dtype.name for dtype in dtypes)
+        reason = f"have dtype {gradient.dtype.name}: {type(params).__name__} compresses {names}"
+        reason += ", so use float32" if gradient.dtype == tf.float64 else ""
+    elif gradient.sparse and no_rows:
+        reason = f"are sparse (tf.IndexedSlices){no_rows}"
+    elif gradient.elements == 0:
+        reason = "have no elements"
+    elif gradient.elements < params.bypass_size:
+        reason = f"have fewer elements than bypass_size={params.bypass_size}, too few to matter"
+    else:
+        return None
+    return LeftAlone(gradient.path, reason)
