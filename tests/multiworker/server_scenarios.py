@@ -14,6 +14,7 @@ import tensorflow as tf
 import tf_gc
 from tests.multiworker import servers
 from tests.state.checkpoints import values_in
+from tests.strategies import kinds
 
 Array = np.ndarray[Any, Any]
 
@@ -176,6 +177,41 @@ def _push_some(strategy: Any, variable: Any, workers: int, *factors: float) -> A
     return total
 
 
+def each_kind() -> dict[str, Any]:
+    """Pushes by each kind of params with each pull; returns what was lost, or the refusal."""
+    outcomes: dict[str, Any] = {}
+    for name, params in kinds.EXAMPLES.items():
+        for pull in ("full", "bfloat16", "delta"):
+            try:
+                lost = _lost(params, pull)
+            except ValueError as error:
+                outcomes[name] = str(error)
+                break
+            outcomes[f"{name}, {pull}"] = lost
+    return outcomes
+
+
+def _lost(params: Any, pull: str) -> float:
+    strategy = tf_gc.CompressedParameterServerStrategy(
+        servers.in_this_process(1), None, params, pull=pull
+    )
+    with strategy.scope():
+        matrix = tf.Variable(tf.zeros(kinds.SHAPE), name="matrix")
+    gradient = np.random.default_rng(4).normal(size=kinds.SHAPE).astype(np.float32)
+
+    def replica() -> None:
+        pulled = tf.convert_to_tensor(matrix)
+        (pushed,) = tf_gc.push_gradients([(gradient + 0.0 * pulled, matrix)])
+        with tf.device(matrix.device):
+            matrix.assign_add(pushed)
+
+    servers.Steps(strategy, replica).run(3)
+    assert bool(strategy.schedule) == (params["type"] != "none")
+    left = strategy.compression_state.total(matrix)
+    arrived = matrix.numpy() if left is None else matrix.numpy() + left
+    return float(np.abs(arrived - 3.0 * gradient).max())
+
+
 def train_alike(steps: int) -> list[list[bytes]]:
     resolver = servers.in_this_process(1)
     stock = tf.distribute.ParameterServerStrategy(resolver)
@@ -249,6 +285,8 @@ def refusals() -> None:
     sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
     planned = tf_gc.Quantized(plan="all_gather")
     in_a_rule = tf_gc.ByVariable({"x": planned})
+    sums = tf_gc.Quantized(sum_bits=3)
+    in_a_default = tf_gc.ByVariable({"x": tf_gc.ByVariable({}, sums)})
     strategy = make()
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
@@ -268,7 +306,8 @@ def refusals() -> None:
         (ValueError, "must not be tf_gc.Auto", lambda: make(None, {"type": "auto"})),
         (ValueError, "plan='all_gather' says how replicas sum", lambda: make(None, planned)),
         (ValueError, "plan='all_gather' says how replicas", lambda: make(None, in_a_rule)),
-        (ValueError, "sum_bits=3 is for sums", lambda: make(None, tf_gc.Quantized(sum_bits=3))),
+        (ValueError, "sum_bits=3 is for sums", lambda: make(None, sums)),
+        (ValueError, "sum_bits=3 is for sums", lambda: make(None, in_a_default)),
         (ValueError, "one of .'full', 'bfloat16', 'delta'., got 'half'", lambda: make(pull="half")),
         (TypeError, "variable_partitioner got {'type': '2bit'}", lambda: make({"type": "2bit"})),
         (ValueError, "run_server runs a task of the jobs", lambda: tf_gc.run_server(resolver)),

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_gc
 from tests.multiworker.cluster import worker_index
 from tests.strategies.helpers import reducer, variables_of
+from tests.strategies.kinds import EXAMPLES, check_sums
 from tf_gc.network import collectives
 from tf_gc.state.stream import named_stream
 from tf_gc.steps import trial, warm_up
@@ -125,6 +126,13 @@ def ledger(
         "plan": strategy.traffic.plan,
         "schedule": str(strategy.schedule),
     }
+
+
+def each_kind() -> list[str]:
+    """Sums by each kind of params; returns their names."""
+    for params in EXAMPLES.values():
+        check_sums(tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params))
+    return [*EXAMPLES]
 
 
 def ledger_in_one_order(*arguments: Any, **options: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tests.multiworker import (
     server_read_scenarios,
     server_scenarios,
 )
+from tests.strategies.kinds import EXAMPLES
 
 pytestmark = pytest.mark.multiworker
 
@@ -58,6 +59,7 @@ def two(folder: str) -> Results:
 @pytest.fixture(scope="module")
 def one(folder: str, two: Results) -> Results:
     calls = {
+        "each kind": (server_scenarios.each_kind,),
         "train alike": (server_scenarios.train_alike, 8),
         "pull bfloat16": (server_pull_scenarios.pulls, "bfloat16", 3),
         "pull delta": (server_pull_scenarios.pulls, "delta", 8),
@@ -218,6 +220,14 @@ def test_checkpoints_hold_what_was_not_sent(request: pytest.FixtureRequest, afte
     assert np.abs(np.subtract(parts[0], parts[-1])).max() < 1e-6  # equal parts
     for total in again:
         np.testing.assert_allclose(total, results["saved"], atol=1e-6)
+
+
+def test_each_kind_of_params_works_with_each_pull_or_is_refused(one: Results) -> None:
+    lost = one["each kind"]
+    assert lost.pop("auto").startswith("compression_params must not be tf_gc.Auto under parameter")
+    assert lost.pop("low_rank").startswith("tf_gc.LowRank is for sums over replicas")
+    assert lost.keys() == {f"{k}, {p}" for k in {*EXAMPLES} - {"auto", "low_rank"} for p in PULLS}
+    assert max(lost.values()) < 0.05, lost  # a cast keeps no residual
 
 
 def test_what_is_of_no_use_is_refused(one: Results) -> None:

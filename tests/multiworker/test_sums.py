@@ -12,6 +12,7 @@ from tests import ports
 from tests.cases import matrix
 from tests.multiworker import cluster, sums_scenarios
 from tests.multiworker.sums_scenarios import gradient_sums, ledger, rows
+from tf_gc.params import KINDS
 
 pytestmark = pytest.mark.multiworker
 
@@ -42,6 +43,7 @@ def two_by_two() -> Results:
         gradients = golden["ramp_4x4__grads"]
     half = {"type": "2bit", "threshold": 0.5}
     calls = {
+        "each kind": (sums_scenarios.each_kind,),
         "eager": (sums_scenarios.traces_of_eager_steps, 3),
         "mxnet, gathered": (gradient_sums, {**half, "plan": "all_gather"}, gradients),
         "mxnet, scattered": (gradient_sums, {**half, "plan": "scatter_gather"}, gradients),
@@ -114,6 +116,10 @@ def test_factors_send_what_was_given_or_keep_it(results: Results) -> None:
     size = 4 * 2 * (128 + 192 + 288 + 160 + 400 + 140)
     vector = 2 * (replicas - 1) * 7 * 4 // replicas
     assert one["bytes"] == 2 * (replicas - 1) * size // replicas + vector
+
+
+def test_each_kind_sums_on_workers(two_by_two: Results) -> None:
+    assert all({*result["each kind"]} == KINDS.keys() for result in two_by_two)
 
 
 def test_groups_that_share_a_gpu_run_in_one_order(two_by_two: Results) -> None:

@@ -1,7 +1,10 @@
 """`compression_params`: what a user may say, and what that compresses."""
 
+import copy
 import dataclasses
+import inspect
 import math
+import pickle
 import re
 from typing import Any
 
@@ -10,7 +13,8 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tf_gc.params import CompressionParams, Gradient, LeftAlone, from_params
+from tests.strategies.kinds import EXAMPLES
+from tf_gc.params import KINDS, CompressionParams, Gradient, LeftAlone, from_params
 
 F64 = tf.float64
 QUANTIZED = tf_gc.Quantized()
@@ -43,6 +47,54 @@ def test_what_stands_for_params(given: Any, params: CompressionParams) -> None:
     assert from_params(given) == params
     assert hash(from_params(given)) == hash(params)
     assert from_params(params) is params
+
+
+def a_predicate(gradient: Gradient) -> bool:
+    return gradient.sparse
+
+
+NESTED = tf_gc.ByVariable(
+    [("a", tf_gc.OneBit(0.5)), ("a", tf_gc.TwoBit()), ("b", None)],
+    tf_gc.ByVariable({"c": tf_gc.Cast(exclude=["d", "e"])}, tf_gc.NoCompression()),
+)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [*map(from_params, EXAMPLES.values()), NESTED, tf_gc.Auto(NESTED, "compressed")],
+    ids=lambda params: type(params).__name__,
+)
+def test_each_kind_is_a_plain_value(params: Any) -> None:
+    assert dataclasses.is_dataclass(params)
+    arguments = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    assert [*inspect.signature(type(params)).parameters] == [*arguments] == [*vars(params)]
+    same = [
+        type(params)(**arguments),
+        *(dataclasses.replace(params, **{name: value}) for name, value in arguments.items()),
+        eval(repr(params), vars(tf_gc._public)),
+        copy.copy(params),
+        copy.deepcopy(params),
+        pickle.loads(pickle.dumps(params)),
+    ]
+    for each in same:
+        assert (each, hash(each), repr(each)) == (params, hash(params), repr(params))
+        assert each.specs() == params.specs()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        params.other = 1
+    if "exclude" in arguments:
+        with_function = dataclasses.replace(params, exclude=["x", a_predicate])
+        assert pickle.loads(pickle.dumps(with_function)) == copy.deepcopy(with_function)
+        assert with_function == dataclasses.replace(with_function) != params
+
+
+def test_each_kind_has_the_form_of_a_dict() -> None:
+    assert EXAMPLES.keys() == KINDS.keys()
+    for name, example in EXAMPLES.items():
+        params = from_params(example)
+        arguments = {
+            each: getattr(params, each) for each in inspect.signature(KINDS[name]).parameters
+        }
+        assert from_params({"type": name, **arguments}) == params
 
 
 def test_params_print_all_their_arguments_in_order() -> None:
