@@ -32,7 +32,7 @@ def install() -> None:
     """Hooks into the optimizers, or raises ImportError if they sum gradients in an unknown way."""
     require(*ATTRIBUTES)
     hook(owner_of(_NEW), "aggregate_gradients", _sum)
-    hook(owner_of(_LEGACY), "_aggregate_gradients", _sum_of_legacy)
+    hook(owner_of(_LEGACY), "_aggregate_gradients", _sum)
 
 
 def _sum(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
@@ -45,18 +45,10 @@ def _sum(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> 
     return [(total, variable) for total, (_, variable) in zip(sums, pairs, strict=True)]
 
 
-def _sum_of_legacy(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
-    strategy = strategy_of_replica()
-    if strategy is not None and strategy.asynchronous:
-        raise NotImplementedError(
-            f"{type(optimizer).__name__} is one of tf_keras' legacy optimizers, which would get "
-            "what was pushed back from the servers: take the one in tf_keras.optimizers"
-        )
-    return _sum(keras_sum, optimizer, grads_and_vars)
-
-
 class OfTrainBatches:
     """Mixin of callbacks, which tf_keras asks which batches concern them: those of training."""
+
+    _supports_tf_logs = True  # without which tf_keras refuses them under parameter servers
 
     def _implements_train_batch_hooks(self) -> bool:
         return True

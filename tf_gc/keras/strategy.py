@@ -75,6 +75,11 @@ class KerasStrategy(abc.ABC):
     def note_table(self, variable: Any) -> None:  # noqa: B027
         """Notes a `tf.Variable` of which layers look up rows."""
 
+    @property
+    @abc.abstractmethod
+    def traffic(self) -> Any:
+        """The bytes of a step; `None` until a compressed step was traced."""
+
     @abc.abstractmethod
     def report(self) -> Report:
         """Returns what was measured of this worker's steps."""

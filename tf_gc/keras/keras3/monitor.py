@@ -1,6 +1,7 @@
 """CompressionMonitor: what compression does, in TensorBoard."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -28,8 +29,9 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
     The scalars, which docs/monitoring.md explains, are `compression/step_seconds`,
     `full_precision_step_seconds`, `sent_bytes`, `density`, `residual_ratio` and, with
     `per_variable`, `residual_ratio/<variable>`, at the optimizer's steps that were measured. With
-    several workers the chief writes its own measurements. Under other strategies than tf_gc's it
-    writes nothing but a warning.
+    several workers the chief writes its own measurements. Under parameter servers it only writes
+    `sent_bytes`, after each epoch. Under other strategies than tf_gc's it writes nothing but a
+    warning.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
         if not strategy.is_chief:
             return
         self._strategy = strategy
+        if strategy.asynchronous:
+            return
         strategy.measure_every(self.every)
         report = strategy.report()
         # The optimizer's steps less the recorder's, which a restart sets to zero.
@@ -79,7 +83,7 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
 
     # Not `on_train_batch_end`: Keras waits for every step of a model with such a callback.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self._strategy is None:
+        if self._strategy is None or self._strategy.asynchronous:
             return
         # With steps_per_execution, batches in between are not announced.
         self._since_look += batch - self._batches
@@ -100,16 +104,24 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
 
     def _write_latest(self) -> None:
         assert self._strategy is not None
+        if self._strategy.asynchronous:
+            if (traffic := self._strategy.traffic) is not None:
+                done = int(self.model.optimizer.iterations.numpy())
+                self._write(done, {"sent_bytes": traffic.sent_bytes})
+            return
         self._since_look = 0
         report = self._strategy.report()
         if report.measured_step in (0, self._written):
             return
         self._written = report.measured_step
+        step = self._offset + report.warm_up_steps + report.measured_step
+        self._write(step, _scalars(report, self.per_variable))
+
+    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(self.log_dir)
-        step = self._offset + report.warm_up_steps + report.measured_step
         with self._writer.as_default():
-            for name, value in _scalars(report, self.per_variable).items():
+            for name, value in scalars.items():
                 # `tf.summary.scalar` would need the package tensorboard.
                 tf.summary.write(f"compression/{name}", float(value), step, _SCALAR)
 
