@@ -115,6 +115,22 @@ def shards(steps: int) -> dict[str, Any]:
     }
 
 
+def placement(partitioner: Any) -> list[list[tuple[int, int]]]:
+    """Makes variables; returns for each shard of each its server and its bytes."""
+    resolver = servers.in_this_process(1)
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, partitioner)
+    placed = []
+    with strategy.scope():
+        for rows in (3, 900, 400, 401, 7, 400, 1000):
+            variable = tf.Variable(tf.zeros([rows, 16]))
+            shards = getattr(variable, "variables", [variable])
+            tasks = [tf.DeviceSpec.from_string(shard.device).task for shard in shards]
+            placed.append(
+                [(t, s.shape.num_elements() * 4) for t, s in zip(tasks, shards, strict=True)]
+            )
+    return placed
+
+
 def _log_lines() -> list[str]:
     """Returns the list to which the lines of the log go from now on."""
     lines: list[str] = []

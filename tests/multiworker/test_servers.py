@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.multiworker import (
     cluster,
@@ -19,6 +20,7 @@ from tests.strategies.kinds import EXAMPLES
 
 pytestmark = pytest.mark.multiworker
 
+partitioners = tf.distribute.experimental.partitioners
 Results = dict[str, Any]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
@@ -33,6 +35,14 @@ LEDGERS = [
     {"type": "1bit", "threshold": 0.0},
     {"type": "quantized", "bypass_size": 4001},  # compresses nothing
 ]
+
+SHARDED = {
+    "whole": None,
+    "two": partitioners.FixedShardsPartitioner(2),
+    "three": partitioners.FixedShardsPartitioner(3),
+    "large": partitioners.MinSizePartitioner(min_shard_bytes=20_000, max_shards=3),
+    "small": partitioners.MaxSizePartitioner(max_shard_bytes=20_000),
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +71,7 @@ def one(folder: str, two: Results) -> Results:
     calls = {
         "each kind": (server_scenarios.each_kind,),
         "train alike": (server_scenarios.train_alike, 8),
+        **{f"placed {name}": (server_scenarios.placement, each) for name, each in SHARDED.items()},
         "pull bfloat16": (server_pull_scenarios.pulls, "bfloat16", 3),
         "pull delta": (server_pull_scenarios.pulls, "delta", 8),
         **{f"crossings {pull}": (server_pull_scenarios.crossings, pull) for pull in PULLS},
@@ -175,6 +186,18 @@ def test_the_first_pushes_of_a_worker_are_exact(one: Results) -> None:
     length = errors.index(next(error for error in errors if error > 0))
     assert 10 <= length < 30
     assert all(error > 0 for error in errors[length:])
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_servers_get_equally_many_shards_of_a_variable_and_bytes(one: Results, name: str) -> None:
+    placed = one[f"placed {name}"]
+    for shards in placed:
+        on_each = [sum(server == task for server, _ in shards) for task in range(2)]
+        assert max(on_each) - min(on_each) <= 1
+    assert max(map(len, placed)) == {"whole": 1, "two": 2, "three": 3, "large": 3, "small": 4}[name]
+    everything = [shard for shards in placed for shard in shards]
+    totals = [sum(size for server, size in everything if server == task) for task in range(2)]
+    assert abs(totals[0] - totals[1]) <= max(size for _, size in everything)
 
 
 def test_shards_are_pushed_to_their_servers(two: Results) -> None:

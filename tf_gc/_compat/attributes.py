@@ -40,6 +40,7 @@ _BY_CLASS: dict[str, dict[str, str]] = {
         "_batch_reduce_to": "to push gradients to the servers in compressed form",
         "_container_strategy": "to find the strategy of variables on servers",
         "_call_for_each_replica": "to know in which graph replicas run",
+        "_create_variable": "to give each server as many shards of a variable",
         "_create_variable_round_robin": "to give each server as much of the variables",
         "_variable_count": "to choose the server of a variable",
         "_create_var_creator": "to make variables that workers pull in compressed form",

@@ -185,6 +185,7 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
         self.pulls = Pulls(pull, self._container_strategy)
         self._as_stock = pull == FULL and not pushes.state.in_use
         self._bytes_of_servers = [0] * cluster_resolver.cluster_spec().num_tasks("ps")
+        self._shards_of_servers: list[int] = []  # of the variable that is being made
 
     def _create_var_creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         create = super()._create_var_creator(next_creator, **kwargs)
@@ -192,10 +193,20 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
             return create
         return lambda **kwargs: ServerVariable(create(**kwargs).get(), self.pulls)
 
+    def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+        outer, self._shards_of_servers = self._shards_of_servers, [0] * len(self._bytes_of_servers)
+        try:
+            return super()._create_variable(next_creator, **kwargs)
+        finally:
+            self._shards_of_servers = outer
+
     def _create_variable_round_robin(self, next_creator: Any, **kwargs: Any) -> Any:
         # In turns, as TensorFlow places them, a model of dense layers has its kernels on one of two
-        # servers and its biases on the other. The one that has least gets the next variable.
-        server = self._bytes_of_servers.index(min(self._bytes_of_servers))
+        # servers and its biases on the other. The one that has least gets the next variable; of one
+        # in shards, which steps read at the same time, each server gets equally many.
+        loads = [*zip(self._shards_of_servers, self._bytes_of_servers, strict=True)]
+        server = loads.index(min(loads))
+        self._shards_of_servers[server] += 1
         self._variable_count = server
         variable = super()._create_variable_round_robin(next_creator, **kwargs)
         self._bytes_of_servers[server] += (variable.shape.num_elements() or 0) * variable.dtype.size
