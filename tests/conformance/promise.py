@@ -20,6 +20,7 @@ MODULES = (
     "contexts",
     "reductions",
     "replica_reductions",
+    "graphs",
     "variables",
     "saving",
     "inputs",

@@ -6,6 +6,7 @@ import collections
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.conformance.promise import promises
 from tests.multiworker.cluster import worker_index
 from tests.strategies.helpers import reducer, variables_of
 from tests.strategies.kinds import EXAMPLES, check_sums
@@ -133,6 +135,15 @@ def each_kind() -> list[str]:
     for params in EXAMPLES.values():
         check_sums(tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params))
     return [*EXAMPLES]
+
+
+def keep_promises_in_a_session(kind: Any) -> list[str]:
+    """Keeps the promises of graphs for a session; returns their names."""
+    strategy = kind()
+    kept = [each for each in promises(False, workers=True) if each.name.startswith("graphs.")]
+    for each in kept:
+        each.keep(strategy, Path())
+    return [each.name for each in kept]
 
 
 def ledger_in_one_order(*arguments: Any, **options: Any) -> dict[str, Any]:

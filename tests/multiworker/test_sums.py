@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tf_gc
 from tests import ports
 from tests.cases import matrix
 from tests.multiworker import cluster, sums_scenarios
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.multiworker
 Results = list[dict[str, Any]]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mxnet_1_9_1_two_bit.npz"
+OURS = tf_gc.CompressedMultiWorkerMirroredStrategy
 AT_ONCE = {"warm_up": False, "bypass_size": 0}
 CODES = {"type": "quantized", **AT_ONCE}
 FIXED = {"type": "2bit", "threshold": 0.1}
@@ -44,6 +46,7 @@ def two_by_two() -> Results:
     half = {"type": "2bit", "threshold": 0.5}
     calls = {
         "each kind": (sums_scenarios.each_kind,),
+        "in a session": (sums_scenarios.keep_promises_in_a_session, OURS),
         "eager": (sums_scenarios.traces_of_eager_steps, 3),
         "mxnet, gathered": (gradient_sums, {**half, "plan": "all_gather"}, gradients),
         "mxnet, scattered": (gradient_sums, {**half, "plan": "scatter_gather"}, gradients),
@@ -120,6 +123,10 @@ def test_factors_send_what_was_given_or_keep_it(results: Results) -> None:
 
 def test_each_kind_sums_on_workers(two_by_two: Results) -> None:
     assert all({*result["each kind"]} == KINDS.keys() for result in two_by_two)
+
+
+def test_workers_reduce_in_a_session(two_by_two: Results) -> None:
+    assert [len(result["in a session"]) for result in two_by_two] == [6, 6]
 
 
 def test_groups_that_share_a_gpu_run_in_one_order(two_by_two: Results) -> None:

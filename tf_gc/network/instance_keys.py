@@ -58,12 +58,12 @@ class KeySource:
         self._replicas = range(replicas)
         self._draw = draw
 
-    def key(self, replica: int, hidden_input: Callable[[], tf.Tensor]) -> tf.Tensor:
+    def key(self, replica: int, hidden_input: Callable[[], tf.Tensor | int]) -> tf.Tensor | int:
         """Returns a replica's key of one more collective, an int32 scalar.
 
         In a function that is being built, it is a tensor of that graph or of one around it.
         `hidden_input` adds a hidden input to the innermost function that is no loop and no branch,
-        and returns it.
+        and returns it; in a graph of TensorFlow 1 it returns the key, a number.
         """
         if tf.executing_eagerly():
             return _eager(self._draw(replica))
@@ -73,10 +73,12 @@ class KeySource:
             if _compat.is_loop(graph):
                 counters.append(_compat.loop_counter(graph))
             graph = graph.outer_graph
-        collective = self._next_collective(graph, replica)
         key = hidden_input()
+        if isinstance(key, int):
+            return key
+        collective = self._next_collective(graph, replica)
 
-        def of_call() -> tf.Tensor:
+        def of_call() -> tf.Tensor | int:
             if tf.executing_eagerly():
                 return _eager(self._drawn(replica, collective))
             return self.key(replica, hidden_input)
