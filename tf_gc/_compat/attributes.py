@@ -32,6 +32,7 @@ _BY_CLASS: dict[str, dict[str, str]] = {
         "_initialize_multi_worker": "to join a cluster of workers once",
         "_num_workers": "how many workers there are",
         "_reduce_to": "to reduce structures, as Keras does",
+        "_start_check_health_thread": "to watch the workers where no service does",
         "_std_server_started": "to join a cluster of workers once",
         "_update_config_proto": "to limit the wait for other workers, and to send large chunks",
         "_worker_device": "the device of this worker",
@@ -92,6 +93,7 @@ _BY_CLASS: dict[str, dict[str, str]] = {
     },
     "tensorflow.python.eager.context.Context": {
         "_collective_ops_server_def": "to know which cluster this process has joined",
+        "coordination_service": "to join a cluster again where programs have switched it off",
         "get_config_key_value": "to join a cluster again with all other workers",
         "set_config_key_value": "to join a cluster again with all other workers",
         "wait_at_barrier": "to join a cluster again with all other workers",

@@ -122,6 +122,12 @@ def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
     return task == (resolver.task_type, resolver.task_id) and cluster == resolver.cluster_spec()
 
 
+def has_coordination_service() -> bool:
+    """Returns whether the processes of this one's cluster can `exchange` texts."""
+    service = symbols.context().coordination_service
+    return service is not None and bool(service.service_type)
+
+
 def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) -> list[str]:
     """Returns the texts of all processes of a cluster, which they tell each other by no collective.
 

@@ -1,4 +1,4 @@
-"""Whether the workers of a job have to join their cluster again to make another strategy.
+"""Joining a cluster again to make another strategy, where collectives fail.
 
 After a collective has failed, TensorFlow refuses all others in that process until it joins its
 cluster again. To join makes it forget the groups of collectives that other workers have asked it
@@ -7,6 +7,8 @@ They tell each other by TensorFlow's coordination service, which goes on working
 """
 
 import itertools
+import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -14,42 +16,47 @@ from tf_gc import _compat
 from tf_gc.cluster.cluster import Resolver, tasks_of
 
 _HOUR = 3600.0
+_PATIENCE = 10.0  # seconds after which a worker that was not answered asks again
+_PAUSE = 0.2  # seconds until a worker whose collective has failed asks again
 _meetings = itertools.count()
 
 
-def any_is_aborted(resolver: Resolver, timeout_seconds: float | None) -> bool:
-    """Returns whether collectives fail on any worker; all of them have to call it.
+def initialize_again(
+    resolver: Resolver, initialize: Callable[[bool], None], timeout_seconds: float | None
+) -> None:
+    """Initializes a further strategy of a process; all workers have to call it.
 
-    `None` or 0 seconds wait for the others without a limit.
+    `initialize` takes whether to join the cluster again. `None` or 0 seconds wait for the others
+    without a limit.
 
     Raises:
       tf.errors.DeadlineExceededError: if they do not come in time.
       RuntimeError: if one of them has ended.
     """
-    number = 1 + _tasks(resolver).index((resolver.task_type, resolver.task_id))
+    tasks = sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")
+    limit = timeout_seconds or _HOUR
+    # In a group of this worker alone. Strategies have positive keys.
+    number = 1 + tasks.index((resolver.task_type, resolver.task_id))
+    if not _compat.has_coordination_service():
+        _meet_by_collective(len(tasks), initialize, limit)
+        return
     try:
-        # In a group of this worker alone. Strategies have positive keys.
-        with tf.device("CPU:0"):
-            tf.raw_ops.CollectiveGatherV2(
-                input=tf.zeros([1]),
-                group_size=1,
-                group_key=-number,
-                instance_key=-number,
-                ordering_token=[],
-            )
-        aborted = False
+        _gather(1, number, 0)
+        state = "works"
     except tf.errors.OpError:
-        aborted = True
-    return "aborted" in meet("aborted" if aborted else "works", resolver, timeout_seconds)
+        state = "aborted"
+    joins = "aborted" in _meet(state, tasks, number, limit)
+    initialize(joins)
+    if joins:
+        _meet("joined", tasks, number, limit)
 
 
-def meet(text: str, resolver: Resolver, timeout_seconds: float | None) -> set[str]:
-    """Returns the texts of all workers, which have to call it; see `any_is_aborted`."""
+def _meet(text: str, tasks: list[tuple[str, int]], number: int, limit: float) -> set[str]:
+    """Returns the texts of all workers."""
     meeting = next(_meetings)
-    keys = {task: f"tf_gc/{meeting}/{task[0]}/{task[1]}" for task in _tasks(resolver)}
-    mine = keys[resolver.task_type, resolver.task_id]
+    keys = [f"tf_gc/{meeting}/{job}/{index}" for job, index in tasks]
     try:
-        return set(_compat.exchange([*keys.values()], mine, text, timeout_seconds or _HOUR))
+        return set(_compat.exchange(keys, keys[number - 1], text, limit))
     except tf.errors.DeadlineExceededError:
         raise
     except tf.errors.OpError as error:
@@ -59,5 +66,35 @@ def meet(text: str, resolver: Resolver, timeout_seconds: float | None) -> set[st
         ) from error
 
 
-def _tasks(resolver: Resolver) -> list[tuple[str, int]]:
-    return sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")
+def _meet_by_collective(workers: int, initialize: Callable[[bool], None], limit: float) -> None:
+    """Joins again wherever collectives fail, and returns when all workers have met in one.
+
+    A worker that has to join again lets nobody into a group before, and joining forgets at most who
+    asked. So all ask, under the same key, until nobody fails or waits too long.
+    """
+    key = 1 + workers + next(_meetings)
+    end = time.monotonic() + limit
+    joins = False
+    while True:
+        try:
+            initialize(joins)
+            _gather(workers, key, min(_PATIENCE, max(1.0, end - time.monotonic())))
+            return
+        except tf.errors.OpError:
+            if time.monotonic() > end:
+                raise
+            joins = True
+            time.sleep(_PAUSE)
+
+
+def _gather(size: int, key: int, timeout_seconds: float) -> None:
+    """Waits for the workers of a group; strategies have positive keys."""
+    with tf.device("CPU:0"):
+        tf.raw_ops.CollectiveGatherV2(
+            input=tf.zeros([1]),
+            group_size=size,
+            group_key=-key,
+            instance_key=-key,
+            ordering_token=[],
+            timeout_seconds=timeout_seconds,
+        )

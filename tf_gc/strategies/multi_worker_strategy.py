@@ -154,16 +154,19 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
             raise RuntimeError(
                 "a strategy of a cluster has to be made eagerly: not in a tf.function or a tf.Graph"
             )
+
+        def initialize(joins: bool) -> None:
+            self._std_server_started = not joins
+            super(_CompressedMultiWorkerExtended, self)._initialize_multi_worker(cluster_resolver)
+
         if not _compat.is_member(cluster_resolver):
-            super()._initialize_multi_worker(cluster_resolver)
+            initialize(joins=True)
             return
+        checks_health, self._enable_check_health = self._enable_check_health, False
         timeout = self._communication_options.timeout_seconds
-        joins_again = rejoin.any_is_aborted(cluster_resolver, timeout)
-        self._std_server_started = not joins_again
-        self._enable_check_health = False  # the coordination service watches the workers
-        super()._initialize_multi_worker(cluster_resolver)
-        if joins_again:
-            rejoin.meet("joined", cluster_resolver, timeout)
+        rejoin.initialize_again(cluster_resolver, initialize, timeout)
+        if checks_health and not _compat.has_coordination_service():
+            self._start_check_health_thread()
 
     def _update_config_proto(self, config_proto: Any) -> Any:
         config = super()._update_config_proto(config_proto)
