@@ -32,7 +32,6 @@ _BY_CLASS: dict[str, dict[str, str]] = {
         "_initialize_multi_worker": "to join a cluster of workers once",
         "_num_workers": "how many workers there are",
         "_reduce_to": "to reduce structures, as Keras does",
-        "_start_check_health_thread": "to watch the workers where no service does",
         "_std_server_started": "to join a cluster of workers once",
         "_update_config_proto": "to limit the wait for other workers, and to send large chunks",
         "_worker_device": "the device of this worker",

@@ -35,13 +35,12 @@ def initialize_again(
     """
     tasks = sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")
     limit = timeout_seconds or _HOUR
-    # In a group of this worker alone. Strategies have positive keys.
     number = 1 + tasks.index((resolver.task_type, resolver.task_id))
     if not _compat.has_coordination_service():
         _meet_by_collective(len(tasks), initialize, limit)
         return
     try:
-        _gather(1, number, 0)
+        _gather(1, number, seconds=0)  # of this worker alone
         state = "works"
     except tf.errors.OpError:
         state = "aborted"
@@ -67,19 +66,16 @@ def _meet(text: str, tasks: list[tuple[str, int]], number: int, limit: float) ->
 
 
 def _meet_by_collective(workers: int, initialize: Callable[[bool], None], limit: float) -> None:
-    """Joins again wherever collectives fail, and returns when all workers have met in one.
+    """Initializes, and joins again wherever collectives fail until all workers have met in one.
 
     A worker that has to join again lets nobody into a group before, and joining forgets at most who
     asked. So all ask, under the same key, until nobody fails or waits too long.
     """
-    key = 1 + workers + next(_meetings)
-    end = time.monotonic() + limit
-    joins = False
+    key, end, joins = 1 + workers + next(_meetings), time.monotonic() + limit, False
     while True:
         try:
             initialize(joins)
-            _gather(workers, key, min(_PATIENCE, max(1.0, end - time.monotonic())))
-            return
+            return _gather(workers, key, min(_PATIENCE, limit))
         except tf.errors.OpError:
             if time.monotonic() > end:
                 raise
@@ -87,14 +83,15 @@ def _meet_by_collective(workers: int, initialize: Callable[[bool], None], limit:
             time.sleep(_PAUSE)
 
 
-def _gather(size: int, key: int, timeout_seconds: float) -> None:
-    """Waits for the workers of a group; strategies have positive keys."""
+def _gather(size: int, key: int, seconds: float) -> None:
+    """Waits for the workers of a group. The keys of strategies are positive."""
+    tensor = tf.zeros([1])
     with tf.device("CPU:0"):
         tf.raw_ops.CollectiveGatherV2(
-            input=tf.zeros([1]),
+            input=tensor,
             group_size=size,
             group_key=-key,
             instance_key=-key,
             ordering_token=[],
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=seconds,
         )

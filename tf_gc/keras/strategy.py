@@ -72,21 +72,21 @@ class KerasStrategy(abc.ABC):
     def compresses_rows_of(self, variable: Any) -> bool:
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
 
-    def note_table(self, variable: Any) -> None:  # noqa: B027
-        """Notes a `tf.Variable` of which layers look up rows."""
-
     @property
     @abc.abstractmethod
     def traffic(self) -> Any:
         """The bytes of a step; `None` until a compressed step was traced."""
 
-    @abc.abstractmethod
     def report(self) -> Report:
-        """Returns what was measured of this worker's steps."""
+        """Returns what was measured of steps; NotImplementedError under parameter servers."""
+        raise NotImplementedError(
+            "tf_gc measures no steps under parameter servers; print(strategy.schedule) says what "
+            "is pushed how"
+        )
 
-    @abc.abstractmethod
     def measure_every(self, steps: int) -> None:
-        """Measures one compressed step in `steps` from now on."""
+        """Measures one compressed step in `steps` from now on; fails as `report` does."""
+        self.report()
 
 
 def strategy_of_replica() -> KerasStrategy | None:

@@ -12,7 +12,7 @@ from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import Sent, full_bytes
 from tf_gc.params import CompressionParams
-from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
+from tf_gc.schedule import Schedule, make_schedule
 from tf_gc.state import residuals
 from tf_gc.state.stream import Stream
 from tf_gc.steps import warm_up
@@ -27,13 +27,10 @@ class Pushes:
 
     def __init__(self, strategy: tf.distribute.Strategy, params: CompressionParams) -> None:
         self._params = params
-        self._pushes = {spec: spec.push() for spec in params.specs()}
-        self.state = WorkersState(strategy, in_use=bool(self._pushes))
+        self.push_of = {spec: spec.push() for spec in params.specs()}.__getitem__
+        self.state = WorkersState(strategy, in_use=bool(params.specs()))
         self.schedule: Schedule | None = None
         self.sent = Sent()
-
-    def compresses_rows_of(self, variable: Any) -> bool:
-        return compresses_rows_of(self._params, variable, self._pushes.__getitem__)
 
     def push(self, stream: Stream, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Pushes this worker's gradients.
@@ -102,7 +99,7 @@ class Pushes:
         for server in dict.fromkeys(variable.device for variable in variables):
             pairs = zip(known, variables, strict=True)
             here = [each if variable.device == server else None for each, variable in pairs]
-            parts.append(make_schedule(self._params, here, self._pushes.__getitem__))
+            parts.append(make_schedule(self._params, here, self.push_of))
         buckets = tuple(bucket for part in parts for bucket in part.buckets)
         compressed = {index for bucket in buckets for index in bucket.indices}
         return Schedule(

@@ -11,7 +11,6 @@ from tf_gc.cluster.workers import Workers
 from tf_gc.gradients import GradientValue
 from tf_gc.keras.install import install
 from tf_gc.keras.strategy import KerasStrategy
-from tf_gc.observe.report import Report
 from tf_gc.ops.rows import EXACT
 from tf_gc.parameter_server.push import Pushes
 from tf_gc.parameter_server.server import JOBS
@@ -19,7 +18,7 @@ from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls,
 from tf_gc.parameter_server.traffic import ServerTraffic
 from tf_gc.params import Auto, CompressionParams, OneBit, Quantized, TwoBit, from_params
 from tf_gc.params.arguments import check
-from tf_gc.schedule import Schedule
+from tf_gc.schedule import Schedule, compresses_rows_of
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.strategies.all_reduce_gradients import all_reduce_gradients
@@ -43,6 +42,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     """
 
     asynchronous = True
+    workers = Workers()  # this process alone: the workers run no program of their own
 
     def __init__(
         self,
@@ -113,27 +113,8 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         """The residuals; trackable, so it can go into a `tf.train.Checkpoint`."""
         return self.extended.pushes.state
 
-    @property
-    def workers(self) -> Workers:
-        """This process alone: the workers run no program of their own."""
-        return Workers()
-
     def compresses_rows_of(self, variable: Any) -> bool:
-        return self.extended.pushes.compresses_rows_of(variable)
-
-    def note_table(self, variable: Any) -> None:
-        variable.read_by_rows = True
-
-    def report(self) -> Report:
-        """Raises NotImplementedError: steps run on workers, which measure nothing."""
-        raise NotImplementedError(
-            "tf_gc measures no steps under parameter servers; print(strategy.schedule) says what "
-            "is pushed how"
-        )
-
-    def measure_every(self, steps: int) -> None:
-        """Raises NotImplementedError, as `report` does."""
-        self.report()
+        return compresses_rows_of(self._compression_params, variable, self.extended.pushes.push_of)
 
 
 @tf.autograph.experimental.do_not_convert  # AutoGraph would convert what this calls

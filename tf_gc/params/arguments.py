@@ -40,10 +40,11 @@ class CompressionParams(abc.ABC):
         return (*mine, *(pattern for each in self.contained() for pattern in each.patterns()))
 
 
-def check(fits: bool, words: str, given: object) -> None:
-    """Raises a ValueError that says what an argument must be, unless it fits."""
-    if not fits:
-        raise ValueError(f"{words}, got {given!r}")
+def check(fits: bool, words: str, given: Any) -> Any:
+    """Returns an argument that fits, or raises a ValueError that says what it must be."""
+    if fits:
+        return given
+    raise ValueError(f"{words}, got {given!r}")
 
 
 def integer(
@@ -53,8 +54,7 @@ def integer(
     if given is None and default is not None:
         return default
     is_integer = isinstance(given, numbers.Integral) and not isinstance(given, bool)
-    check(is_integer and int(given) in allowed, words, given)
-    return int(given)
+    return int(check(is_integer and int(given) in allowed, words, given))
 
 
 def normalize(made: Any, /, **values: Any) -> None:

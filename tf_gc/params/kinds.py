@@ -283,9 +283,8 @@ def _bypass_size(given: Any, default: int) -> int:
     return integer("bypass_size must be None or a number of elements from 0", given, default)
 
 
-def _plan(given: Any) -> str:
-    check(given in plan_names(), f"plan must be one of {plan_names()}", given)
-    return str(given)
+def _plan(given: Any) -> Any:
+    return check(given in plan_names(), f"plan must be one of {plan_names()}", given)
 
 
 def _sum_bits(given: Any, bits: int) -> int:
@@ -295,15 +294,13 @@ def _sum_bits(given: Any, bits: int) -> int:
 
 
 def _switch(name: str, given: Any) -> Any:
-    check(isinstance(given, bool | None), f"{name} must be None, True or False", given)
-    return given
+    return check(isinstance(given, bool | None), f"{name} must be None, True or False", given)
 
 
 def _wire(given: Any, bits: int) -> Any:
     wires = [PACKED] if bits == 1 else [*WIRES]  # codes of one bit do not get smaller
     words = f"wire must be None or one of {wires} for codes of {bits} bits"
-    check(given in (None, *wires), words, given)
-    return given
+    return check(given in (None, *wires), words, given)
 
 
 def _check_threshold(params: Any) -> None:

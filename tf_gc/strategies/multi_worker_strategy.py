@@ -162,11 +162,9 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
         if not _compat.is_member(cluster_resolver):
             initialize(joins=True)
             return
-        checks_health, self._enable_check_health = self._enable_check_health, False
+        self._enable_check_health = False  # which begins with a collective
         timeout = self._communication_options.timeout_seconds
         rejoin.initialize_again(cluster_resolver, initialize, timeout)
-        if checks_health and not _compat.has_coordination_service():
-            self._start_check_health_thread()
 
     def _update_config_proto(self, config_proto: Any) -> Any:
         config = super()._update_config_proto(config_proto)

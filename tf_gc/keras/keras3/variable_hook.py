@@ -34,19 +34,19 @@ def _track(keras_track: Callable[..., None], layer: Any, variable: Any) -> None:
     if not isinstance(strategy, KerasStrategy):
         return
     if strategy.asynchronous:
-        _track_on_server(strategy, layer, variable)
+        _track_on_server(layer, variable)
     elif of_layer and variable.aggregation == "none" and strategy.layer_state is not None:
         strategy.layer_state.add(variable)  # each replica updates its own copy
 
 
-def _track_on_server(strategy: KerasStrategy, layer: Any, variable: Any) -> None:
+def _track_on_server(layer: Any, variable: Any) -> None:
     if not isinstance(variable.value, tf.Variable):
         raise NotImplementedError(
             f"Keras 3 has no layers with variables in shards, such as {variable.path}: leave "
             "variable_partitioner out, or train with tf_keras"
         )
     if isinstance(layer, keras.layers.Embedding):
-        strategy.note_table(variable.value)
+        variable.value.read_by_rows = True  # by a server, for workers
         # `tf.gather` asks for rows what has this method. A variable of Keras has none.
         variable.sparse_read = variable.value.sparse_read
 
