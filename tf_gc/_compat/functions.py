@@ -124,7 +124,8 @@ def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
 
 def has_coordination_service() -> bool:
     """Returns whether the processes of this one's cluster can `exchange` texts."""
-    return bool(getattr(symbols.context().coordination_service, "service_type", ""))
+    service = symbols.context().coordination_service
+    return service is not None and bool(service.service_type)
 
 
 def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) -> list[str]:
