@@ -111,8 +111,7 @@ class Auto(CompressionParams):
         return self.params.spec_of(gradient)
 
 
-# The table of all kinds, by their type in a dict, as in `{"type": "2bit"}`: MXNet's form and names;
-# the others are ours. The first line of a class's docstring says what it does.
+# All kinds, by their type in a dict: `{"type": "2bit"}` is MXNet's form and name, others are ours.
 KINDS: dict[str, Callable[..., CompressionParams]] = {
     "none": NoCompression,
     "1bit": OneBit,

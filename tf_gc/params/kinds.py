@@ -20,6 +20,7 @@ from tf_gc.reducers.wire import PACKED, WIRES
 # Smaller tensors are biases, scales, and the first and last layers of small models: the few bytes
 # that compression would save there are not worth the rounding.
 BYPASS_SIZE = 2048
+_SIZE = "bypass_size must be None or a number of elements from 0"
 
 # Tables with fewer elements are left to the stock ops, unless the user asks for all: optimizers see
 # the square of a row's sum, where stock ones see its occurrences, and some then learn more slowly
@@ -64,7 +65,7 @@ class _InCodes(CompressionParams):
         words = "sparse_residual_bytes must be a number of bytes from 0"
         normalize(
             self,
-            bypass_size=_bypass_size(self.bypass_size, BYPASS_SIZE if automatic else 0),
+            bypass_size=integer(_SIZE, self.bypass_size, BYPASS_SIZE if automatic else 0),
             plan=_plan(self.plan),
             sum_bits=_sum_bits(self.sum_bits, self.bits) if automatic else None,
             warm_up=automatic and _switch("warm_up", self.warm_up) is not False,
@@ -223,7 +224,7 @@ class Cast(CompressionParams):
         normalize(
             self,
             dtype=dtype,
-            bypass_size=_bypass_size(self.bypass_size, BYPASS_SIZE),
+            bypass_size=integer(_SIZE, self.bypass_size, BYPASS_SIZE),
             plan=_plan(self.plan),
             exclude=check_patterns("exclude", self.exclude),
         )
@@ -277,10 +278,6 @@ class LowRank(CompressionParams):
         # Codes keep more of a gradient in as many bits as both factors take then.
         more_than_one_bit = 32 * self.rank * sum(matrix_of(gradient.shape)) > gradient.elements
         return codes if more_than_one_bit else self.specs()[-1]
-
-
-def _bypass_size(given: Any, default: int) -> int:
-    return integer("bypass_size must be None or a number of elements from 0", given, default)
 
 
 def _plan(given: Any) -> Any:
