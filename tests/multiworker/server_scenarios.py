@@ -103,6 +103,22 @@ def warm_up(steps: int) -> list[float]:
     return [float(np.abs(value - gradient).max()) for (value,) in values]
 
 
+def streams() -> dict[str, Any]:
+    """Pushes gradients of two streams in a step; returns what is said of it."""
+    strategy = tf_gc.CompressedParameterServerStrategy(
+        servers.in_this_process(1), None, WITHOUT_WARM_UP
+    )
+    with strategy.scope():
+        a, b = (tf.Variable(tf.zeros([n, 60]), name=f"v{n}") for n in (40, 50))
+
+    def step() -> list[tf.Tensor]:
+        return [tf_gc.push_gradients([(tf.ones_like(v), v)], v.name)[0] for v in (a, b)]
+
+    servers.Steps(strategy, step).run(2)
+    buckets = strategy.schedule.buckets
+    return {"variables": [b.variables for b in buckets], "pushed": strategy.traffic.pushed}
+
+
 def shards(steps: int) -> dict[str, Any]:
     resolver = servers.in_this_process(2)
     sharding = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)

@@ -71,6 +71,7 @@ def one(folder: str, two: Results) -> Results:
     calls = {
         "each kind": (server_scenarios.each_kind,),
         "train alike": (server_scenarios.train_alike, 8),
+        "streams": (server_scenarios.streams,),
         **{f"placed {name}": (server_scenarios.placement, each) for name, each in SHARDED.items()},
         "pull bfloat16": (server_pull_scenarios.pulls, "bfloat16", 3),
         "pull delta": (server_pull_scenarios.pulls, "delta", 8),
@@ -230,6 +231,13 @@ def test_what_a_loop_reads_is_pulled_once_before_it(one: Results, pull: str) -> 
 
 def test_a_loop_is_built_alike_beside_another_thread(one: Results) -> None:
     assert not one["two traces"]
+
+
+def test_what_is_pushed_is_said_of_all_streams(one: Results) -> None:
+    assert one["streams"]["variables"] == [("v40",), ("v50",)]
+    pushed = one["streams"]["pushed"]
+    assert pushed.stock_bytes == 4 * 60 * (40 + 50)
+    assert pushed.stock_bytes / 11 < pushed.bytes < pushed.stock_bytes / 9
 
 
 @pytest.mark.parametrize("after", [1, 2])

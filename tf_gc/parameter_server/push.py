@@ -1,5 +1,6 @@
 """Pushing gradients: from a worker to the servers that have their variables."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from tf_gc.observe.accounting import warn_that_nothing_is_compressed
 from tf_gc.parameter_server.state import WorkersState
 from tf_gc.parameter_server.traffic import Sent, full_bytes
 from tf_gc.params import CompressionParams
-from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.schedule import Schedule, make_schedule, together
 from tf_gc.state import residuals
 from tf_gc.state.stream import Stream
 from tf_gc.steps import warm_up
@@ -21,16 +22,23 @@ from tf_gc.steps import warm_up
 class Pushes:
     """Pushes gradients to servers, as params say.
 
-    `schedule` says what the step that was traced last pushes, and `sent` its bytes without rows of
-    tables.
+    `schedule` says what a step of all streams pushes, as each was traced last, and `sent` its bytes
+    without rows of tables.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, params: CompressionParams) -> None:
         self._params = params
         self.push_of = {spec: spec.push() for spec in params.specs()}.__getitem__
         self.state = WorkersState(strategy, in_use=bool(params.specs()))
-        self.schedule: Schedule | None = None
-        self.sent = Sent()
+        self._built = weakref.WeakKeyDictionary[Stream, tuple[Schedule, Sent]]()
+
+    @property
+    def schedule(self) -> Schedule | None:
+        return together([each for each, _ in self._built.values()]) if self._built else None
+
+    @property
+    def sent(self) -> Sent:
+        return sum((each for _, each in self._built.values()), start=Sent())
 
     def push(self, stream: Stream, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Pushes this worker's gradients.
@@ -38,11 +46,10 @@ class Pushes:
         Compressed ones come out on the server of their variable, the others as they are.
         """
         schedule = self._schedule(gradients, variables)
-        if self.schedule is None:
+        if not self._built:
             logging.info("tf_gc: gradients are pushed as follows\n%s", schedule)
             if not schedule.buckets:
                 warn_that_nothing_is_compressed(schedule, self._params)
-        self.schedule = schedule
         results = list(gradients)
         full = [full_bytes(variables[i], g.dtype) for i, g in enumerate(gradients)]
         sent = Sent()
@@ -61,7 +68,7 @@ class Pushes:
                 results[i] = value
             if words:
                 sent += Sent(words * tf.int64.size, sum(full[i] for i in bucket.indices))
-        self.sent = sent
+        self._built[stream] = schedule, sent
         self.state.log_what_was_restored()
         return results
 
