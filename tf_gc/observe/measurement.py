@@ -365,8 +365,8 @@ def _measure(reduction: Reduction) -> tf.Tensor:
         gradients = [tf.cast(value, tf.float32) for value in values]
         residuals = [residual.read_value() for residual in replica.residuals]
         # `l2_loss` makes no copy of the tensor.
-        norms = [2 * tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)]
-        norms = tf.stack(norms + [tf.zeros([])] * (2 * len(gradients) - len(norms)))
+        halves = [tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)]
+        norms = 2 * tf.stack(halves + [tf.zeros([])] * (2 * len(gradients) - len(halves)))
         sent = reduction.count_sent()
     with tf.device("CPU:0"):
         return tf.concat([tf.cast(norms, tf.float64), tf.cast(sent, tf.float64)[None]], axis=0)

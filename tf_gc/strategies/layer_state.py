@@ -18,7 +18,7 @@ from absl import logging
 
 from tf_gc import _compat
 from tf_gc.keras.strategy import tf_variable
-from tf_gc.strategies.sample_weights import holds_samples
+from tf_gc.strategies.sample_weights import written_samples
 
 
 @dataclasses.dataclass(eq=False)
@@ -104,15 +104,18 @@ class LayerState:
     ) -> list[_Weight]:
         weights = self._all(extended)
         handles = _compat.written_handles(graph, operations) if weights else set()
-        written = []
+        written, unwarned = [], []
         for weight in weights:
             variable = weight.variable()
             components: Sequence[Any] = () if variable is None else variable.values
             if any(id(component.handle) in handles for component in components):
                 written.append(weight)
-                if not weight.holds_samples and holds_samples(graph, operations, components[0]):
-                    weight.holds_samples = True
-                    logging.warning(_HOLDS_SAMPLES, weight.keras().path)
+                if not weight.holds_samples:
+                    unwarned.append((weight, components[0]))
+        for i in written_samples(graph, operations, [component for _, component in unwarned]):
+            weight, _ = unwarned[i]
+            weight.holds_samples = True
+            logging.warning(_HOLDS_SAMPLES, weight.keras().path)
         return written
 
     def _all(self, extended: Any) -> list[_Weight]:
@@ -179,7 +182,7 @@ def _average(weights: Sequence[_Weight], extended: Any) -> list[_Weight]:
             values = [
                 tf.fill([size], tf.constant(np.nan, dtype))
                 if variable is None
-                else tf.reshape(tf.cast(variable.values[replica].read_value(), dtype), [-1])
+                else tf.cast(_flat(variable.values[replica]), dtype)
                 for variable, size in zip(variables, sizes, strict=True)
             ]
             own.append(tf.concat(values, axis=0))
@@ -204,8 +207,17 @@ def _average(weights: Sequence[_Weight], extended: Any) -> list[_Weight]:
             for variable, mean in zip(variables, means, strict=True):
                 if variable is not None:
                     component = variable.values[replica]
-                    component.assign(tf.cast(tf.reshape(mean, component.shape), component.dtype))
+                    mean = tf.cast(mean, component.dtype)
+                    if component.shape.rank != 1:
+                        mean = tf.reshape(mean, component.shape)
+                    component.assign(mean, read_value=False)
     if not may_end:
         return []
     held = totals[0][-len(sizes) :].numpy()
     return [weight for weight, workers in zip(weights, held, strict=True) if workers == 0]
+
+
+def _flat(component: tf.Variable) -> tf.Tensor:
+    """Returns the elements of a component by as few ops as can be: a model has many statistics."""
+    value = tf.raw_ops.ReadVariableOp(resource=component.handle, dtype=component.dtype)
+    return value if component.shape.rank == 1 else tf.reshape(value, [-1])

@@ -19,6 +19,8 @@ _WRITING_PARTS = {
     "ResourceStridedSliceAssign": 4,
 }
 
+_READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+
 # Ops after which a sample is still a sample. Statistics come from others, such as Mean.
 _KEEPING_ELEMENTS = {
     *("Cast", "ExpandDims", "Identity", "Mul", "RealDiv", "Reshape", "Roll", "Slice", "Squeeze"),
@@ -26,31 +28,34 @@ _KEEPING_ELEMENTS = {
 }
 
 
-def holds_samples(graph: tf.Graph, operations: Sequence[tf.Operation], variable: Any) -> bool:
-    """Returns whether operations of a graph, in the order in which they were made, write samples.
+def written_samples(
+    graph: tf.Graph, operations: Sequence[tf.Operation], variables: Sequence[Any]
+) -> list[int]:
+    """Returns the positions of the variables into which operations of a graph write samples.
 
-    The variable is a component of a distributed one.
+    The operations are in the order in which they were made, and each is looked at once: their
+    number grows with that of the variables. Those are components of distributed ones.
     """
-    handles = {id(variable.handle)}
-    handles.update(id(inner) for outer, inner in graph.captures if outer is variable.handle)
-    from_old: set[int] = set()
+    bits = {id(variable.handle): 1 << i for i, variable in enumerate(variables)}
+    captured = [(id(inner), bits.get(id(outer))) for outer, inner in graph.captures]
+    bits.update((inner, bit) for inner, bit in captured if bit)
+    found = 0
+    old: dict[int, int] = {}  # for a tensor, the bits of the variables that it is computed from
     for operation in operations:
-        inputs = operation.inputs
-        reads = operation.type in ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-        if (reads and id(inputs[0]) in handles) or any(id(each) in from_old for each in inputs):
-            from_old.update(id(output) for output in operation.outputs)
-    for operation in operations:
-        inputs = operation.inputs
-        if not inputs or id(inputs[0]) not in handles:
-            continue
-        new = _WRITING_PARTS.get(operation.type)
-        if new is not None and id(inputs[new]) not in from_old:
-            return True
-        if operation.type == "AssignVariableOp" and any(
-            _mixes(each, from_old) for each in _sources(inputs[1])
-        ):
-            return True
-    return False
+        inputs, kind = operation.inputs, operation.type
+        own = bits.get(id(inputs[0]), 0) if inputs else 0
+        computed_from = own if kind in _READING else 0
+        for each in inputs:
+            computed_from |= old.get(id(each), 0)
+        if computed_from:
+            old.update((id(output), computed_from) for output in operation.outputs)
+        new = _WRITING_PARTS.get(kind)
+        if new is not None and not old.get(id(inputs[new]), 0) & own:
+            found |= own
+        elif own and kind == "AssignVariableOp":
+            if any(_mixes(source, old, own) for source in _sources(inputs[1])):
+                found |= own
+    return [i for i in range(len(variables)) if found >> i & 1]
 
 
 def _sources(tensor: tf.Tensor) -> Iterator[tf.Operation]:
@@ -65,12 +70,11 @@ def _sources(tensor: tf.Tensor) -> Iterator[tf.Operation]:
             waiting.extend(each.op for each in operation.inputs)
 
 
-def _mixes(operation: tf.Operation, from_old: set[int]) -> bool:
-    inputs = list(operation.inputs)
+def _mixes(operation: tf.Operation, old: dict[int, int], own: int) -> bool:
+    from_own = [bool(old.get(id(each), 0) & own) for each in operation.inputs]
     if operation.type == "ConcatV2":
-        kinds = {id(each) in from_old for each in inputs[:-1]}
-        return len(kinds) == 2
+        return len(set(from_own[:-1])) == 2
     if operation.type in _MIXING:
         kept, new = _MIXING[operation.type]
-        return id(inputs[kept]) in from_old and id(inputs[new]) not in from_old
+        return from_own[kept] and not from_own[new]
     return False
