@@ -1,5 +1,6 @@
 """Weights that layers update by themselves are the same on all replicas."""
 
+import threading
 from typing import Any
 
 import keras
@@ -155,6 +156,117 @@ def test_a_loop_of_ones_own_has_one_model_after_every_run() -> None:
         for shape in (), (2,):
             run(tf.ones(shape))
             compressed.assert_replicas_agree(strategy, model.weights)
+
+
+WRITES: dict[str, Any] = {
+    "assign": lambda value, x: value.assign(value + x),
+    "assign without reading": lambda value, x: value.assign(value + x, read_value=False),
+    "assign_add": lambda value, x: value.assign_add(x),
+    "assign_sub": lambda value, x: value.assign_sub(x, read_value=False),
+    "slice": lambda value, x: value[1:].assign(x[1:]),
+    "scatter_add": lambda value, x: value.scatter_add(tf.IndexedSlices(x[1:], [1, 2])),
+    "scatter_update": lambda value, x: value.scatter_update(tf.IndexedSlices(x[1:], [1, 2])),
+    "a component": lambda value, x: value._get().assign(x),
+}
+
+
+class Written(keras.layers.Layer):
+    """A layer whose weight is written by methods of its `tf.Variable`, and a sibling's is not."""
+
+    def __init__(self, write: Any) -> None:
+        super().__init__()
+        self.write = write
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.sum = self.add_weight(shape=(3,), initializer="zeros", trainable=False)
+
+    def call(self, x: Any) -> Any:
+        self.write(self.sum.value, x)
+        return x
+
+
+@pytest.mark.parametrize("run", ["eagerly", "traced in a replica", "in a graph"])
+def test_methods_of_tensorflow_write_statistics_too(run: str) -> None:
+    strategy = compressed.compressed_strategy()
+    with strategy.scope():
+        layers = [Written(write) for write in WRITES.values()]
+        for layer in layers:
+            layer.build((3,))
+        untouched = Written(None)
+        untouched.build((3,))
+
+    def forward(x: tf.Tensor) -> None:
+        for layer in layers:
+            layer(x)
+
+    call = tf.function(forward) if run == "traced in a replica" else forward
+
+    def replica_step() -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        call(tf.fill([3], tf.cast(replica, tf.float32)))
+
+    step = tf.function(strategy.run) if run == "in a graph" else strategy.run
+    for component, value in enumerate((1.0, 2.0)):  # not of a replica: nothing is averaged
+        untouched.sum.value.values[component].assign(tf.fill([3], value))
+    for _ in range(2):
+        step(replica_step)
+        compressed.assert_replicas_agree(strategy, [layer.sum for layer in layers])
+        assert all(components(layer.sum)[0].any() for layer in layers)
+    assert components(untouched.sum)[1][0] == 2
+
+
+def test_threads_that_run_at_once_average_what_each_of_them_wrote() -> None:
+    strategy = compressed.compressed_strategy()
+    with strategy.scope():
+        layers = [Written(WRITES["assign_add"]) for _ in range(2)]
+        for layer in layers:
+            layer.build((3,))
+    turns = threading.Barrier(2)
+    first = set[int]()
+
+    def replica_step(number: int) -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        if number not in first:  # both runs have begun before a layer is called
+            first.add(number)
+            turns.wait(60)
+        layers[number](tf.fill([3], tf.cast(replica, tf.float32)))
+
+    runs = [threading.Thread(target=strategy.run, args=(replica_step, (n,))) for n in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    for layer in layers:
+        assert components(layer.sum)[0].tolist() == [0.5] * 3
+        compressed.assert_replicas_agree(strategy, [layer.sum])
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_float8_scales_are_those_of_the_whole_batch(steps: int | None) -> None:
+    """The largest elements of all replicas; with `"none"` those that the stock strategy has."""
+
+    def fit_with(strategy: tf.distribute.Strategy) -> list[Any]:
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            dense = keras.layers.Dense(4, dtype="float8_from_float32")
+            model = keras.Sequential([keras.Input((3,)), dense])
+            optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=steps)
+            model.compile(keras.optimizers.LossScaleOptimizer(optimizer), "mse")
+        x = np.arange(1, 25, dtype=np.float32).reshape(8, 3)
+        model.fit(x, np.ones((8, 4)), batch_size=4, shuffle=False, epochs=2, verbose=0)
+        return [w for w in model.trainable_variables if w.overwrite_with_gradient]
+
+    strategy = compressed.compressed_strategy()
+    weights = fit_with(strategy)
+    assert len(weights) == 6
+    compressed.assert_replicas_agree(strategy, weights)
+    (history,) = [w for w in weights if "inputs_amax_history" in w.path]
+    of_second = {24.0} if steps else {12.0, 24.0}  # in its batches, or the larger of two
+    assert set(components(history)[0].tolist()) == {0.0, *of_second}
+    if steps is None:  # Keras accumulates under no stock strategy
+        apart = fit_with(compressed.compressed_strategy(2, compressed.NONE))
+        for mine, theirs in zip(apart, fit_with(stock.stock_strategy()), strict=True):
+            stock.assert_same_bits(components(mine), components(theirs))
 
 
 def test_statistics_keep_their_dtype_and_leave_out_replicas_that_are_not_finite() -> None:

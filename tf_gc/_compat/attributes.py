@@ -101,6 +101,9 @@ _BY_CLASS: dict[str, dict[str, str]] = {
         "_clone": "to trace the replicas and the averaging of layers' state as one function",
         "_jit_compile": "to know whether XLA compiles a function",
     },
+    "tensorflow.python.ops.resource_variable_ops.BaseResourceVariable": {
+        "_lazy_read": "to learn which weights layers update; replicas would drift apart"
+    },
     "tensorflow.python.framework.ops.Operation": {
         "_update_input": "to compute what is written from variables that no pull has rounded"
     },

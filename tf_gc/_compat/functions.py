@@ -1,5 +1,6 @@
 """Functions that use the private parts of TensorFlow's graphs, functions and contexts."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -42,6 +43,27 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
             _, writes = symbols.resource_inputs(operation)
             written.update(id(tensor) for tensor in writes)
     return written | {id(outer) for outer, inner in graph.captures if id(inner) in written}
+
+
+def note_writes(variable: tf.Variable, note: Callable[[], None]) -> None:
+    """Lets all methods of a variable that write it, eagerly or in a graph, call a function."""
+    variable._tf_gc_note = note
+    variable.__class__ = _noting(type(variable))
+
+
+@functools.cache
+def _noting(kind: Any) -> type:
+    def noting(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def noted(variable: Any, *args: Any, **kwargs: Any) -> Any:
+            variable._tf_gc_note()
+            return method(variable, *args, **kwargs)
+
+        return noted
+
+    # Methods that change some elements end with the last one.
+    methods = (kind.assign, kind.assign_add, kind.assign_sub, kind._lazy_read)
+    return type(kind.__name__, (kind,), {each.__name__: noting(each) for each in methods})
 
 
 def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:

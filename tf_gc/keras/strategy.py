@@ -25,8 +25,8 @@ class KerasStrategy(abc.ABC):
 
     clip_after_sum: bool = False  # whether optimizers clip sums of gradients, not a replica's own
     asynchronous: bool = False  # whether workers share variables on servers, and step by themselves
-    # Gets each Keras variable that replicas update by themselves (`add`), and its assignments
-    # (`note_assignment`); `None` if such variables stay as they are.
+    # Gets each Keras variable that replicas update by themselves (`add`); `None` if such variables
+    # stay as they are.
     layer_state: Any = None
     extended: Any
     unused: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()  # whose scope nobody has entered

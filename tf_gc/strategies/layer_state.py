@@ -6,6 +6,7 @@ because a moving average is linear. It also lets a program read a variable witho
 """
 
 import dataclasses
+import functools
 import math
 import threading
 import weakref
@@ -17,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
-from tf_gc.keras.strategy import tf_variable
+from tf_gc.keras.strategy import strategy_of_replica, tf_variable
 from tf_gc.strategies.sample_weights import written_samples
 
 
@@ -33,11 +34,18 @@ class _Weight:
     size: int
     dtype: tf.DType  # in which it is averaged
     assigned_in_function: bool = False
+    is_noted: bool = False  # whether its components call `note_write`
     holds_samples: bool = False  # as a warning has said
 
     def variable(self) -> Any:
         variable = tf_variable(self.keras())
         return variable if isinstance(variable, _compat.DistributedVariable) else None
+
+
+class _EagerRun(threading.local):
+    """What a replica's thread knows of the eager run that it belongs to."""
+
+    assigned: set[_Weight] | None = None  # by any of the run's replicas; `None` in other threads
 
 
 class LayerState:
@@ -46,8 +54,7 @@ class LayerState:
     def __init__(self) -> None:
         self._weights: list[_Weight] = []
         self._lock = threading.Lock()
-        # The weights that replicas have assigned in the current eager run; `None` outside of one.
-        self._assigned: set[_Weight] | None = None
+        self._run = _EagerRun()
         # A `tf.function` that was run, and the one that contains all replicas.
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -55,31 +62,46 @@ class LayerState:
         dtype = tf.as_dtype(weight.dtype)
         if dtype.is_floating:
             dtype = tf.float64 if dtype == tf.float64 else tf.float32
-            weight.tf_gc_layer_state = _Weight(weakref.ref(weight), math.prod(weight.shape), dtype)
+            noted = _Weight(weakref.ref(weight), math.prod(weight.shape), dtype)
             with self._lock:
-                self._weights.append(weight.tf_gc_layer_state)
+                self._weights.append(noted)
+            self._note_writes(noted)
 
-    def note_assignment(self, weight: Any) -> None:
-        noted = vars(weight).get("tf_gc_layer_state")
-        if noted is None:
+    def _note_writes(self, weight: _Weight) -> None:
+        """Lets a weight say when a replica writes it, unless Keras makes its variable later."""
+        keras_variable = weight.keras()
+        if weight.is_noted or keras_variable is None or keras_variable._value is None:
+            return
+        weight.is_noted = True
+        if (variable := weight.variable()) is not None:
+            for component in variable.values:
+                _compat.note_writes(component, functools.partial(self._note_write, weight))
+
+    def _note_write(self, weight: _Weight) -> None:
+        if strategy_of_replica() is None:  # `set_weights`, or the mean itself
             return
         if not tf.executing_eagerly():
-            noted.assigned_in_function = True
-        elif self._assigned is not None:
-            self._assigned.add(noted)
+            weight.assigned_in_function = True
+        elif self._run.assigned is not None:
+            self._run.assigned.add(weight)
 
-    def average_after(self, run: Callable[[], Any], extended: Any) -> Any:
-        """Calls `run`, averages what its replicas wrote, and returns what it returns."""
+    def average_after(self, run: Callable[[Any], Any], function: Any, extended: Any) -> Any:
+        """Calls `run` with a function, averages what its replicas wrote, returns what it returns.
+
+        It gets the function of a replica, or one that does the same.
+        """
+        for weight in self._all(extended):
+            self._note_writes(weight)
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
-            # A run may call another one in a merge_call; then this is the set of the outer run.
-            around = self._assigned
             assigned: set[_Weight] = set()
-            self._assigned = assigned
-            try:
-                result = run()
-            finally:
-                self._assigned = around
+
+            def replica(*args: Any, **kwargs: Any) -> Any:
+                # TensorFlow runs each replica in a thread of its own, which ends with it.
+                self._run.assigned = assigned
+                return function(*args, **kwargs)
+
+            result = run(function if isinstance(function, _compat.Function) else replica)
             # The run may have called a `tf.function` that was traced before. It assigns the weights
             # that it assigned when it was traced.
             written = [
@@ -90,7 +112,7 @@ class LayerState:
         else:
             graph = tf.compat.v1.get_default_graph()
             operations = len(graph.get_operations())
-            result = run()
+            result = run(function)
             written = self._written_by(graph, graph.get_operations()[operations:], extended)
         for dtype in (tf.float32, tf.float64):
             if of_dtype := [w for w in written if w.dtype == dtype and w.size > 0]:
@@ -152,7 +174,7 @@ class RunsReplicas:
                     lambda *args, **kwargs: self._call_for_each_replica(inner, args, kwargs)
                 )
             return state.lifted[function](*args, **kwargs)
-        return state.average_after(lambda: run_replicas(function, args, kwargs), self)
+        return state.average_after(lambda f: run_replicas(f, args, kwargs), function, self)
 
 
 _HOLDS_SAMPLES = (

@@ -52,9 +52,9 @@ def written_samples(
         new = _WRITING_PARTS.get(kind)
         if new is not None and not old.get(id(inputs[new]), 0) & own:
             found |= own
-        elif own and kind == "AssignVariableOp":
-            if any(_mixes(source, old, own) for source in _sources(inputs[1])):
-                found |= own
+        if own and kind == "AssignVariableOp":
+            mixed = any(_mixes(source, old, own) for source in _sources(inputs[1]))
+            found |= own * mixed
     return [i for i in range(len(variables)) if found >> i & 1]
 
 

@@ -5,6 +5,7 @@ a list of tensors from the sums of a synchronized BatchNormalization, and does n
 variables they belong to.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,13 @@ from tf_gc.gradients import sum_gradients
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
 from tf_gc.keras.keras3.clipping import as_sent, clip_rows, clip_sums, has_rows_to_clip
-from tf_gc.keras.strategy import check_scope, hook, strategy_of_replica, tf_variable
+from tf_gc.keras.strategy import (
+    check_scope,
+    hook,
+    is_variable,
+    strategy_of_replica,
+    tf_variable,
+)
 from tf_gc.state.stream import stream_of
 
 
@@ -27,6 +34,7 @@ def install() -> None:
     hook(optimizer_class, "_backend_apply_gradients", _apply)
     hook(optimizer_class, "_clip_gradients", _clip)
     hook(optimizer_class, "add_variable_from_reference", _add_slot)
+    hook(optimizer_class, "_overwrite_variables_directly_with_gradients", _overwrite)
     hook(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
 
 
@@ -72,6 +80,30 @@ def _add_slot(keras_add: Callable[..., Any], optimizer: Any, *args: Any, **kwarg
     variable = args[0] if args else kwargs["reference_variable"]
     check_scope(optimizer, [variable, optimizer._iterations])
     return keras_add(optimizer, *args, **kwargs)
+
+
+def _overwrite(
+    keras_overwrite: Callable[..., Any], optimizer: Any, grads: Any, variables: Any
+) -> Any:
+    """Lets all replicas overwrite a weight with the largest of their values.
+
+    Keras' float8 layers compute scales and histories of the largest elements as gradients, each
+    replica from its own part of the batch. The largest are those of the whole batch.
+    """
+    strategy, grads = strategy_of_replica(), list(grads)
+    overwritten = [
+        i for i, v in enumerate(variables) if is_variable(v) and v.overwrite_with_gradient
+    ]
+    if overwritten and strategy is not None and strategy.layer_state is not None:
+        mine = [tf.convert_to_tensor(grads[i]) for i in overwritten]
+        dtype = tf.float64 if any(each.dtype == tf.float64 for each in mine) else tf.float32
+        packed = tf.concat([tf.reshape(tf.cast(each, dtype), [1, -1]) for each in mine], axis=1)
+        of_all = tf.distribute.get_replica_context().all_gather(packed, axis=0)
+        sizes = [math.prod(each.shape) for each in mine]
+        largest = tf.split(tf.reduce_max(of_all, axis=0), sizes)
+        for i, value, like in zip(overwritten, largest, mine, strict=True):
+            grads[i] = tf.cast(tf.reshape(value, like.shape), like.dtype)
+    return keras_overwrite(optimizer, grads, variables)
 
 
 def _check_finite(keras_check: Callable[..., Any], optimizer: Any, grads: Any) -> Any:

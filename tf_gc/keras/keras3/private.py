@@ -14,6 +14,7 @@ OPTIMIZER = Attributes(
     "keras.src.backend.tensorflow.optimizer.TFOptimizer",
     {
         "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
+        "_overwrite_variables_directly_with_gradients": "to give all replicas the same scales",
         "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
         "_distribution_strategy": "to say that a model was made outside of its strategy's scope",
         "add_variable_from_reference": "to say that an optimizer was",
@@ -35,7 +36,7 @@ LAYER = Attributes(
 )
 VARIABLE = Attributes(
     "keras.Variable",
-    {"_direct_assign": "to learn which weights layers update; replicas would drift apart"},
+    {"_value": "to learn when Keras makes a weight whose updates replicas have to share"},
 )
 TRAINER = Attributes(
     "keras.src.backend.tensorflow.trainer.TensorFlowTrainer",

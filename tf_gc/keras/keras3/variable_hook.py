@@ -21,7 +21,6 @@ from tf_gc.keras.strategy import KerasStrategy, hook, strategy_of_replica
 def install() -> None:
     """Hooks into Keras' layers and variables."""
     hook(keras.layers.Layer, "_track_variable", _track)
-    hook(keras.Variable, "_direct_assign", _assign)
     hook(keras.Variable, "assign_add", _assign_add)
 
 
@@ -49,13 +48,6 @@ def _track_on_server(layer: Any, variable: Any) -> None:
         variable.value.read_by_rows = True  # by a server, for workers
         # `tf.gather` asks for rows what has this method. A variable of Keras has none.
         variable.sparse_read = variable.value.sparse_read
-
-
-def _assign(keras_assign: Callable[..., None], variable: Any, value: Any) -> None:
-    strategy = strategy_of_replica()
-    if strategy is not None and strategy.layer_state is not None:
-        strategy.layer_state.note_assignment(variable)
-    keras_assign(variable, value)
 
 
 def _assign_add(keras_add: Callable[..., Any], variable: Any, value: Any) -> Any:
