@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_gc
 from tests.cases import cases
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
+from tf_gc.keras.strategy import tf_variable
 
 pytestmark = pytest.mark.optimized_graphs
 
@@ -168,6 +170,32 @@ WRITES: dict[str, Any] = {
     "scatter_update": lambda value, x: value.scatter_update(tf.IndexedSlices(x[1:], [1, 2])),
     "a component": lambda value, x: value._get().assign(x),
 }
+
+
+def operations_of_a_step(layers: int, average_layer_state: bool) -> int:
+    strategy = compressed.compressed_strategy(2, compressed.AUTO, average_layer_state)
+    with strategy.scope():
+        deep = [keras.layers.BatchNormalization() for _ in range(layers)]
+        model = keras.Sequential([keras.Input((4,)), *deep])
+
+    def replica_step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(tf.ones([2, 4]), training=True))
+        variables = [tf_variable(each) for each in model.trainable_variables]
+        gradients = tape.gradient(loss, variables)
+        tf_gc.all_reduce_gradients(zip(gradients, variables, strict=True))
+
+    graph = tf.function(strategy.run).get_concrete_function(replica_step).graph
+    made = graph.as_graph_def()
+    return len(made.node) + sum(len(function.node_def) for function in made.library.function)
+
+
+def test_a_layer_costs_as_many_operations_however_deep_the_model_is() -> None:
+    few, more, most = (operations_of_a_step(layers, True) for layers in (4, 8, 16))
+    assert most - more == 2 * (more - few)
+    # A replica reads, and writes, two statistics of a layer.
+    apart = operations_of_a_step(16, False) - operations_of_a_step(8, False)
+    assert most - more - apart <= 8 * 2 * 2 * 3
 
 
 class Written(keras.layers.Layer):

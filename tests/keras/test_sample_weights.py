@@ -1,6 +1,6 @@
 """Weights that hold samples get one warning, running statistics none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -12,6 +12,8 @@ from keras import ops
 from tests.cases import matrix
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
+from tf_gc.keras.strategy import tf_variable
+from tf_gc.strategies.sample_weights import written_samples
 
 SHAPE = (8, 3)
 
@@ -170,3 +172,35 @@ def test_layers_of_keras_get_none(caplog: pytest.LogCaptureFixture) -> None:
     data = tf.data.Dataset.from_tensor_slices((x, np.zeros((8, *model.output_shape[1:])))).batch(4)
     model.fit(data, epochs=2, verbose=0)
     assert warnings(caplog) == []
+
+
+class Counted(list[tf.Operation]):
+    """Operations of a graph, of which it counts how often one is looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[tf.Operation]:
+        for operation in super().__iter__():
+            self.looked_at += 1
+            yield operation
+
+
+def test_each_operation_is_looked_at_once_however_many_weights_there_are() -> None:
+    strategy = compressed.compressed_strategy()
+    with strategy.scope():
+        layers = [Memory(name) for name in [*SAMPLES, *STATISTICS] * 3]
+        for layer in layers:
+            layer.build((2, 3))
+
+    @tf.function
+    def step() -> None:
+        for layer in layers:
+            layer(tf.ones([2, 3]))
+
+    graph = step.get_concrete_function().graph
+    operations = Counted(graph.get_operations())
+    variables = [tf_variable(layer.queue).values[0] for layer in layers]
+    found = written_samples(graph, operations, variables)
+    kinds = len(SAMPLES) + len(STATISTICS)
+    assert found == [i for i in range(3 * kinds) if i % kinds < len(SAMPLES)]
+    assert operations.looked_at == len(operations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,40 @@ def fit(
 ) -> keras.callbacks.History:
     settings = {"batch_size": 32, "shuffle": False, "verbose": 0, **options}
     return model.fit(*data(), epochs=epochs, callbacks=callbacks, **settings)
+
+
+class Orbax(getattr(keras.callbacks, "OrbaxCheckpoint", keras.callbacks.Callback)):  # type: ignore[misc]
+    """Keras' callback with a checkpointer that needs no library; it has the folder for itself."""
+
+    def __init__(self, directory: Path) -> None:
+        keras.callbacks.Callback.__init__(self)
+        self.directory, self.checkpointer = str(directory), Checkpointer(directory)
+        self.save_freq, self._multihost_initialized = "epoch", False
+
+    def set_model(self, model: keras.Model) -> None:
+        keras.callbacks.Callback.set_model(self, model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        values = [variable.numpy() for variable in self.model.variables]
+        self.checkpointer.save_checkpointables_async(epoch, values).result()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.checkpointer.close()
+
+
+class Checkpointer:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save_checkpointables_async(self, step: int, values: list[np.ndarray]) -> Future[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        np.savez(self.folder / str(step), *values)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def write_all_kinds(top: str) -> dict[str, Any]:
@@ -58,6 +93,7 @@ def write_all_kinds(top: str) -> dict[str, Any]:
             callbacks.EarlyStopping(patience=2, min_delta=PLATEAU, restore_best_weights=True),
             callbacks.TensorBoard(folder / "board", histogram_freq=1),
             tf_gc.keras.CompressionMonitor(folder / "monitor", every=2),
+            *([Orbax(folder / "orbax")] if hasattr(callbacks, "OrbaxCheckpoint") else []),
             callbacks.LambdaCallback(on_train_end=write_late),
         ],
         epochs=30,

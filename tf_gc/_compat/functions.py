@@ -39,7 +39,8 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
     """Returns the `id()` of each variable's handle that some operations of a graph may write."""
     written: set[int] = set()
     for operation in operations:
-        if any(tensor.dtype == tf.resource for tensor in operation.inputs):
+        reads = operation.type == "ReadVariableOp"  # as a third of all do
+        if not reads and any(tensor.dtype == tf.resource for tensor in operation.inputs):
             _, writes = symbols.resource_inputs(operation)
             written.update(id(tensor) for tensor in writes)
     return written | {id(outer) for outer, inner in graph.captures if id(inner) in written}
