@@ -49,13 +49,13 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
 def note_writes(variable: tf.Variable, note: Callable[[], None]) -> None:
     """Lets all methods of a variable that write it, eagerly or in a graph, call a function."""
     variable._tf_gc_note = note
-    variable.__class__ = _noting(type(variable))
+    kind: Any = type(variable)
+    variable.__class__ = _noting(kind)
 
 
 @functools.cache
 def _noting(kind: Any) -> type:
     def noting(method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
         def noted(variable: Any, *args: Any, **kwargs: Any) -> Any:
             variable._tf_gc_note()
             return method(variable, *args, **kwargs)

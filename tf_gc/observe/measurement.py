@@ -363,10 +363,7 @@ def _measure(reduction: Reduction) -> tf.Tensor:
     with tf.device(replica.device):
         values = [getattr(gradient, "values", gradient) for gradient in replica.gradients]
         gradients = [tf.cast(value, tf.float32) for value in values]
-        residuals = [
-            tf.raw_ops.ReadVariableOp(resource=each.handle, dtype=each.dtype)
-            for each in replica.residuals
-        ]
+        residuals = [residual.read_value() for residual in replica.residuals]
         # `l2_loss` makes no copy of the tensor.
         halves = [tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)]
         norms = 2 * tf.stack(halves + [tf.zeros([])] * (2 * len(gradients) - len(halves)))

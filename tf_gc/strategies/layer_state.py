@@ -42,19 +42,14 @@ class _Weight:
         return variable if isinstance(variable, _compat.DistributedVariable) else None
 
 
-class _EagerRun(threading.local):
-    """What a replica's thread knows of the eager run that it belongs to."""
-
-    assigned: set[_Weight] | None = None  # by any of the run's replicas; `None` in other threads
-
-
 class LayerState:
     """The non-trainable floating-point weights that layers made under a strategy."""
 
     def __init__(self) -> None:
         self._weights: list[_Weight] = []
         self._lock = threading.Lock()
-        self._run = _EagerRun()
+        # In the threads of an eager run's replicas, `assigned` has what any of them has written.
+        self._run = threading.local()
         # A `tf.function` that was run, and the one that contains all replicas.
         self.lifted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -68,13 +63,12 @@ class LayerState:
             self._note_writes(noted)
 
     def _note_writes(self, weight: _Weight) -> None:
-        """Lets a weight say when a replica writes it, unless Keras makes its variable later."""
-        keras_variable = weight.keras()
-        if weight.is_noted or keras_variable is None or keras_variable._value is None:
-            return
-        weight.is_noted = True
-        if (variable := weight.variable()) is not None:
-            for component in variable.values:
+        """Lets a weight say when a replica writes it, once Keras has made its variable."""
+        made = weight.keras()
+        if not weight.is_noted and made is not None and made._value is not None:
+            weight.is_noted = True
+            variable = weight.variable()
+            for component in () if variable is None else variable.values:
                 _compat.note_writes(component, functools.partial(self._note_write, weight))
 
     def _note_write(self, weight: _Weight) -> None:
@@ -82,14 +76,11 @@ class LayerState:
             return
         if not tf.executing_eagerly():
             weight.assigned_in_function = True
-        elif self._run.assigned is not None:
+        elif "assigned" in vars(self._run):
             self._run.assigned.add(weight)
 
     def average_after(self, run: Callable[[Any], Any], function: Any, extended: Any) -> Any:
-        """Calls `run` with a function, averages what its replicas wrote, returns what it returns.
-
-        It gets the function of a replica, or one that does the same.
-        """
+        """Calls `run` with a replica's function, averages what it wrote, and returns the result."""
         for weight in self._all(extended):
             self._note_writes(weight)
         # All workers have to come to the same answer, so it must not depend on values.
@@ -126,19 +117,17 @@ class LayerState:
     ) -> list[_Weight]:
         weights = self._all(extended)
         handles = _compat.written_handles(graph, operations) if weights else set()
-        written, unwarned = [], []
-        for weight in weights:
-            variable = weight.variable()
-            components: Sequence[Any] = () if variable is None else variable.values
-            if any(id(component.handle) in handles for component in components):
-                written.append(weight)
-                if not weight.holds_samples:
-                    unwarned.append((weight, components[0]))
+        variables = [(weight, v) for weight in weights if (v := weight.variable()) is not None]
+        written = [
+            (weight, variable.values[0])
+            for weight, variable in variables
+            if any(id(component.handle) in handles for component in variable.values)
+        ]
+        unwarned = [pair for pair in written if not pair[0].holds_samples]
         for i in written_samples(graph, operations, [component for _, component in unwarned]):
-            weight, _ = unwarned[i]
-            weight.holds_samples = True
-            logging.warning(_HOLDS_SAMPLES, weight.keras().path)
-        return written
+            unwarned[i][0].holds_samples = True
+            logging.warning(_HOLDS_SAMPLES, unwarned[i][0].keras().path)
+        return [weight for weight, _ in written]
 
     def _all(self, extended: Any) -> list[_Weight]:
         with self._lock:

@@ -19,8 +19,6 @@ _WRITING_PARTS = {
     "ResourceStridedSliceAssign": 4,
 }
 
-_READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-
 # Ops after which a sample is still a sample. Statistics come from others, such as Mean.
 _KEEPING_ELEMENTS = {
     *("Cast", "ExpandDims", "Identity", "Mul", "RealDiv", "Reshape", "Roll", "Slice", "Squeeze"),
@@ -44,7 +42,8 @@ def written_samples(
     for operation in operations:
         inputs, kind = operation.inputs, operation.type
         own = bits.get(id(inputs[0]), 0) if inputs else 0
-        computed_from = own if kind in _READING else 0
+        reads = kind in ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+        computed_from = own if reads else 0
         for each in inputs:
             computed_from |= old.get(id(each), 0)
         if computed_from:

@@ -91,17 +91,14 @@ def _overwrite(
     replica from its own part of the batch. The largest are those of the whole batch.
     """
     strategy, grads = strategy_of_replica(), list(grads)
-    overwritten = [
-        i for i, v in enumerate(variables) if is_variable(v) and v.overwrite_with_gradient
-    ]
-    if overwritten and strategy is not None and strategy.layer_state is not None:
-        mine = [tf.convert_to_tensor(grads[i]) for i in overwritten]
+    chosen = [i for i, v in enumerate(variables) if is_variable(v) and v.overwrite_with_gradient]
+    if chosen and strategy is not None and strategy.layer_state is not None:
+        mine = [tf.convert_to_tensor(grads[i]) for i in chosen]
         dtype = tf.float64 if any(each.dtype == tf.float64 for each in mine) else tf.float32
         packed = tf.concat([tf.reshape(tf.cast(each, dtype), [1, -1]) for each in mine], axis=1)
         of_all = tf.distribute.get_replica_context().all_gather(packed, axis=0)
-        sizes = [math.prod(each.shape) for each in mine]
-        largest = tf.split(tf.reduce_max(of_all, axis=0), sizes)
-        for i, value, like in zip(overwritten, largest, mine, strict=True):
+        largest = tf.split(tf.reduce_max(of_all, axis=0), [math.prod(m.shape) for m in mine])
+        for i, value, like in zip(chosen, largest, mine, strict=True):
             grads[i] = tf.cast(tf.reshape(value, like.shape), like.dtype)
     return keras_overwrite(optimizer, grads, variables)
 

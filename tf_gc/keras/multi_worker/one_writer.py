@@ -12,7 +12,6 @@ treated in the same way, and a warning says so. Files that callbacks write in it
 `predict` are kept: such results are the purpose of it.
 """
 
-import concurrent.futures
 import math
 import os
 import shutil
@@ -37,9 +36,8 @@ _CALLBACKS = {
     keras.callbacks.ModelCheckpoint: "filepath",
     keras.callbacks.TensorBoard: "log_dir",
 }
-_Orbax = getattr(keras.callbacks, "OrbaxCheckpoint", None)  # of newer versions of Keras
-if _Orbax is not None:
-    _CALLBACKS[_Orbax] = "directory"
+if hasattr(keras.callbacks, "OrbaxCheckpoint"):  # in newer versions of Keras
+    _CALLBACKS[keras.callbacks.OrbaxCheckpoint] = "directory"
 
 # For each BackupAndRestore that was redirected, the backup directory that it was made with.
 _shared_backups: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
@@ -112,18 +110,16 @@ def _redirect(callback: Any, is_evaluator: bool) -> None:
             if is_path and private_files.is_below(os.fspath(value), root):
                 setattr(callback, attribute, private_files.mirror(value, "callbacks"))
         setattr(callback, name, private)
-        if kind is _Orbax:  # its checkpointer was made for the chief's directory
+        if name == "directory":  # Orbax' checkpointer was made for the chief's one
             callback.checkpointer.close()
             callback.checkpointer = _WritesNothing()
 
 
 class _WritesNothing:
-    """A checkpointer of Orbax that does nothing and has done it at once, whatever is called."""
+    """A checkpointer of Orbax, and a future of what it saves, that does nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        done: concurrent.futures.Future[bool] = concurrent.futures.Future()
-        done.set_result(True)
-        return lambda *args, **kwargs: done
+        return lambda *args, **kwargs: self
 
 
 def _begin_together(keras_train_begin: Callable[..., Any], callbacks: Any, logs: Any = None) -> Any:
