@@ -1,50 +1,63 @@
 """The processes of a launcher's tasks: watched, started again, and ended together."""
 
-import ctypes
 import os
 import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from tf_gc.launch.tasks import Task, gpus_of
+from tf_gc.launch import keeper
+from tf_gc.launch.tasks import ENDED_BACKUPS, Task, gpus_of
 
 # Seconds. A process that fails twice in the same way before this age may never get further.
 _EARLY = 60.0
 # The wait before a start doubles while processes do not live as long as this, up to the longest.
 _SHORT, _LONGEST_WAIT = 10.0, 30.0
-_PAUSE = 0.1  # seconds between looks
-_TAIL = 1 << 16  # bytes at the end of a log, in which an error is looked for
-_WIDTH = 120  # characters of an error
+_PAUSE = 0.05  # seconds between looks
+_TAIL = 1 << 16  # bytes that a task wrote last, in which an error is looked for; those of a pipe
+_WIDTH = 200  # characters of an error
 _LINES = 60  # of a log, shown when its task has failed: from the error on, or the last ones
 _TRACEBACK = "Traceback (most recent call last)"
 _ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception|Interrupt|Exit)\b|.*can't open file).*", re.M)
-# TensorFlow's errors may come from the end of another task, and need not come again.
+# TensorFlow's errors begin with where, and have the cause at the margin in a later paragraph.
+_NO_CAUSE, _WHERE = (
+    "Graph execution error:",
+    re.compile(r"\s*$|\s|Detected at |Stack trace|<stack "),
+)
+# They may come from the end of another task, and need not come again.
 _OF_OTHERS = "errors_impl."
-_PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl
+# What people and schedulers send to end a job, or before they do.
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_ENDING += (signal.SIGUSR1, signal.SIGUSR2)
 
 
-def start(
-    command: Sequence[str], environment: Mapping[str, str], **options: Any
-) -> "subprocess.Popen[Any]":
-    """Starts a process that does not outlive this one; `options` are of `subprocess.Popen`."""
-    return subprocess.Popen(
-        command,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is for the launcher
-        preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
-        **options,
-    )
+def write(text: bytes) -> None:
+    """Writes to stderr; if that is closed, or its terminal or disk is gone, to nobody from now."""
+    try:
+        with open(2, "wb", closefd=False) as stderr:
+            stderr.write(text)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def say(text: str) -> None:
     """Writes a line of the launcher."""
-    print(f"{time.strftime('%H:%M:%S')} tf_gc.launch: {text}", file=sys.stderr, flush=True)
+    write(f"{time.strftime('%H:%M:%S')} tf_gc.launch: {text}\n".encode(errors="replace"))
+
+
+def find_error(text: str) -> str:
+    """Returns the last error in what a process has written, in a line; empty if there is none."""
+    if not (found := [*_ERROR.finditer(text)]):
+        return ""
+    error = found[-1].group()
+    if error.endswith(_NO_CAUSE):
+        lines = text[found[-1].end() :].splitlines()
+        error += next((f" {line}" for line in lines if not _WHERE.match(line)), "")
+    return textwrap.shorten(error, _WIDTH, placeholder=" ...")
 
 
 class _Run:
@@ -54,41 +67,47 @@ class _Run:
         self.task = task
         self.process: subprocess.Popen[bytes] | None = None
         self.due = 0.0  # when it starts, if there is no process
-        log.touch()
-        self._log, self._first, self._shown = log, first, log.stat().st_size
-        self._left = restarts
+        self._log, self._log_fails = log.open("ab", buffering=0), False
+        self._first, self._left = first, restarts
         self._short, self._failure = 0, ""  # lives in a row; how the last process failed early
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._began = time.monotonic()
-        with open(self._log, "ab") as log:
-            self._begin = log.tell()
-            out = None if self._first else log
-            options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
-            self.process = start(command, environment, **options)
+        self._began, self._tail = time.monotonic(), b""
+        self.process = keeper.start(command, environment, to_terminal=self._first)
+        self._pipe = self.process.stdout or self.process.stderr
+        assert self._pipe is not None
+        os.set_blocking(self._pipe.fileno(), False)
 
     @property
     def status(self) -> int | None:
         """The return code of the process, `None` before it has ended."""
         return None if self.process is None else self.process.poll()
 
-    def show(self) -> None:
-        """Copies to the terminal what the first task has lately written to stderr."""
+    def read(self) -> None:
+        """Brings what the process has written to its log, and if it is the first to the terminal.
+
+        Otherwise a full disk would be an error of the process.
+        """
+        if self.process is None or not (text := self._pipe.read(_TAIL)):  # type: ignore[union-attr]
+            return
+        self._tail = (self._tail + text)[-_TAIL:]
         if self._first:
-            text = self._read(self._shown)
-            self._shown += len(text)
-            sys.stderr.buffer.write(text)
-            sys.stderr.flush()
+            write(text)
+        try:
+            self._log.write(text)
+        except OSError as error:
+            if not self._log_fails:
+                say(f"what {self.task} writes is lost: {self._log.name}: {error.strerror}")
+            self._log_fails = True
 
     def start_again(self, status: int) -> bool:
         """Lets another process follow one that has failed, if there is hope; says what it does."""
-        begin = max(self._begin, self._log.stat().st_size - _TAIL)
-        tail = self._read(begin).decode(errors="replace")
+        self.read()
+        tail = self._tail.decode(errors="replace")
         if status < 0:
-            failure = f"was killed by {signal.Signals(-status).name}"
+            failure = f"was killed by {name_of(-status)}"
         else:
-            errors = [f" ({error[:_WIDTH]})" for error in _ERROR.findall(tail)]
-            failure = f"exited with {status}" + (errors or [""])[-1]
+            failure = f"exited with {status}" + (f" ({e})" if (e := find_error(tail)) else "")
         lived = time.monotonic() - self._began
         again = lived < _EARLY and failure == self._failure
         may_come_again = lived < _EARLY and status > 0 and _OF_OTHERS not in failure
@@ -101,7 +120,7 @@ class _Run:
                 error, lines = tail.rfind(_TRACEBACK), tail.splitlines()[-_LINES:]
                 if error >= 0:  # TensorFlow goes on writing after it
                     lines = tail[error:].splitlines()[:_LINES]
-                print(*(f"{self.task}: {line}" for line in lines), sep="\n", file=sys.stderr)
+                write("".join(f"{self.task}: {line}\n" for line in lines).encode())
             return False
         self._left -= 1
         wait = min(2.0 ** max(0, self._short - 1), _LONGEST_WAIT)
@@ -112,77 +131,104 @@ class _Run:
     def start_later(self, seconds: float = 0.0) -> None:
         self.process, self.due = None, time.monotonic() + seconds
 
-    def kill(self, number: int) -> None:
-        """Sends a signal to the process and those that it has started."""
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, number)
-
-    def _read(self, offset: int) -> bytes:
-        with open(self._log, "rb") as log:
-            log.seek(offset)
-            return log.read()
+    def tell(self, message: int) -> None:
+        """Tells the keeper of a process that has not ended."""
+        if self.process is not None and self.status is None:
+            self.process.send_signal(message)
 
 
 class Processes:
     """Runs a command as each of some tasks, until the job has ended.
 
-    It has if all workers have ended well, or the chief of a job with parameter servers. If a task
-    fails for good, the others are ended.
+    It has if all workers have ended well, or the chief of a job with parameter servers, and the
+    evaluator if it does within the grace. If a task fails for good, the others are ended.
     """
 
     def __init__(
         self, here: Sequence[Task], command: Sequence[str], logs: Path, restarts: int, grace: float
     ) -> None:
-        """`grace` are the seconds from SIGTERM to SIGKILL."""
+        """`grace` are the seconds from SIGTERM to SIGKILL. Raises OSError if `logs` take no files.
+
+        With restarts, folders of backups that `fit` needs no longer are listed in `logs`, and go
+        when the job has ended well.
+        """
         self._command, self._grace = command, grace
+        logs.mkdir(parents=True, exist_ok=True)
         self._runs = [
             _Run(task, logs / f"{task.type}-{task.index}.log", i == 0, restarts)
             for i, task in enumerate(here)
         ]
-        self._gpus = gpus_of(here)
+        self._extra = [{"PYTHONUNBUFFERED": "1", **gpus} for gpus in gpus_of(here)]
+        self._backups = logs / "ended-backups"
+        self._backups.unlink(missing_ok=True)
+        if restarts:
+            for extra in self._extra:
+                extra[ENDED_BACKUPS] = str(self._backups.absolute())
         main = "chief" if "chief" in here[0].cluster else "worker"
         self._main = [run for run in self._runs if run.task.type == main]
         self._signals: list[int] = []  # that the launcher has got
 
     def run(self) -> int:
         """Returns the exit status: 0, of the task that failed first, or 128 and a signal."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: self._signals.append(number))
+        for number in _ENDING:
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:  # by nohup
+                signal.signal(number, lambda number, _: self._signals.append(number))
         try:
-            return self._watch()
+            status = self._watch()
         finally:
             self._end()
+        if status == 0 and self._backups.exists():
+            folders = self._backups.read_text().splitlines()
+            command = [sys.executable, "-m", "tf_gc.keras.backup_files", *folders]
+            subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+        return status
 
     def _watch(self) -> int:
+        evaluators = [run for run in self._runs if run.task.type == "evaluator"]
+        patience = 0.0  # until when an evaluator may run, once the others have ended
         while not self._signals:
-            for run, gpus in zip(self._runs, self._gpus, strict=True):
+            for run, extra in zip(self._runs, self._extra, strict=True):
                 if run.process is None and run.due <= time.monotonic():
-                    extra = {"PYTHONUNBUFFERED": "1", **gpus}
                     run.start(self._command, {**run.task.environment(), **extra})
-            time.sleep(_PAUSE)
+            self._pause()
             failed = [(run.status, run) for run in self._runs if run.status]
-            self._runs[0].show()
             # First the one that was killed, not one that noticed.
             for status, run in sorted(failed, key=lambda each: each[0]):
                 if not run.start_again(status):
                     return 128 - status if status < 0 else status
                 for other in self._main:
-                    if other.status == 0:  # all have to meet at the start
+                    # All have to meet at the start, but for an evaluator.
+                    if other.status == 0 and run not in evaluators:
                         other.start_later()
             if all(run.status == 0 for run in self._main):
-                return 0
-        say(f"{signal.Signals(self._signals[0]).name}: ends all within {self._grace:g} s")
+                if all(run.status == 0 for run in evaluators) or 0 < patience < time.monotonic():
+                    return 0
+                if not patience:
+                    patience = time.monotonic() + self._grace
+                    say(f"training has ended: waits for the evaluator, up to {self._grace:g} s")
+        say(f"{name_of(self._signals[0])}: ends all within {self._grace:g} s")
         return 128 + self._signals[0]
+
+    def _pause(self) -> None:
+        time.sleep(_PAUSE)
+        for run in self._runs:
+            run.read()
 
     def _end(self) -> None:
         """Lets all end, and kills them after the grace or at another signal."""
         asked, deadline = min(1, len(self._signals)), time.monotonic() + self._grace
-        for run in self._runs:
-            run.kill(signal.SIGTERM)
+        message = keeper.END
         while any(run.process and run.status is None for run in self._runs):
-            if time.monotonic() > deadline or len(self._signals) > asked:
+            if message:
                 for run in self._runs:
-                    run.kill(signal.SIGKILL)
-            time.sleep(_PAUSE)
-            self._runs[0].show()
-        self._runs[0].show()
+                    run.tell(message)
+            late = time.monotonic() > deadline or len(self._signals) > asked
+            message = keeper.KILL if late else 0
+            self._pause()
+        for run in self._runs:
+            run.read()
+
+
+def name_of(number: int) -> str:
+    """Returns the name of a signal; those for real time have none."""
+    return next((each.name for each in signal.Signals if each == number), f"signal {number}")

@@ -1,8 +1,10 @@
 """The tasks of a Slurm job step, by the environment that `srun` makes."""
 
+import itertools
 import os
 import re
-import subprocess
+
+_HOST = r"(?:[^\[\],\s]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
 
 
 def tasks_of_step(port_base: int) -> tuple[list[str], int]:
@@ -15,14 +17,19 @@ def tasks_of_step(port_base: int) -> tuple[list[str], int]:
             "makes a process for each task"
         )
     rank, node, nodes, per_node = (os.environ[f"SLURM_{name}"] for name in names)
-    hosts, counts = _hosts(nodes), _counts(per_node)
+    try:
+        hosts, counts = _hosts(nodes), _counts(per_node)
+        places = [(i, port) for i, count in enumerate(counts) for port in range(count)]
+        is_block = len(hosts) == len(counts) and places[_number(rank)][0] == _number(node)
+    except (IndexError, ValueError):
+        given = ", ".join(f"SLURM_{name}={os.environ[f'SLURM_{name}']!r}" for name in names)
+        raise RuntimeError(f"the environment is none that srun makes: {given}") from None
     if not isinstance(port_base, int) or not 0 < port_base <= (1 << 16) - max(counts):
         raise ValueError(
-            f"port_base must leave {max(counts)} ports up to 65,535, one for each task of a "
-            f"host, got {port_base!r}"
+            f"port_base (--port) must leave {max(counts)} ports up to 65,535, one for each task "
+            f"of a host, got {port_base!r}"
         )
-    places = [(i, port) for i, count in enumerate(counts) for port in range(count)]
-    if len(hosts) != len(counts) or places[int(rank)][0] != int(node):
+    if not is_block:
         raise RuntimeError(
             f"the task of rank {rank} is on node {node} of {nodes!r} with {per_node!r} tasks, "
             "which are not in blocks of consecutive ranks: use srun --distribution=block"
@@ -31,17 +38,36 @@ def tasks_of_step(port_base: int) -> tuple[list[str], int]:
 
 
 def _hosts(nodes: str) -> list[str]:
-    """Returns the hosts of a list such as "n[08-10],m1", in the order of Slurm's nodes."""
-    if not re.search(r"[\[,]", nodes):
-        return [nodes]
-    command = ["scontrol", "show", "hostnames", nodes]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    """Returns the hosts of a list such as "n[08-10,12],a[1-2]b[3-4]", in Slurm's order."""
+    if not re.fullmatch(_HOST + f"(,{_HOST})*", nodes):
+        raise ValueError
+    hosts: list[str] = []
+    for match in re.finditer(_HOST, nodes):
+        parts = re.split(r"[\[\]]", match.group())  # every other one was in brackets
+        choices = [_numbers(part) if i % 2 else [part] for i, part in enumerate(parts)]
+        hosts += map("".join, itertools.product(*choices))
+    return hosts
+
+
+def _numbers(ranges: str) -> list[str]:
+    """Returns "08", "09", "10" and "12" for "08-10,12"."""
+    numbers = []
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        numbers += [f"{n:0{len(first)}}" for n in range(int(first), int(last or first) + 1)]
+    return numbers
 
 
 def _counts(per_node: str) -> list[int]:
     """Returns the tasks of each node, given a text such as "2(x3),1"."""
     counts = []
     for part in per_node.split(","):
-        count, _, times = part.rstrip(")").partition("(x")
-        counts += [int(count)] * int(times or 1)
+        count, _, times = part.removesuffix(")").partition("(x")
+        counts += [_number(count)] * _number(times or "1")
     return counts
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError
+    return int(text)

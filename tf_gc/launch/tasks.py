@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 # Below the ports that Linux gives to whoever asks for any.
 _PORTS = range(10_000, 20_000)
 _PATIENCE = 60.0  # seconds until the name of a new pod is known
+MAX_PORT = 65535
+# Names the file in which a task that starts again lists folders of backups, see `Processes`.
+ENDED_BACKUPS = "TF_GC_ENDED_BACKUPS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +46,13 @@ class Task:
 
     def environment(self) -> dict[str, str]:
         """Returns the environment of its process."""
-        # gRPC would ask a proxy of the environment for the other tasks.
+        # gRPC would ask a proxy of the environment for the other tasks. It compares hosts without
+        # brackets, and looks at `no_proxy` only if there is no `no_grpc_proxy`.
         addresses = itertools.chain(*self.cluster.values())
-        hosts = ",".join(sorted({_split(address)[0] for address in addresses}))
-        return {**os.environ, "TF_CONFIG": self.tf_config, "no_grpc_proxy": hosts}
+        hosts = sorted({_split(address)[0].strip("[]") for address in addresses})
+        given = dict(os.environ)
+        hosts = [*filter(None, [given.get("no_grpc_proxy") or given.get("no_proxy")]), *hosts]
+        return {**given, "TF_CONFIG": self.tf_config, "no_grpc_proxy": ",".join(hosts)}
 
 
 def tasks_of(counts: Mapping[str, int], addresses: Iterable[str]) -> list[Task]:
@@ -58,10 +64,11 @@ def tasks_of(counts: Mapping[str, int], addresses: Iterable[str]) -> list[Task]:
 
 def on_this_host(workers: int, servers: int = 0, evaluator: bool = False) -> list[Task]:
     """Returns the tasks of a job on this host, at free ports; with servers there is a chief."""
-    shuffled = (f"127.0.0.1:{port}" for port in random.sample(_PORTS, len(_PORTS)))
-    free = itertools.filterfalse(_answers, shuffled)
     counts = {"chief": 1, "worker": workers, "ps": servers} if servers else {"worker": workers}
-    tasks = tasks_of(counts, free)
+    if (count := sum(counts.values())) > len(_PORTS) // 2:
+        raise ValueError(f"this host has {len(_PORTS) // 2} ports for tasks, and not {count}")
+    shuffled = (f"127.0.0.1:{port}" for port in random.sample(_PORTS, len(_PORTS)))
+    tasks = tasks_of(counts, itertools.filterfalse(_answers, shuffled))
     return tasks + [Task("evaluator", 0, tasks[0].cluster)] * evaluator
 
 
@@ -77,13 +84,16 @@ def on_hosts(
     if index is None:
         here = [i for i, (host, _) in enumerate(places) if _is_here(host)]
         if len(here) != 1:
+            which = " and ".join(hosts.split(",")[i] for i in here) + " are" if here else "none is"
             raise ValueError(
-                f"this host is {len(here)} of --hosts {hosts}, by its addresses: give its --index, "
-                "and --workers-per-host if it has several workers"
+                f"of --hosts {hosts} {which} this host, by its addresses: give its --index, and "
+                "--workers-per-host if it has several workers"
             )
         (index,) = here
     if index >= len(places):
         raise ValueError(f"--index must be 0 to {len(places) - 1} with --hosts {hosts}: {index}")
+    if (last := max(port for _, port in places) + per_host - 1) > MAX_PORT:
+        raise ValueError(f"ports end at {MAX_PORT}, and {per_host} workers per host need {last}")
     addresses = [f"{host}:{port + i}" for host, port in places for i in range(per_host)]
     tasks = tasks_of({"worker": len(addresses)}, addresses)
     return tasks, tasks[index * per_host :][:per_host]
@@ -92,7 +102,7 @@ def on_hosts(
 def in_pods(service: str, pods: int, port: int) -> tuple[list[Task], list[Task]]:
     """Returns the tasks of an indexed Job with a headless service, and the one of this pod."""
     index, name = os.environ.get("JOB_COMPLETION_INDEX", ""), socket.gethostname()
-    if not index or not name.endswith(f"-{index}") or int(index) >= pods:
+    if not index.isdecimal() or not name.endswith(f"-{index}") or int(index) >= pods:
         raise ValueError(
             f"--service is for a pod of an indexed Job: of {pods} pods, JOB_COMPLETION_INDEX is "
             f"{index!r} and the name of this one {name!r}"
@@ -110,9 +120,13 @@ def check(tasks: Sequence[Task], here: Sequence[Task], pods: bool) -> None:
       ValueError: if TF_CONFIG is set to something else, or two tasks have the same address.
       OSError: if a host has no address, or a port here is in use.
     """
-    config = os.environ.get("TF_CONFIG")
-    if config and json.loads(config) not in [json.loads(task.tf_config) for task in here]:
-        raise ValueError(f"TF_CONFIG is set, to something else: {config}")
+    if config := os.environ.get("TF_CONFIG"):
+        try:
+            same = json.loads(config) in [json.loads(task.tf_config) for task in here]
+        except json.JSONDecodeError as error:
+            raise ValueError(f"TF_CONFIG is set, and is not JSON ({error}): {config!r}") from None
+        if not same:
+            raise ValueError(f"TF_CONFIG is set, to something else: {config}")
     addresses = [task.address for task in tasks if task.address]
     if len({*addresses}) < len(addresses):
         raise ValueError(f"two tasks have the same address: {', '.join(addresses)}")
@@ -141,9 +155,11 @@ def gpus_of(here: Sequence[Task]) -> list[dict[str, str]]:
     """
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
         visible = ",".join(map(str, range(len(glob.glob("/proc/driver/nvidia/gpus/*")))))
-    gpus, workers = visible.split(","), [task for task in here if task.type == "worker"]
+    # As CUDA does, up to the first that names none, such as -1.
+    gpus = [*itertools.takewhile(lambda gpu: gpu.strip()[:1] not in "-", visible.split(","))]
+    workers = [task for task in here if task.type == "worker"]
     each = len(gpus) // len(workers)
-    if not visible or len(here) == 1 or not each:
+    if len(here) == 1 or not each:
         return [{} for _ in here]
     shares = [",".join(gpus[i * each :][:each]) for i in range(len(workers))]
     return [{"CUDA_VISIBLE_DEVICES": shares.pop(0) if t in workers else ""} for t in here]
@@ -158,7 +174,9 @@ def _split(address: str, port: int | None = None) -> tuple[str, int]:
             return host, found
     except ValueError:
         pass
-    raise ValueError(f"must be host or host:port, with a port from 1 to 65535, got {address!r}")
+    raise ValueError(
+        f"must be host or host:port, with a port from 1 to {MAX_PORT}, got {address!r}"
+    )
 
 
 def _is_here(host: str) -> bool:
