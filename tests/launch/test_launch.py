@@ -6,18 +6,21 @@ The programs here are a few lines without TensorFlow; tests/launch/test_training
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.programs import ROOT
 from tf_gc.launch import __main__ as launch
-from tf_gc.launch.tasks import check, gpus_of, in_pods, on_this_host
+from tf_gc.launch.processes import find_error
+from tf_gc.launch.tasks import check, gpus_of, in_pods, on_this_host, tasks_of
 
 LAUNCHER = [sys.executable, "-m", "tf_gc.launch"]
 SLURM = {"PROCID": "3", "NODEID": "1", "STEP_NODELIST": "n[2,10]", "STEP_TASKS_PER_NODE": "2(x2)"}
@@ -27,7 +30,8 @@ PODS = {"JOB_COMPLETION_INDEX": "1"}
 @pytest.fixture(autouse=True)
 def _no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # for logs
-    for name in ("TF_CONFIG", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
+    names = ("TF_CONFIG", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES")
+    for name in (*names, "no_proxy", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
@@ -48,13 +52,8 @@ def configs(
 
 
 def test_a_dry_run_names_each_task(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text('#!/bin/sh\n[ "$3" = "n[2,10]" ] && printf "n2\\nn10\\n"\n')
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-
     local = configs(monkeypatch, capsys, "--workers=2", "--servers=1", "--evaluator")
     assert [*local] == ["chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"]
     (cluster,) = {json.dumps(cluster) for cluster in local.values()}
@@ -84,6 +83,20 @@ def test_a_dry_run_names_each_task(
         ("", "say where the workers are: --workers or --hosts, or use srun"),
         ("--workers=0", "--workers must be at least 1, got 0"),
         ("--workers=two", "--workers: invalid int value: 'two'"),
+        ("--workers=11000", "this host has 5000 ports for tasks, and not 11000"),
+        ("--workers=2 --port=9000", "--port needs other hosts; with --workers ports are free"),
+        ("--workers=2 --port=9000 --servers=1", "--port needs other hosts"),
+        ("--hosts=a --port=80000", "--port must be at most 65535, got 80000"),
+        (
+            "--hosts=a,b:65534 --index=0 --workers-per-host=3",
+            "ports end at 65535, and 3 workers per host need 65536",
+        ),
+        ("--hosts=", "--hosts is empty"),
+        ("--workers=1 --service=", "--service is empty"),
+        (f"--workers=1 --logs={__file__}", f"--logs {__file__}: [Errno 17] File exists"),
+        ("--workers=1 --logs=/proc/1/fdinfo/new", "--logs /proc/1/fdinfo/new: [Errno"),
+        ("--workers=1 -m", "there is no module /"),
+        ("--workers=1 -m no_such.module", "there is no module no_such.module"),
         ("--servers=1", "--servers needs --workers"),
         ("--index=0", "--index needs --hosts"),
         ("--service=s", "--service needs --workers, the number of pods"),
@@ -94,8 +107,8 @@ def test_a_dry_run_names_each_task(
             "--workers needs one host; with --hosts it is --workers-per-host",
         ),
         ("--hosts=a --service=s", "argument --service: not allowed with argument --hosts"),
-        ("--hosts=127.0.0.1,127.0.0.2", "this host is 2 of --hosts 127.0.0.1,127.0.0.2"),
-        ("--hosts=192.0.2.1", "this host is 0 of --hosts 192.0.2.1"),
+        ("--hosts=127.0.0.1,127.0.0.2", "127.0.0.1 and 127.0.0.2 are this host, by its"),
+        ("--hosts=192.0.2.1", "of --hosts 192.0.2.1 none is this host, by its addresses"),
         ("--hosts=a,b --index=2", "--index must be 0 to 1 with --hosts a,b: 2"),
         ("--hosts=a:70000", "with a port from 1 to 65535, got 'a:70000'"),
         ("--hosts=a,", "must be host or host:port, with a port from 1 to 65535, got ''"),
@@ -126,6 +139,9 @@ def test_an_error_names_what_is_wrong_here(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         here = f"127.0.0.1:{listening.getsockname()[1]}"
         assert f"the port of worker 0, {here}, is in use" in error("--hosts", here, __file__)
+    monkeypatch.setenv("TF_CONFIG", "{broken")
+    assert "TF_CONFIG is set, and is not JSON (Expecting" in error("--workers=1", __file__)
+    assert ": '{broken'" in error("--workers=1", __file__)
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {}}')
     assert 'TF_CONFIG is set, to something else: {"cluster": {}}' in error("--workers=1", __file__)
 
@@ -148,6 +164,10 @@ def test_a_pod_may_start_before_its_name_is_known_and_has_to_be_one_of_them(
     assert not [*answers]
     with pytest.raises(ValueError, match="of 1 pods, JOB_COMPLETION_INDEX is '1'"):
         in_pods("127.0.0.1", 1, 21)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "one")
+    monkeypatch.setattr(socket, "gethostname", lambda: "trainer-one")
+    with pytest.raises(ValueError, match="of 2 pods, JOB_COMPLETION_INDEX is 'one'"):
+        in_pods("127.0.0.1", 2, 21)
 
 
 def test_it_imports_no_tensorflow_and_public_names_do_when_they_are_used() -> None:
@@ -168,6 +188,23 @@ def test_workers_share_gpus_evenly_and_others_see_none(monkeypatch: pytest.Monke
     assert shares == ["", "4,5", "6,7", ""]
     assert gpus_of(on_this_host(6)) == [{}] * 6  # too few
     assert gpus_of(on_this_host(1)) == [{}]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,-1,2")  # CUDA stops at what is no device
+    assert [*gpus_of(on_this_host(2))[1].values()] == ["1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert gpus_of(on_this_host(1, servers=1)) == [{}] * 3
+
+
+def test_grpc_finds_no_proxy_for_tasks_nor_for_whom_the_user_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (task, _) = tasks_of({"worker": 2}, ["[fd00::1]:8888", "n2:8888"])
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.delenv("no_grpc_proxy", raising=False)
+    assert task.environment()["no_grpc_proxy"] == "fd00::1,n2"
+    monkeypatch.setenv("no_proxy", ".corp,10.0.0.9")
+    assert task.environment()["no_grpc_proxy"] == ".corp,10.0.0.9,fd00::1,n2"
+    monkeypatch.setenv("no_grpc_proxy", "data")
+    assert task.environment()["no_grpc_proxy"] == "data,fd00::1,n2"
 
 
 def start(folder: Path, program: str, *options: str) -> subprocess.Popen[str]:
@@ -183,12 +220,24 @@ def start(folder: Path, program: str, *options: str) -> subprocess.Popen[str]:
     )
     return subprocess.Popen(
         # A shell lets what it starts in the background ignore Ctrl-C, and so would the launcher.
-        ["env", "--default-signal=INT", *LAUNCHER, *options, str(path), str(folder)],
+        ["env", "--default-signal=INT,HUP", *LAUNCHER, *options, str(path), str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
+
+
+def wait(process: subprocess.Popen[str], ready: Callable[[], object]) -> None:
+    """Waits until something is so, which it never will be once the launcher has ended."""
+    while not ready():
+        assert process.poll() is None or ready(), process.communicate()[0]
+        time.sleep(0.05)
+
+
+def has_ended(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "(zombie)" in status.read_text()
 
 
 def run(folder: Path, program: str, *options: str) -> tuple[int, str, dict[str, int]]:
@@ -204,7 +253,7 @@ def test_the_first_task_writes_to_the_terminal_and_the_others_to_logs(tmp_path: 
     logs = tmp_path / "logs"
     status, output, _ = run(tmp_path, program, "--workers=2", f"--logs={logs}")
     assert status == 0
-    assert "starts worker 0, worker 1 of worker 0 at 127.0.0.1:" in output
+    assert re.search(r" starts worker 0 at 127.0.0.1:\d+, worker 1 at 127.0.0.1:\d+; all", output)
     assert f"; all but the first write to {logs}\n" in output
     assert "worker 0 127.0.0.1\n" in output
     assert "error of worker 0\n" in output
@@ -287,9 +336,10 @@ def test_a_task_that_fails_early_in_the_same_way_is_not_started_again(
 
 def test_servers_workers_and_evaluator_end_with_the_chief(tmp_path: Path) -> None:
     program = "if name != 'chief 0':\n    time.sleep(600)\ntime.sleep(1)\nprint('done')\n"
-    status, output, lives = run(tmp_path, program, "--workers=1", "--servers=1", "--evaluator")
+    options = ["--workers=1", "--servers=1", "--evaluator", "--grace=1"]
+    status, output, lives = run(tmp_path, program, *options)
     assert status == 0
-    assert output.endswith("\ndone\n")
+    assert "\ndone\n" in output
     assert not [*tmp_path.glob("tf_gc_launch_*")]
     assert {*lives} == {"chief 0", "worker 0", "ps 0", "evaluator 0"}
 
@@ -307,6 +357,8 @@ DEAF = "signal.signal(signal.SIGTERM, lambda *_: None)\n" + READY
     [
         (SAVE, 600, [signal.SIGTERM]),
         (SAVE, 600, [signal.SIGINT]),
+        (SAVE, 600, [signal.SIGHUP]),
+        (SAVE, 600, [signal.SIGUSR1]),
         (DEAF, 1, [signal.SIGTERM]),
         (DEAF, 600, [signal.SIGINT, signal.SIGINT]),
     ],
@@ -315,12 +367,11 @@ def test_signals_end_all_which_may_save_before(
     tmp_path: Path, program: str, grace: int, signals: list[signal.Signals]
 ) -> None:
     process = start(tmp_path, program, "--workers=2", f"--grace={grace}", "--restarts=3")
-    while len([*tmp_path.glob("*.ready")]) < 2:
-        time.sleep(0.05)
+    wait(process, lambda: len([*tmp_path.glob("*.ready")]) == 2)
     process.send_signal(signals[0])
     assert process.stdout is not None
-    while f"{signals[0].name}: ends all within {grace} s" not in process.stdout.readline():
-        pass
+    said = iter(process.stdout.readline, "")
+    assert any(f"{signals[0].name}: ends all within {grace} s" in line for line in said)
     for number in signals[1:]:
         process.send_signal(number)
     output, _ = process.communicate(timeout=600)
@@ -329,15 +380,158 @@ def test_signals_end_all_which_may_save_before(
     assert "Traceback" not in output
 
 
-def test_no_task_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
-    process = start(tmp_path, "print(os.getpid(), flush=True)\ntime.sleep(600)\n", "--workers=1")
-    assert process.stdout is not None
-    process.stdout.readline()
-    worker = Path(f"/proc/{int(process.stdout.readline())}")
-    process.kill()
-    process.wait()
-    while worker.exists() and "(zombie)" not in (worker / "status").read_text():
+LEAVES = """
+import socket
+port, pids = (Path(sys.argv[1], of) for of in ('port', 'pids'))
+here = '127.0.0.1', int(port.read_text()) if port.exists() else 0
+listening = socket.create_server(here)
+port.write_text(str(listening.getsockname()[1]))
+def daemon():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+for leave in (lambda: None, os.setsid, daemon):
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        leave()
+        with pids.open('a') as file:
+            print(os.getpid(), file=file)
+        time.sleep(600)
+        os._exit(0)
+while not pids.exists() or len(pids.read_text().split()) < 3 * (life + 1):
+    time.sleep(0.01)
+if life == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "status"),
+    [
+        ("", 0, 0),
+        ("sys.exit(3)", 0, 3),
+        (READY, signal.SIGTERM, 128 + signal.SIGTERM),
+        (READY, signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
+def test_processes_that_a_task_leaves_behind_end_with_it(
+    tmp_path: Path, end: str, number: int, status: int
+) -> None:
+    """They hold its port, in its group, in a session of their own and without a parent."""
+    process = start(tmp_path, LEAVES + end, "--workers=1", "--restarts=1")
+    if number:
+        wait(process, lambda: [*tmp_path.glob("*.ready")])
+        process.send_signal(number)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == status, output
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 6
+    deadline = time.monotonic() + 300
+    while status == -signal.SIGKILL and time.monotonic() < deadline:  # the keeper goes on
+        if all(map(has_ended, pids)):
+            break
         time.sleep(0.05)
+    assert all(map(has_ended, pids))
+
+
+def test_the_whole_group_of_a_task_gets_the_signal(tmp_path: Path) -> None:
+    program = (
+        "def note(*_):\n"
+        "    lives.with_suffix(f'.{os.getpid()}').touch()\n"
+        "    os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, note)\n"
+        "if os.fork():\n"
+        "    lives.with_suffix('.ready').touch()\n"
+        "    os.wait()\n"  # for the child, which has to be told, too
+        "time.sleep(600)\n"
+    )
+    process = start(tmp_path, program, "--workers=1", "--grace=600")
+    wait(process, lambda: [*tmp_path.glob("*.ready")])
+    process.terminate()
+    process.communicate(timeout=600)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert len([*tmp_path.glob("worker 0.[0-9]*")]) == 2
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_evaluator_may_evaluate_the_last_checkpoint(tmp_path: Path, ends: bool) -> None:
+    program = (
+        "trained = lives.with_name('trained')\n"
+        "if name != 'evaluator 0':\n"
+        "    trained.touch()\n"
+        "    sys.exit()\n"
+        "while not trained.exists():\n    time.sleep(0.01)\n"
+        "time.sleep(1)\n"
+        "lives.with_name('evaluated').touch()\n"
+    ) + ("" if ends else READY)
+    options = ["--workers=2", "--evaluator", f"--grace={600 if ends else 3}"]
+    status, output, lives = run(tmp_path, program, *options)
+    assert status == 0
+    assert "training has ended: waits for the evaluator, up to " in output
+    assert (tmp_path / "evaluated").exists()
+    assert lives["worker 0"] == 1
+
+
+def test_an_evaluator_that_fails_does_not_start_workers_again(tmp_path: Path) -> None:
+    program = "if name == 'evaluator 0' and life == 0:\n    time.sleep(1)\n    sys.exit(1)\n"
+    status, _, lives = run(tmp_path, program, "--workers=1", "--evaluator", "--restarts=1")
+    assert status == 0
+    assert lives == {"worker 0": 1, "evaluator 0": 2}
+
+
+def test_nothing_but_the_log_suffers_from_a_full_disk(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for worker in range(2):
+        (logs / f"worker-{worker}.log").symlink_to("/dev/full")
+    program = "print(name, 'prints', flush=True)\nprint('and', name, file=sys.stderr)\n" * 2
+    status, output, _ = run(tmp_path, program, "--workers=2", f"--logs={logs}")
+    assert status == 0, output
+    assert output.count("and worker 0\n") == 2
+    for worker in range(2):
+        said = f"what worker {worker} writes is lost: {logs}/worker-{worker}.log: No space left"
+        assert output.count(said) == 1
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "2> >(true)", ">&- 2>&- <&-"])
+def test_a_stderr_that_takes_nothing_is_no_failure(tmp_path: Path, redirection: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys, time\ntime.sleep(1)\nprint('said', file=sys.stderr)\n")
+    line = " ".join([*LAUNCHER, "--workers=2", f"--logs={tmp_path}", str(program), redirection])
+    assert subprocess.run(["bash", "-c", line], timeout=600, check=False).returncode == 0
+    assert (tmp_path / "worker-0.log").read_text() == "said\n"
+
+
+def test_a_module_runs_with_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import os; open('imported', 'a').write('x')\n")
+    (package / "train.py").write_text("import sys; print(sys.argv[1:], __name__)\n")
+    monkeypatch.chdir(tmp_path)
+    command = [*LAUNCHER, "--workers=2", "-m", "package.train", "--workers=9", "-m", "x"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.stdout == "['--workers=9', '-m', 'x'] __main__\n"
+    assert (tmp_path / "imported").read_text() == "xx"  # by the tasks, not by the launcher
+
+
+def test_an_error_is_shown_with_its_cause_and_in_whole_words() -> None:
+    written = (
+        "ValueError: of before\n"
+        "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:\n\n"
+        "Detected at node sgd/CollectiveReduceV2 defined at (most recent call last):\n"
+        '  File "train.py", line 28, in <module>\n\n'
+        "<stack traces unavailable>\n"
+        "Collective ops is aborted by: recvmsg:Connection reset by peer\n"
+        "The error could be from a previous operation. Restart your program to reset.\n"
+    )
+    error = find_error(written)
+    assert error.endswith(
+        "UnavailableError: Graph execution error: Collective ops is aborted by: "
+        "recvmsg:Connection reset by peer"
+    )
+    words = "ValueError: " + "word " * 100
+    assert find_error(words).endswith("word word ...")
+    assert find_error("fine") == ""
 
 
 def test_the_address_that_is_here_says_who_this_launcher_is(tmp_path: Path) -> None:

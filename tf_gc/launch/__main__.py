@@ -103,6 +103,7 @@ def find_program(options: argparse.Namespace) -> list[str]:
 
 def main() -> int:
     """Runs the job; returns the exit status."""
+    processes.write(b"")  # before a file takes the place of a closed stderr
     parser = make_parser()
     options = parser.parse_args()
     try:

@@ -31,8 +31,7 @@ _NO_CAUSE, _WHERE = (
 # They may come from the end of another task, and need not come again.
 _OF_OTHERS = "errors_impl."
 # What people and schedulers send to end a job, or before they do.
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-_ENDING += (signal.SIGUSR1, signal.SIGUSR2)
+_ENDING = [getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")]
 
 
 def write(text: bytes) -> None:
@@ -217,7 +216,7 @@ class Processes:
     def _end(self) -> None:
         """Lets all end, and kills them after the grace or at another signal."""
         asked, deadline = min(1, len(self._signals)), time.monotonic() + self._grace
-        message = keeper.END
+        message: int = keeper.END
         while any(run.process and run.status is None for run in self._runs):
             if message:
                 for run in self._runs:

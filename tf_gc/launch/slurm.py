@@ -62,8 +62,9 @@ def _counts(per_node: str) -> list[int]:
     """Returns the tasks of each node, given a text such as "2(x3),1"."""
     counts = []
     for part in per_node.split(","):
-        count, _, times = part.removesuffix(")").partition("(x")
-        counts += [_number(count)] * _number(times or "1")
+        if not (match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)):
+            raise ValueError
+        counts += [int(match[1])] * int(match[2] or 1)
     return counts
 
 
