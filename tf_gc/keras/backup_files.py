@@ -10,7 +10,13 @@ import os
 
 import tensorflow as tf
 
+from tf_gc.cluster.workers import Workers
+from tf_gc.launch.tasks import ENDED_BACKUPS
+
 _LIST = "complete.json"
+
+# The directories with which this process has ended a training.
+_ended: set[str] = set()
 
 
 class BackupFiles:
@@ -18,6 +24,31 @@ class BackupFiles:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
+
+    def forget(self, workers: Workers) -> None:
+        """Lets a further training of this process begin without what the last one has left."""
+        if self._directory in _ended:
+            if workers.is_chief:
+                self.remove()
+            workers.meet("begins another training with the same backup_dir")
+
+    def can_wait(self) -> bool:
+        """Whether the launcher removes the directory when the job has ended well.
+
+        Then a program that fails after its training starts again without it. Of several trainings
+        with one directory it could not tell which one the backups are of.
+        """
+        return ENDED_BACKUPS in os.environ and self._directory not in _ended
+
+    def end(self, wait: bool, writes: bool) -> None:
+        """Ends a training; if this process `writes`, removes the directory, or has it removed."""
+        _ended.add(self._directory)
+        if writes and wait:
+            is_url = "://" in self._directory
+            with open(os.environ[ENDED_BACKUPS], "a") as file:
+                print(self._directory if is_url else os.path.abspath(self._directory), file=file)
+        elif writes:
+            self.remove()
 
     def complete(self) -> list[str]:
         return [self._path(name) for name in self._names()]

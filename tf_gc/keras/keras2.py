@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from tf_gc._compat.lookup import Attributes, owner_of, require
 from tf_gc.gradients import sum_gradients
-from tf_gc.keras.strategy import hook, strategy_of_replica, warn_of_forgotten_scope
+from tf_gc.keras.backup_files import BackupFiles
+from tf_gc.keras.strategy import hook, strategy_of_replica, warn_of_forgotten_scope, workers_of
 from tf_gc.state.stream import stream_of
 
 _STREAMS = "to keep apart what was not sent of different optimizers"
@@ -65,12 +66,16 @@ def is_model(model: Any) -> bool:
     return keras2 is not None and isinstance(model, keras2.Model)
 
 
-def backup_callback(*arguments: Any) -> Any:
+def backup_callback(directory: str, save_freq: str | int, deletes: bool) -> Any:
     """Returns `tf_keras.callbacks.BackupAndRestore`, with the residuals in its checkpoints."""
+    files = BackupFiles(directory)
     stock = importlib.import_module("tf_keras").callbacks.BackupAndRestore
 
     class Backup(stock):  # type: ignore[misc, valid-type]
         def on_train_begin(self, logs: Any = None) -> None:
+            files.forget(workers_of(self.model))
+            self._wait = files.can_wait()
+            self.delete_checkpoint = deletes and not self._wait
             state = getattr(self.model.distribute_strategy, "compression_state", None)
             if state is not None:
                 # Checkpoints hold what a model has. The residuals themselves would become weights.
@@ -79,7 +84,9 @@ def backup_callback(*arguments: Any) -> Any:
 
         def on_train_end(self, logs: Any = None) -> None:
             super().on_train_end(logs)
+            if deletes:
+                files.end(self._wait, self.model.distribute_strategy.extended.should_checkpoint)
             if hasattr(self.model, "_tf_gc_backup"):
                 del self.model._tf_gc_backup
 
-    return Backup(*arguments)
+    return Backup(directory, save_freq, deletes)

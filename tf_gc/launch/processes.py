@@ -30,6 +30,10 @@ _NO_CAUSE, _WHERE = (
 )
 # They may come from the end of another task, and need not come again.
 _OF_OTHERS = "errors_impl."
+_REMOVE = (
+    "import sys\nfrom tf_gc.keras.backup_files import BackupFiles\n"
+    "for folder in sys.argv[1:]:\n    BackupFiles(folder).remove()\n"
+)
 # What people and schedulers send to end a job, or before they do.
 _ENDING = [getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")]
 
@@ -178,8 +182,9 @@ class Processes:
             self._end()
         if status == 0 and self._backups.exists():
             folders = self._backups.read_text().splitlines()
-            command = [sys.executable, "-m", "tf_gc.keras.backup_files", *folders]
-            subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+            quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
+            command = [sys.executable, "-c", _REMOVE, *folders]
+            subprocess.run(command, env={**os.environ, **quiet}, check=False)
         return status
 
     def _watch(self) -> int:

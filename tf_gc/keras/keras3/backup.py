@@ -138,8 +138,12 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._preemption.unwatch()
-        if self.delete_checkpoint and not self.preempted and self._is_chief:
-            self._files.remove()
+        if not self.delete_checkpoint or self.preempted:
+            return
+        if self._removed_later:
+            self._current_epoch = self.params["epochs"]
+            self._save_model()
+        self._files.end(self._removed_later, self._is_chief)
 
     @property
     def _is_chief(self) -> bool:
@@ -164,6 +168,8 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
         self._files.commit(folder, keep=2 if self.double_checkpoint else 1)
 
     def _restore(self) -> None:
+        workers = workers_of(self.model)
+        self._files.forget(workers)
         folders = self._files.complete()
         for folder in folders:
             try:
@@ -178,11 +184,15 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
             folder, said = self.backup_dir, []
             if tf.io.gfile.exists(os.path.join(folder, _WEIGHTS)):
                 said = restore_residuals(self.model, [], [])
-        workers_of(self.model).meet(
+        can_wait = workers.meet(
             f"restored {folder}",
+            self._files.can_wait(),
             error=f"the workers of this job restored different backups of {self.backup_dir}; see "
             "the log for what could not be read",
         )
+        self._removed_later = bool(can_wait.min())
+        if self._is_chief and (self.model._initial_epoch or 0) >= self.params["epochs"]:
+            logging.warning("tf_gc: %s is of the end of this training: nothing is left", folder)
         if said and self._is_chief:
             logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
 
