@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -45,6 +46,37 @@ def construct(
     except Exception as error:
         return type(error).__name__, str(error)
     return "", ""
+
+
+def wait_for_the_dead(noticed: Path) -> str:
+    """Worker 0 waits in a collective; worker 1 is killed, and worker 2 lives and sends nothing."""
+    module = tf_gc.strategies.multi_worker_strategy
+    set_options = module.set_server_options
+
+    def without_heartbeats(config: Any, timeout_seconds: float | None) -> None:
+        set_options(config, timeout_seconds)
+        config.experimental.coordination_config.heartbeat_timeout_in_ms = 10**8
+
+    module.set_server_options = without_heartbeats
+    workers = tf_gc.CompressedMultiWorkerMirroredStrategy().workers
+    workers.meet("begins")
+    if worker_index() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while worker_index() == 2 and not noticed.exists():
+        time.sleep(0.1)
+    try:
+        workers.meet("waits")
+    except tf.errors.UnavailableError as error:
+        noticed.touch()
+        return error.message
+    return ""
+
+
+def test_a_worker_does_not_wait_for_a_dead_one_to_miss_heartbeats(tmp_path: Path) -> None:
+    noticed = tmp_path / "noticed"
+    outcomes = cluster.run(wait_for_the_dead, noticed, workers=3, may_fail=True, limit=LIMIT)
+    assert "worker 1 at 127.0.0.1:" in outcomes[0].value
+    assert " has ended" in outcomes[0].value
 
 
 def die_while_training(victim: int, step: int) -> tuple[str, int, str]:

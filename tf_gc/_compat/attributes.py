@@ -91,6 +91,7 @@ _BY_CLASS: dict[str, dict[str, str]] = {
         "_gather_saveables_for_checkpoint": "to save residuals in checkpoints",
     },
     "tensorflow.python.eager.context.Context": {
+        "abort_collective_ops": "to end with a worker that has died",
         "_collective_ops_server_def": "to know which cluster this process has joined",
         "coordination_service": "to join a cluster again where programs have switched it off",
         "get_config_key_value": "to join a cluster again with all other workers",

@@ -164,6 +164,11 @@ def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) 
     return [context.get_config_key_value(key) for key in keys]
 
 
+def abort_collectives(code: int, message: str) -> None:
+    """Lets all collectives of this process fail, now and later, with an error of `tf.errors`."""
+    symbols.context().abort_collective_ops(code, message)
+
+
 def value_on_worker(made: Any) -> Any:
     """Returns the variable that a worker makes; `None` after its death, until it is made again."""
     try:

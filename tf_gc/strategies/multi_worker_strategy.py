@@ -13,6 +13,7 @@ from tf_gc import _compat
 from tf_gc.cluster import rejoin
 from tf_gc.cluster.cluster import is_evaluator, joining, set_server_options
 from tf_gc.cluster.devices import check_devices
+from tf_gc.cluster.ending import end_soon_after_others
 from tf_gc.cluster.workers import Workers, check_agreement
 from tf_gc.keras.install import install
 from tf_gc.keras.strategy import is_variable
@@ -139,6 +140,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
                 "bytes_per_pack": self._communication_options.bytes_per_pack,
             }
             check_agreement(params, arguments, self.workers)
+            end_soon_after_others(self._cluster_resolver)
         stock = self._network.collectives(self.worker_devices)
         self.compressed_all_reduce = CompressedAllReduce(params, stock)
         self.compressed_all_reduce.connect(network, logs=self.workers.is_chief)
