@@ -265,6 +265,19 @@ def test_the_first_task_writes_to_the_terminal_and_the_others_to_logs(tmp_path: 
     assert (logs / "worker-1.log").read_text() == 2 * log
 
 
+def test_the_terminal_is_not_flooded_by_tries_to_connect(tmp_path: Path) -> None:
+    program = (
+        "for i in range(50):\n"
+        "    print(f'E0000 unexpectedly tried to connect while it is already in error {i}',"
+        " file=sys.stderr)\n"
+        "print('and then', file=sys.stderr)\n"
+    )
+    _, output, _ = run(tmp_path, program, "--workers=1", f"--logs={tmp_path}")
+    assert output.count("unexpectedly") <= 1  # of which half may be written later
+    assert "and then\n" in output
+    assert (tmp_path / "worker-0.log").read_text().count("unexpectedly") == 50
+
+
 def test_a_failure_is_shown_and_ends_all(tmp_path: Path) -> None:
     program = (
         "if name == 'worker 1':\n"
@@ -529,6 +542,8 @@ def test_an_error_is_shown_with_its_cause_and_in_whole_words() -> None:
         "UnavailableError: Graph execution error: Collective ops is aborted by: "
         "recvmsg:Connection reset by peer"
     )
+    eager = "UnavailableError: {{function_node _ op_device_/job:worker/task:0}} Socket closed"
+    assert find_error(eager) == "UnavailableError: Socket closed"
     words = "ValueError: " + "word " * 100
     assert find_error(words).endswith("word word ...")
     assert find_error("fine") == ""

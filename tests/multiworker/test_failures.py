@@ -191,7 +191,6 @@ def programs_that_differ() -> dict[str, str]:
     """Returns the error for each thing that worker 1 does alone, under one strategy."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     x, y = np.zeros((16, 8), np.float32), np.zeros((16, 4), np.float32)
-    data = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(8)
 
     def train(odd: str) -> None:
         with strategy.scope():
@@ -203,7 +202,9 @@ def programs_that_differ() -> dict[str, str]:
             optimizer = "adam" if odd == "optimizer" else "sgd"
             model.compile(optimizer, "mse", steps_per_execution=2 if odd == "execution" else 1)
         model.fit(
-            data,
+            x,
+            y,
+            batch_size=16 if odd == "batch" else 8,
             steps_per_epoch=4 if odd == "steps" else 2,
             epochs=3 if odd == "epochs" else 2,
             validation_data=(x, y) if odd == "validation" else None,
@@ -226,6 +227,7 @@ PROGRAMS = {
     "frozen": ("SGD, 4 weights to train with 69 el", "SGD, 2 weights to train with 24 elements"),
     "optimizer": ("begins to read data, ", "makes a variable of float32 (8, 5)"),
     "execution": ("steps_per_execution=1", "steps_per_execution=2"),
+    "batch": ("batch_size=8", "batch_size=16"),
     "steps": ("steps_per_epoch=2", "steps_per_epoch=4"),
     "epochs": ("epochs=2", "epochs=3"),
     "validation": ("ends epoch 1 of fit", "begins to read data, steps_per_epoch=None"),

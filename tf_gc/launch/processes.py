@@ -28,6 +28,8 @@ _NO_CAUSE, _WHERE = (
     "Graph execution error:",
     re.compile(r"\s*$|\s|Detected at |Stack trace|<stack "),
 )
+# It says that for each try of a worker that has started again before the chief has ended.
+_NOISE = re.compile(rb"^.*unexpectedly tried to connect while it is already in error.*\n", re.M)
 # They may come from the end of another task, and need not come again.
 _OF_OTHERS = "errors_impl."
 _REMOVE = (
@@ -60,6 +62,7 @@ def find_error(text: str) -> str:
     if error.endswith(_NO_CAUSE):
         lines = text[found[-1].end() :].splitlines()
         error += next((f" {line}" for line in lines if not _WHERE.match(line)), "")
+    error = re.sub(r"\{\{.*?\}\} ", "", error)  # the name of an operation
     return textwrap.shorten(error, _WIDTH, placeholder=" ...")
 
 
@@ -95,7 +98,7 @@ class _Run:
             return
         self._tail = (self._tail + text)[-_TAIL:]
         if self._first:
-            write(text)
+            write(_NOISE.sub(b"", text))
         try:
             self._log.write(text)
         except OSError as error:
@@ -126,7 +129,7 @@ class _Run:
                 write("".join(f"{self.task}: {line}\n" for line in lines).encode())
             return False
         self._left -= 1
-        wait = min(2.0 ** max(0, self._short - 1), _LONGEST_WAIT)
+        wait = min(2.0 ** (self._short - 1), _LONGEST_WAIT) if self._short else 0.0
         say(f"{text}: starts again in {wait:g} s, {self._left} restarts left")
         self.start_later(wait)
         return True

@@ -86,7 +86,16 @@ def _agree(iterator: Any) -> None:
     # The first one is called steps in evaluate and predict, and validation_steps in fit.
     doing = (
         f"begins to read data, steps_per_epoch={iterator.steps_per_epoch}, "
-        f"steps_per_execution={iterator.steps_per_execution}"
+        f"steps_per_execution={iterator.steps_per_execution}, "
+        f"batch_size={_batch_size(iterator.data_adapter)}"
     )
     unknown, longest = strategy.workers.largest(doing, batches is None, batches or 0)
     iterator._num_batches = None if unknown else longest
+
+
+def _batch_size(adapter: Any) -> int | None:
+    try:
+        size: int | None = adapter.batch_size
+    except (AttributeError, IndexError):  # a distributed dataset, or one without batches
+        return None
+    return size
