@@ -20,7 +20,7 @@ import pytest
 from tests.programs import ROOT
 from tf_gc.launch import __main__ as launch
 from tf_gc.launch.processes import find_error
-from tf_gc.launch.tasks import check, gpus_of, in_pods, on_this_host, tasks_of
+from tf_gc.launch.tasks import MET, NOTES, check, gpus_of, in_pods, on_this_host, tasks_of
 
 LAUNCHER = [sys.executable, "-m", "tf_gc.launch"]
 SLURM = {"PROCID": "3", "NODEID": "1", "STEP_NODELIST": "n[2,10]", "STEP_TASKS_PER_NODE": "2(x2)"}
@@ -327,6 +327,26 @@ def test_tasks_that_fail_start_again_and_those_that_ended_well_with_them(tmp_pat
     assert "worker 0 exited with 1 (ValueError: in life 0) after" in output
     assert "s: starts again in 1 s, 1 restarts left\n" in output
     assert "s: starts again in 2 s, 0 restarts left\n" in output
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_one_that_had_met_a_failed_task_starts_again_even_if_it_ends_well_later(
+    tmp_path: Path, met: bool
+) -> None:
+    program = (
+        f"if name == 'worker 0' and {met}:\n"
+        f"    open(os.environ[{NOTES!r}], 'a').write({MET!r})\n"
+        "    lives.with_name('told').touch()\n"
+        "if name == 'worker 1' and life == 0:\n"
+        f"    while {met} and not lives.with_name('told').exists():\n        time.sleep(0.01)\n"
+        "    sys.exit(1)\n"
+        "while not lives.with_name('worker 1').exists() or"
+        " len(lives.with_name('worker 1').read_text()) < 2:\n    time.sleep(0.01)\n"
+        "time.sleep(0.5)\n"
+    )
+    status, output, lives = run(tmp_path, program, "--workers=2", "--restarts=1")
+    assert status == 0, output
+    assert lives == {"worker 0": 1 + met, "worker 1": 2}
 
 
 @pytest.mark.parametrize(

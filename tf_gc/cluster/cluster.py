@@ -106,13 +106,13 @@ def joining(
             raise
         raise OSError(
             f"this worker, {_describe(resolver)}, cannot listen on its port: another process "
-            "does, perhaps a worker of a job that has not ended"
+            f"does, perhaps a worker of a job that has not ended. {_config_hint()}"
         ) from error
     except tf.errors.DeadlineExceededError as error:
         raise TimeoutError(
             f"this worker, {_describe(resolver)}, waited {limit} for the others, and not all "
-            f"came. {_proxy_hint()}Is each of them running, and can they reach each other's ports? "
-            f"{error.message}"
+            f"came. {_config_hint()}{_proxy_hint()}Is each of them running, and can they reach "
+            f"each other's ports? {error.message}"
         ) from error
 
 
@@ -190,6 +190,18 @@ def _others(resolver: Resolver) -> dict[str, str]:
 def _describe(resolver: Resolver) -> str:
     task: tuple[Any, Any] = (resolver.task_type, resolver.task_id)
     return f"{task[0]} {task[1]} at {tasks_of(resolver).get(task)}"
+
+
+def _config_hint() -> str:
+    """Says what `TF_CONFIG` was when the process started, if the program has replaced it."""
+    with contextlib.suppress(OSError), open("/proc/self/environ", errors="replace") as file:
+        given = dict(line.partition("=")[::2] for line in file.read().split("\0"))
+        if (config := given.get("TF_CONFIG")) not in (None, os.environ.get("TF_CONFIG")):
+            return (
+                "The program has replaced the TF_CONFIG with which it was started, as by the "
+                f"launcher: {config}. Leave that as it is. "
+            )
+    return ""
 
 
 def _proxy_hint() -> str:

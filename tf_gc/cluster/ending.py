@@ -16,13 +16,15 @@ import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.cluster.cluster import Resolver, tasks_of
+from tf_gc.launch.tasks import MET, note
 
 _PAUSE = 1.0  # seconds between looks; two in a row have to find the same
 _watched: set[str] = set()
 
 
 def end_soon_after_others(resolver: Resolver) -> None:
-    """Watches the next worker of a cluster, which all have joined, from a thread."""
+    """Watches the next worker of a cluster, in which all have met, from a thread."""
+    note(MET)
     atexit.register(_leave_garbage)
     addresses = {k: v for k, v in sorted(tasks_of(resolver).items()) if k[0] != "evaluator"}
     tasks = [*addresses]

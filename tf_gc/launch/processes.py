@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tf_gc.launch import keeper
-from tf_gc.launch.tasks import ENDED_BACKUPS, Task, gpus_of
+from tf_gc.launch.tasks import MET, NOTES, Task, gpus_of
 
 # Seconds. A process that fails twice in the same way before this age may never get further.
 _EARLY = 60.0
@@ -73,13 +73,17 @@ class _Run:
         self.task = task
         self.process: subprocess.Popen[bytes] | None = None
         self.due = 0.0  # when it starts, if there is no process
+        self.is_left = False  # whether another one has failed that this one has met
         self._log, self._log_fails = log.open("ab", buffering=0), False
-        self._first, self._left = first, restarts
+        self._notes = log.with_suffix(".notes")
+        self._first, self._left, self._restarts = first, restarts, restarts
         self._short, self._failure = 0, ""  # lives in a row; how the last process failed early
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._began, self._tail = time.monotonic(), b""
-        self.process = keeper.start(command, environment, to_terminal=self._first)
+        self._began, self._tail, self.is_left = time.monotonic(), b"", False
+        self._notes.unlink(missing_ok=True)
+        notes = {NOTES: str(self._notes.absolute())} if self._restarts else {}
+        self.process = keeper.start(command, {**environment, **notes}, to_terminal=self._first)
         self._pipe = self.process.stdout or self.process.stderr
         assert self._pipe is not None
         os.set_blocking(self._pipe.fileno(), False)
@@ -88,6 +92,11 @@ class _Run:
     def status(self) -> int | None:
         """The return code of the process, `None` before it has ended."""
         return None if self.process is None else self.process.poll()
+
+    @property
+    def notes(self) -> list[str]:
+        """What the process has told the launcher."""
+        return self._notes.read_text().splitlines() if self._notes.exists() else []
 
     def read(self) -> None:
         """Brings what the process has written to its log, and if it is the first to the terminal.
@@ -153,11 +162,7 @@ class Processes:
     def __init__(
         self, here: Sequence[Task], command: Sequence[str], logs: Path, restarts: int, grace: float
     ) -> None:
-        """`grace` are the seconds from SIGTERM to SIGKILL. Raises OSError if `logs` take no files.
-
-        With restarts, folders of backups that `fit` needs no longer are listed in `logs`, and go
-        when the job has ended well.
-        """
+        """`grace` are the seconds from SIGTERM to SIGKILL. OSError if `logs` takes no files."""
         self._command, self._grace = command, grace
         logs.mkdir(parents=True, exist_ok=True)
         self._runs = [
@@ -165,11 +170,6 @@ class Processes:
             for i, task in enumerate(here)
         ]
         self._extra = [{"PYTHONUNBUFFERED": "1", **gpus} for gpus in gpus_of(here)]
-        self._backups = logs / "ended-backups"
-        self._backups.unlink(missing_ok=True)
-        if restarts:
-            for extra in self._extra:
-                extra[ENDED_BACKUPS] = str(self._backups.absolute())
         main = "chief" if "chief" in here[0].cluster else "worker"
         self._main = [run for run in self._runs if run.task.type == main]
         self._signals: list[int] = []  # that the launcher has got
@@ -183,8 +183,8 @@ class Processes:
             status = self._watch()
         finally:
             self._end()
-        if status == 0 and self._backups.exists():
-            folders = self._backups.read_text().splitlines()
+        folders = {note for run in self._main for note in run.notes if note != MET}
+        if status == 0 and folders:
             quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
             command = [sys.executable, "-c", _REMOVE, *folders]
             subprocess.run(command, env={**os.environ, **quiet}, check=False)
@@ -203,10 +203,11 @@ class Processes:
             for status, run in sorted(failed, key=lambda each: each[0]):
                 if not run.start_again(status):
                     return 128 - status if status < 0 else status
-                for other in self._main:
-                    # All have to meet at the start, but for an evaluator.
-                    if other.status == 0 and run not in evaluators:
-                        other.start_later()
+                for other in self._main if run not in evaluators else []:
+                    other.is_left = other.status == 0 or MET in other.notes
+            for run in self._main:
+                if run.status == 0 and run.is_left:  # those that started again wait for it
+                    run.start_later()
             if all(run.status == 0 for run in self._main):
                 if all(run.status == 0 for run in evaluators) or 0 < patience < time.monotonic():
                     return 0

@@ -1,5 +1,6 @@
 """The tasks of a job: their addresses, the environment of each, and which of them are here."""
 
+import contextlib
 import dataclasses
 import glob
 import itertools
@@ -15,8 +16,9 @@ from urllib.parse import urlsplit
 _PORTS = range(10_000, 20_000)
 _PATIENCE = 60.0  # seconds until the name of a new pod is known
 MAX_PORT = 65535
-# Names the file in which a task that starts again lists folders of backups, see `Processes`.
-ENDED_BACKUPS = "TF_GC_ENDED_BACKUPS"
+# Names the file for what a process tells its launcher, if that starts it again: `MET` once it has
+# met the other workers, and folders of backups that are not needed when all have ended well.
+NOTES, MET = "TF_GC_LAUNCH_NOTES", "met"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,15 @@ class Task:
         given = dict(os.environ)
         hosts = [*filter(None, [given.get("no_grpc_proxy") or given.get("no_proxy")]), *hosts]
         return {**given, "TF_CONFIG": self.tf_config, "no_grpc_proxy": ",".join(hosts)}
+
+
+def note(text: str) -> bool:
+    """Tells the launcher of this process something; false if it would never start it again."""
+    if path := os.environ.get(NOTES):
+        with contextlib.suppress(OSError), open(path, "a") as file:
+            print(text, file=file)
+            return True
+    return False
 
 
 def tasks_of(counts: Mapping[str, int], addresses: Iterable[str]) -> list[Task]:
