@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,7 +19,7 @@ from tf_gc import _compat
 from tf_gc.cluster.cluster import Resolver, tasks_of
 from tf_gc.launch.tasks import MET, note
 
-_PAUSE = 1.0  # seconds between looks; two in a row have to find the same
+_PAUSE = 1.0  # seconds between looks
 _watched: set[str] = set()
 
 
@@ -36,25 +37,28 @@ def end_soon_after_others(resolver: Resolver) -> None:
 
 
 def _leave_garbage() -> None:
-    if getattr(sys, "last_value", None) is not None:  # the program ends with an error
+    if "last_value" in vars(sys):  # the program ends with an error
         gc.freeze()
 
 
 def _watch(name: str, address: str) -> None:
-    """Lets collectives fail if they wait, and nobody listens any more at the address."""
-    found = 0 if _answer(address) else -1  # never look where no firewall lets this process
-    while 0 <= found < 2:
-        time.sleep(_PAUSE)
-        # Whose program has ended well is gone, too, and nobody waits.
-        found = found + 1 if _waits() and _answer(address) is False else 0
-    _watched.discard(address)
-    if found > 0:
+    """Lets collectives fail if nobody listens any more at the address, and a thread waits."""
+    waiting: set[Any] = set()
+    if _answer(address):  # no firewall refuses instead
+        while True:
+            time.sleep(_PAUSE)
+            if _answer(address) is not False:
+                continue
+            # If the other's program has ended well, nothing waits for as long in one call.
+            frames = sys._current_frames().values()
+            calls: set[Any] = {
+                each for each in frames if "/tensorflow/python/" in each.f_code.co_filename
+            }
+            if calls & waiting:
+                break
+            waiting = calls
         _compat.abort_collectives(tf.errors.UNAVAILABLE, f"{name} has ended")
-
-
-def _waits() -> bool:
-    frames = sys._current_frames().values()
-    return any("/tensorflow/python/" in frame.f_code.co_filename for frame in frames)
+    _watched.discard(address)
 
 
 def _answer(address: str) -> bool | None:

@@ -46,8 +46,8 @@ def find_tasks(options: argparse.Namespace) -> tuple[list[Task], list[Task]]:
       ValueError: if the options do not go together, or do not say who the tasks are.
       RuntimeError: if they are to be those of Slurm, and `srun` has not started this process.
     """
-    hosts, local = options.hosts is not None, options.workers is not None
-    local = local and options.service is None
+    hosts = options.hosts is not None
+    local = options.workers is not None and options.service is None
     for name, least, is_there, place in (
         ("--workers", 1, not hosts, "one host; with --hosts it is --workers-per-host"),
         ("--hosts", " ", True, ""),
@@ -66,11 +66,8 @@ def find_tasks(options: argparse.Namespace) -> tuple[list[Task], list[Task]]:
         if not is_there:
             raise ValueError(f"{name} needs {place}")
         if value < least:
-            raise ValueError(
-                f"{name} must be at least {least}, got {value}"
-                if least != " "
-                else f"{name} is empty"
-            )
+            wrong = f"must be at least {least}, got {value}" if value != "" else "is empty"
+            raise ValueError(f"{name} {wrong}")
     port = options.port or 8888
     if port > tasks.MAX_PORT:
         raise ValueError(f"--port must be at most {tasks.MAX_PORT}, got {port}")

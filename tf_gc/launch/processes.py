@@ -24,10 +24,7 @@ _LINES = 60  # of a log, shown when its task has failed: from the error on, or t
 _TRACEBACK = "Traceback (most recent call last)"
 _ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception|Interrupt|Exit)\b|.*can't open file).*", re.M)
 # TensorFlow's errors begin with where, and have the cause at the margin in a later paragraph.
-_NO_CAUSE, _WHERE = (
-    "Graph execution error:",
-    re.compile(r"\s*$|\s|Detected at |Stack trace|<stack "),
-)
+_NO_CAUSE, _WHERE = "Graph execution error:", re.compile(r"$|\s|Detected at |Stack tr|<stack ")
 # It says that for each try of a worker that has started again before the chief has ended.
 _NOISE = re.compile(rb"^.*unexpectedly tried to connect while it is already in error.*\n", re.M)
 # They may come from the end of another task, and need not come again.
@@ -146,11 +143,6 @@ class _Run:
     def start_later(self, seconds: float = 0.0) -> None:
         self.process, self.due = None, time.monotonic() + seconds
 
-    def tell(self, message: int) -> None:
-        """Tells the keeper of a process that has not ended."""
-        if self.process is not None and self.status is None:
-            self.process.send_signal(message)
-
 
 class Processes:
     """Runs a command as each of some tasks, until the job has ended.
@@ -226,15 +218,13 @@ class Processes:
         """Lets all end, and kills them after the grace or at another signal."""
         asked, deadline = min(1, len(self._signals)), time.monotonic() + self._grace
         message: int = keeper.END
-        while any(run.process and run.status is None for run in self._runs):
-            if message:
-                for run in self._runs:
-                    run.tell(message)
+        while alive := [r.process for r in self._runs if r.process and r.status is None]:
+            for process in alive:
+                process.send_signal(message)
             late = time.monotonic() > deadline or len(self._signals) > asked
-            message = keeper.KILL if late else 0
+            message = keeper.KILL if late else 0  # that is no signal
             self._pause()
-        for run in self._runs:
-            run.read()
+        self._pause()
 
 
 def name_of(number: int) -> str:

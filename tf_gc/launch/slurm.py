@@ -20,7 +20,9 @@ def tasks_of_step(port_base: int) -> tuple[list[str], int]:
     try:
         hosts, counts = _hosts(nodes), _counts(per_node)
         places = [(i, port) for i, count in enumerate(counts) for port in range(count)]
-        is_block = len(hosts) == len(counts) and places[_number(rank)][0] == _number(node)
+        is_block = len(hosts) == len(counts) and places[int(rank)][0] == int(node)
+        if int(rank) < 0:
+            raise ValueError
     except (IndexError, ValueError):
         given = ", ".join(f"SLURM_{name}={os.environ[f'SLURM_{name}']!r}" for name in names)
         raise RuntimeError(f"the environment is none that srun makes: {given}") from None
@@ -66,9 +68,3 @@ def _counts(per_node: str) -> list[int]:
             raise ValueError
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError
-    return int(text)
