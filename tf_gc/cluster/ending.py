@@ -6,6 +6,7 @@ seconds before the process ends.
 """
 
 import atexit
+import functools
 import gc
 import socket
 import sys
@@ -20,20 +21,22 @@ from tf_gc.cluster.cluster import Resolver, tasks_of
 from tf_gc.launch.tasks import MET, note
 
 _PAUSE = 1.0  # seconds between looks
-_watched: set[str] = set()
+_MOST = 8  # other workers at whom one looks
 
 
 def end_soon_after_others(resolver: Resolver) -> None:
-    """Watches the next worker of a cluster, in which all have met, from a thread."""
+    """Watches the next workers of a cluster, in which all have met, from a thread."""
     note(MET)
     atexit.register(_leave_garbage)
-    addresses = {k: v for k, v in sorted(tasks_of(resolver).items()) if k[0] != "evaluator"}
-    tasks = [*addresses]
-    job, index = tasks[(tasks.index((resolver.task_type, resolver.task_id)) + 1) % len(tasks)]
-    if (address := addresses[job, index]) not in _watched:
-        _watched.add(address)
-        arguments = (f"{job} {index} at {address}", address)
-        threading.Thread(target=_watch, args=arguments, name="tf_gc watch", daemon=True).start()
+    tasks = {k: v for k, v in sorted(tasks_of(resolver).items()) if k[0] != "evaluator"}
+    names = [f"{job} {index} at {address}" for (job, index), address in tasks.items()]
+    mine = [*tasks].index((resolver.task_type, resolver.task_id))
+    _start(*(names[mine + 1 :] + names[:mine])[:_MOST])
+
+
+@functools.cache
+def _start(*names: str) -> None:
+    threading.Thread(target=_watch, args=names, name="tf_gc watch", daemon=True).start()
 
 
 def _leave_garbage() -> None:
@@ -41,29 +44,29 @@ def _leave_garbage() -> None:
         gc.freeze()
 
 
-def _watch(name: str, address: str) -> None:
-    """Lets collectives fail if nobody listens any more at the address, and a thread waits."""
-    waiting: set[Any] = set()
-    if _answer(address):  # no firewall refuses instead
-        while True:
+def _watch(*names: str) -> None:
+    """Lets collectives fail if nobody listens any more at an address, and a thread waits."""
+    there = [name for name in names if _answer(name)]  # no firewall refuses instead
+    while there:
+        time.sleep(_PAUSE)
+        if gone := next((name for name in there if _answer(name) is False), None):
+            before = _calls()
             time.sleep(_PAUSE)
-            if _answer(address) is not False:
-                continue
-            # If the other's program has ended well, nothing waits for as long in one call.
-            frames = sys._current_frames().values()
-            calls: set[Any] = {
-                each for each in frames if "/tensorflow/python/" in each.f_code.co_filename
-            }
-            if calls & waiting:
-                break
-            waiting = calls
-        _compat.abort_collectives(tf.errors.UNAVAILABLE, f"{name} has ended")
-    _watched.discard(address)
+            # If the program of the other one has ended well, nothing waits for as long.
+            if before & _calls() and _answer(gone) is False:
+                _compat.abort_collectives(tf.errors.UNAVAILABLE, f"{gone} has ended")
+                return
 
 
-def _answer(address: str) -> bool | None:
-    """Whether somebody listens, `None` if that is unknown."""
-    host, _, port = address.rpartition(":")
+def _calls() -> set[Any]:
+    """The calls of TensorFlow in which a thread is."""
+    frames = sys._current_frames().values()
+    return {frame for frame in frames if "/tensorflow/python/" in frame.f_code.co_filename}
+
+
+def _answer(name: str) -> bool | None:
+    """Whether somebody listens at the address that ends a name, `None` if that is unknown."""
+    host, _, port = name.split()[-1].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
     except ConnectionRefusedError:
