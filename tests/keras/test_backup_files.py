@@ -6,9 +6,13 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cases import cases
 from tests.fork_server import FORK_SERVER
+from tf_gc.cluster.workers import Workers
 from tf_gc.keras.backup_files import BackupFiles
+from tf_gc.launch.tasks import NOTES
 
 PARTS = ("a", "b", "c")
 
@@ -93,3 +97,26 @@ def test_only_what_is_committed_counts(tmp_path: Path) -> None:
     files.remove()
     assert not (tmp_path / "new").exists()
     files.remove()
+
+
+def test_backups_wait_for_the_launcher_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several trainings of a process nobody could tell which one they are of."""
+    told = tmp_path / "notes"
+    monkeypatch.setenv(NOTES, str(told))
+    monkeypatch.chdir(tmp_path)
+    url = f"file://{tmp_path}/url"
+    for directory, noted in (("backup", str(tmp_path / "backup")), (url, url)):
+        path = tmp_path / noted.rpartition("/")[2]
+        files = BackupFiles(directory)
+        for first in (True, False):
+            files.forget(Workers())  # what an earlier training has left
+            assert not path.exists()
+            files.commit(files.begin(), keep=1)
+            assert files.can_wait() == first
+            files.end(files.can_wait(), writes=True)
+            assert path.exists() == first
+        assert told.read_text().splitlines()[-1] == noted
+    monkeypatch.delenv(NOTES)
+    assert not BackupFiles("another").can_wait()
