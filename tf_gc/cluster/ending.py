@@ -8,7 +8,6 @@ seconds before the process ends.
 import atexit
 import functools
 import gc
-import socket
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.cluster.cluster import Resolver, tasks_of
-from tf_gc.launch.tasks import MET, note
+from tf_gc.launch.tasks import MET, answers, note
 
 _PAUSE = 1.0  # seconds between looks
 _MOST = 8  # other workers at whom one looks
@@ -29,14 +28,14 @@ def end_soon_after_others(resolver: Resolver) -> None:
     note(MET)
     atexit.register(_leave_garbage)
     tasks = {k: v for k, v in sorted(tasks_of(resolver).items()) if k[0] != "evaluator"}
-    names = [f"{job} {index} at {address}" for (job, index), address in tasks.items()]
     mine = [*tasks].index((resolver.task_type, resolver.task_id))
-    _start(*(names[mine + 1 :] + names[:mine])[:_MOST])
+    addresses = [*tasks.values()]
+    _start(*(addresses[mine + 1 :] + addresses[:mine])[:_MOST])
 
 
 @functools.cache
-def _start(*names: str) -> None:
-    threading.Thread(target=_watch, args=names, name="tf_gc watch", daemon=True).start()
+def _start(*addresses: str) -> None:
+    threading.Thread(target=_watch, args=addresses, name="tf_gc watch", daemon=True).start()
 
 
 def _leave_garbage() -> None:
@@ -44,17 +43,17 @@ def _leave_garbage() -> None:
         gc.freeze()
 
 
-def _watch(*names: str) -> None:
+def _watch(*addresses: str) -> None:
     """Lets collectives fail if nobody listens any more at an address, and a thread waits."""
-    there = [name for name in names if _answer(name)]  # no firewall refuses instead
+    there = [*filter(answers, addresses)]  # no firewall refuses instead
     while there:
         time.sleep(_PAUSE)
-        if gone := next((name for name in there if _answer(name) is False), None):
+        if gone := next((each for each in there if answers(each) is False), None):
             before = _calls()
             time.sleep(_PAUSE)
             # If the program of the other one has ended well, nothing waits for as long.
-            if before & _calls() and _answer(gone) is False:
-                _compat.abort_collectives(tf.errors.UNAVAILABLE, f"{gone} has ended")
+            if before & _calls() and answers(gone) is False:
+                _compat.abort_collectives(tf.errors.UNAVAILABLE, f"the worker at {gone} has ended")
                 return
 
 
@@ -62,15 +61,3 @@ def _calls() -> set[Any]:
     """The calls of TensorFlow in which a thread is."""
     frames = sys._current_frames().values()
     return {frame for frame in frames if "/tensorflow/python/" in frame.f_code.co_filename}
-
-
-def _answer(name: str) -> bool | None:
-    """Whether somebody listens at the address that ends a name, `None` if that is unknown."""
-    host, _, port = name.split()[-1].rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return None
-    return True

@@ -57,13 +57,11 @@ class Task:
         return {**given, "TF_CONFIG": self.tf_config, "no_grpc_proxy": ",".join(hosts)}
 
 
-def note(text: str) -> bool:
-    """Tells the launcher of this process something; false if it would never start it again."""
+def note(text: str) -> None:
+    """Tells the launcher of this process something, if that would start it again."""
     if path := os.environ.get(NOTES):
         with contextlib.suppress(OSError), open(path, "a") as file:
             print(text, file=file)
-            return True
-    return False
 
 
 def tasks_of(counts: Mapping[str, int], addresses: Iterable[str]) -> list[Task]:
@@ -79,7 +77,7 @@ def on_this_host(workers: int, servers: int = 0, evaluator: bool = False) -> lis
     if (count := sum(counts.values())) > len(_PORTS) // 2:
         raise ValueError(f"this host has {len(_PORTS) // 2} ports for tasks, and not {count}")
     shuffled = (f"127.0.0.1:{port}" for port in random.sample(_PORTS, len(_PORTS)))
-    tasks = tasks_of(counts, itertools.filterfalse(_answers, shuffled))
+    tasks = tasks_of(counts, itertools.filterfalse(answers, shuffled))
     return tasks + [Task("evaluator", 0, tasks[0].cluster)] * evaluator
 
 
@@ -152,7 +150,7 @@ def check(tasks: Sequence[Task], here: Sequence[Task], pods: bool) -> None:
                     raise OSError(f"the host {host!r} has no address: {error}") from error
                 time.sleep(1)
     for task in here:
-        if task.address and _answers(task.address):
+        if task.address and answers(task.address):
             raise OSError(
                 f"the port of {task}, {task.address}, is in use, by another job or by a launcher "
                 "with the same index"
@@ -200,10 +198,13 @@ def _is_here(host: str) -> bool:
     return True
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool | None:
+    """Returns whether somebody listens at an address, `None` if that is unknown."""
     host, port = _split(address)
     try:
         socket.create_connection((host.strip("[]"), port), timeout=1).close()
-    except OSError:
+    except ConnectionRefusedError:
         return False
+    except OSError:
+        return None
     return True
