@@ -31,7 +31,7 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build wheels test test-all test-stock test-versions test-wheels lint format bench docs clean lint-bazel cuda-report sanitize fuzz test-cuda
+.PHONY: help demo build wheels test test-all test-stock test-versions test-wheels lint format bench docs clean lint-bazel cuda-report sanitize fuzz test-cuda mutants
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
@@ -49,6 +49,7 @@ help:
 	@echo "make test-cuda  test and measure the CUDA kernels on this machine's GPU"
 	@echo "make sanitize  attack the native code, built with sanitizers, for some seconds"
 	@echo "make fuzz     the same for minutes"
+	@echo "make mutants ROOM=state N=20  put faults into tf_gc/state, show those that no test sees"
 	@echo "make wheels   build a wheel for all versions of TensorFlow, in dist"
 	@echo "make clean    remove .venv and all that was built"
 	@echo
@@ -129,6 +130,18 @@ FUZZ_SECONDS ?= 300
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/sanitize/run.py $(FUZZ_SECONDS)
 
+# ROOM is a folder or a module of tf_gc. Each fault runs its tests, or all if it has none of its own,
+# up to the first red one; SEED=1 takes other faults, TESTS="tests/steps" other tests.
+N ?= 20
+SEED ?= 0
+TESTS ?= $(wildcard tests/$(ROOM) tests/test_$(ROOM).py)
+mutants: build $(VENV)/.mutants
+	@$(BIN)/python tests/mutants.py $(ROOM) $(N) $(SEED) $(TESTS)
+
+$(VENV)/.mutants: $(INSTALLED)
+	$(PIP) install $(call EXTRA,mutants)
+	@touch $@
+
 # The kernels, the CPU's codecs and their comparison in one program; without a GPU it is built, and
 # says that there is none.
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
@@ -180,10 +193,11 @@ $(INSTALLED): $(VENV)/.made setup.py pyproject.toml $(wildcard build_backend/*.p
 	  print(u.find_spec("tensorflow").submodule_search_locations[0])')" $(VENV)/tensorflow
 	@touch $@
 
-# The extra's requirements alone: installing it would build the ops again.
+# An extra's requirements alone: installing it would build the ops again.
+EXTRA = $$($(BIN)/python -c 'import importlib.metadata as m; \
+  print(*(r.partition(";")[0] for r in m.requires("tf_gc") if "\"$(1)\"" in r))')
 $(VENV)/.docs: $(INSTALLED)
-	$(PIP) install $$($(BIN)/python -c 'import importlib.metadata as m; \
-	  print(*(r.partition(";")[0] for r in m.requires("tf_gc") if "\"docs\"" in r))')
+	$(PIP) install $(call EXTRA,docs)
 	@touch $@
 
 # Ray, for a test, beside all that is in .venv. Keras imports its pandas wherever it finds it, and
