@@ -63,7 +63,8 @@ def test_the_intervals_of_both_medians_decide(
 
 
 @pytest.mark.parametrize(
-    ("full", "spread"), [([], 0.05), (around(0.5, 2), 0.05), (around(0.1, 30, 0.9), 0.9)]
+    ("full", "spread"),
+    [([], 0.05), (around(0.5, 2), 0.05), *((around(t, 30, 0.9), 0.9) for t in (0.08, 0.1, 0.12))],
 )
 def test_where_steps_do_not_show_it_the_line_says_what_is_sent(
     full: list[float], spread: float

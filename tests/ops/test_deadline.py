@@ -26,3 +26,4 @@ def test_collectives_of_two_replicas_do_not_wait_for_each_other() -> None:
         # A replica's deadlines come one after the other: a collective's time is its own.
         mine = deadlines[4:number] if number >= 4 else deadlines[:number]
         assert ancestors(op) & set(deadlines) == set(mine)
+    assert {op.get_attr("seconds") for op in deadlines[::2]} == {60.0}

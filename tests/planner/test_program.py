@@ -35,8 +35,10 @@ def inputs_only(size):
 def two_inputs():
     words = keras.Input((3,), dtype="int32", name="words")
     more = keras.Input((3,), name="more")
-    rows = keras.layers.Flatten()(keras.layers.Embedding(2, 4)(words))
-    return keras.Model({"words": words, "more": more}, [rows, keras.layers.Dense(2)(more)])
+    larger = keras.layers.Embedding(9000, 4)(words)
+    inner = keras.Sequential([keras.layers.Embedding(2, 4), keras.layers.Flatten()])
+    outputs = [larger, inner(words), keras.layers.Dense(2)(more)]
+    return keras.Model({"words": words, "more": more}, outputs)
 
 def unknown_length():
     layers = [keras.layers.GlobalMaxPooling1D(), keras.layers.Dense(1)]

@@ -88,10 +88,12 @@ def test_columns_that_are_alike_are_sent_in_fewer_bytes(params: CompressionParam
     gradients = (signs * random.uniform(0.1, 2, size=(2, 640, 384))).astype("f")
     compact = dataclasses.replace(params, wire="compact", plan="all_gather")
     sent = []
-    for shape in ((640, 384), (640 * 384,)):  # a vector has no columns
+    # A vector has no columns; a matrix beside it has others.
+    for shape in ((640, 384), (640 * 384,)):
         strategy = tf_gc.CompressedMirroredStrategy(cpus(2), compact)
-        run = reducer(strategy, variables_of(strategy, shape))
-        run([gradients.reshape(2, *shape)])
+        run = reducer(strategy, variables_of(strategy, shape, (600, 128)))
+        run([gradients.reshape(2, *shape), np.zeros((2, 600, 128), "f")])
+        assert len(strategy.schedule.buckets) == 1
         sent.append(strategy.traffic.sent_bytes)
     assert sent[0] < 0.9 * sent[1]
 

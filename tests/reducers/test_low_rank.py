@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_gc
@@ -166,6 +167,19 @@ def test_what_gpus_run_does_the_same(dtype: Any) -> None:
         for mine, theirs in zip(*found.values(), strict=True):
             assert mine.dtype == theirs.dtype
             np.testing.assert_allclose(mine, theirs, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("device", ["CPU:0", "GPU:0"])
+def test_columns_that_nearly_depend_on_each_other_become_orthonormal(device: str) -> None:
+    random = np.random.default_rng(1)
+    columns = random.normal(size=200) + 3e-6 * random.normal(size=(6, 200))
+    zeros = tf.zeros([200, 250])
+    matrices = Matrices(Replica(device, [zeros], [tf.Variable(zeros)]), 6)
+    _, basis = matrices.encode(tf.constant(columns.reshape(-1), tf.float32))
+    basis = tf.reshape(basis, [6, 200]).numpy()
+    np.testing.assert_allclose(basis @ basis.T, np.eye(6), atol=1e-6)
+    rest = columns - columns @ basis.T @ basis
+    assert np.abs(rest).max() < 1e-5
 
 
 def test_matrices_are_as_square_as_their_axes_allow() -> None:

@@ -205,6 +205,40 @@ def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
     assert eager != any("restore before the first step" in text for _, text in said())
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_they_are_added_to_a_gradient_and_stay_where_that_is_not_finite(dtype: Any) -> None:
+    waiting = np.random.default_rng(1).normal(size=(5, 3)).astype("f")
+    gradient = np.random.default_rng(2).normal(size=(5, 3)).astype(dtype)
+    gradient[1, 2], gradient[3, 0] = np.nan, np.inf
+    kept = tf.Variable(waiting)
+    (total,) = residuals.emptied_into([tf.constant(gradient)], [kept])
+    exact = gradient.astype(np.promote_types(dtype, "f")) + waiting
+    np.testing.assert_array_equal(total, exact.astype(dtype))
+    np.testing.assert_array_equal(kept, np.where(np.isfinite(exact), 0, waiting))
+
+
+@pytest.mark.parametrize("all_rows", [False, True])
+def test_they_are_added_to_rows_likewise(all_rows: bool) -> None:
+    waiting = np.random.default_rng(1).normal(size=(5, 3)).astype("f")
+    values = np.random.default_rng(2).normal(size=(3, 3)).astype("f")
+    values[0, 0], values[2, 2] = np.inf, np.nan
+    waiting[1, 1] = values[1, 1] = 3e38  # together they are not finite
+    waiting[4] = 0
+    indices = [3, 1, 1]  # of equal ones the sum counts
+    kept = tf.Variable(waiting)
+    rows = tf.IndexedSlices(tf.constant(values), tf.constant(indices), (5, 3))
+    (sent,) = residuals.emptied_into([rows], [kept], all_rows)
+    assert {*sent.indices.numpy()} == ({0, 1, 2, 3} if all_rows else {1, 3})
+    stays = np.full((5, 3), not all_rows)
+    stays[indices] = False
+    stays[3, 0] = stays[1, 2] = stays[1, 1] = True
+    np.testing.assert_array_equal(kept, np.where(stays, waiting, 0))
+    total, expected = np.zeros((5, 3)), np.where(stays, 0, waiting.astype(float))
+    np.add.at(total, sent.indices, sent.values.numpy().astype(float))
+    np.add.at(expected, indices, values.astype(float))
+    np.testing.assert_array_equal(total, expected)
+
+
 def test_threads_change_what_is_kept_one_after_the_other() -> None:
     strategy = strategy_of()
     (variable,) = variables_of(strategy, "v")

@@ -57,10 +57,12 @@ def test_it_ends_when_the_average_norm_has_long_not_grown(
 
 
 def gradients(step: int, replicas: int) -> list[np.ndarray]:
-    """Gradients that grow at first and then shrink."""
+    """Gradients whose sums grow at first and then shrink, while each replica's go on growing."""
     random = np.random.default_rng(step)
     scale = 0.1 * min(step + 1, 8) / max(step - 8, 1)
-    return [random.normal(scale=scale, size=(replicas, *shape)).astype("f") for shape in SHAPES]
+    gradients = [random.normal(scale=scale, size=(replicas, *shape)) for shape in SHAPES]
+    opposite = np.linspace(-step, step, replicas)
+    return [(g + opposite[(..., *[None] * (g.ndim - 1))]).astype("f") for g in gradients]
 
 
 @cases("codec, eager", (WARM, False), (tf_gc.OneBit(), True), ids=str)
