@@ -44,8 +44,9 @@ def outcome(tree: Path, tests: list[str], limit: float | None = None) -> str:
     """Runs tests in a copy of the repository, up to the first red one."""
     # Two faults of one size within a second would share their bytecode.
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    options: Any = {"cwd": tree, "env": environment, "start_new_session": True}
-    process = subprocess.Popen([*PYTEST, *tests], stdout=subprocess.DEVNULL, **options)
+    out: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    options: Any = {"cwd": tree, "env": environment, "start_new_session": True, **out}
+    process = subprocess.Popen([*PYTEST, *tests], **options)
     try:
         return "red" if process.wait(limit) else "green"
     except subprocess.TimeoutExpired:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_gc
@@ -63,7 +64,27 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
         variable.assign_add(tf.ones_like(variable))
         last.assign(0)  # as after a restart of the worker
         results["restarted"] = (variable.numpy(), step())
+        # The worker lives, but cannot take the message.
+        whole = variable.numpy()
+        variable.assign_add(tf.ones_like(variable))
+        copy = has.numpy()
+        _assign(has, tf.zeros([3]))
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            servers.Steps(strategy, replica).run(1)
+        _assign(has, copy)
+        results["lost"] = (variable.numpy(), step())
+        # The first pull of a worker that has started anew meets infinity.
+        variable.assign(np.where(np.arange(60) == 7, np.inf, whole))
+        last.assign(0)
+        results["infinite at first"] = (variable.numpy(), step())
+        variable.assign(whole)
+        results["finite again"] = [(whole, step()) for _ in range(steps)]
     return results
+
+
+def _assign(variable: tf.Variable, value: Any) -> None:
+    """Assigns a value of any shape."""
+    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
 
 def crossings(pull: str) -> dict[str, Any]:

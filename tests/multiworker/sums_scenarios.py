@@ -119,7 +119,9 @@ def ledger(
             digest.update(b"".join(part.tobytes() for part in parts))
     # Reading residuals sums them over all replicas: in one order on all workers.
     left = [strategy.compression_state.total(variable) for variable in variables]
+    kept = [strategy.compression_state.residuals_of(variable) for variable in variables]
     return {
+        "keeps": [[bool(np.any(each)) for each in of_replicas] for of_replicas in kept],
         "given": given,
         "sent": sent,
         "left": [np.zeros(s) if v is None else v for s, v in zip(shapes, left, strict=True)],
@@ -168,16 +170,16 @@ def ledger_in_one_order(*arguments: Any, **options: Any) -> dict[str, Any]:
     return {**result, "groups": [groups[key] for key in sorted(groups)]}
 
 
-def options_are_honoured(addresses: Sequence[str]) -> dict[str, Any]:
+def options_are_honoured() -> dict[str, Any]:
     """Uses a resolver and options that are not the defaults, and says what came of them."""
-    spec = tf.train.ClusterSpec({"worker": addresses})
+    spec = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type="worker", task_id=worker_index()
     )
     ring = tf.distribute.experimental.CommunicationImplementation.RING
     options = tf.distribute.experimental.CommunicationOptions(8000, 20.0, ring)
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
-        resolver, options, {"type": "2bit", "threshold": 0.5}
+        resolver, options, {"type": "2bit", "threshold": 0.5, "plan": "all_gather"}
     )
     variables = variables_of(strategy, *[(1000,)] * 6)
 
@@ -189,7 +191,6 @@ def options_are_honoured(addresses: Sequence[str]) -> dict[str, Any]:
     operations = step.get_concrete_function().graph.get_operations()
     gathers = [op for op in operations if op.type == "CollectiveGatherV2"]
     return {
-        "workers": strategy.num_replicas_in_sync,
         "is_given_resolver": strategy.cluster_resolver is resolver,
         "gathers": len(gathers),
         "implementations": {op.get_attr("communication_hint") for op in gathers},

@@ -156,8 +156,11 @@ def test_delta_pulls_follow_the_variable(one: Results) -> None:
     value, pulled = outcome["finite"][-1]
     assert np.abs(value - pulled).max() < 1e-4
     assert outcome["has"].tobytes() == outcome["believed"].tobytes()
-    value, pulled = outcome["restarted"]
-    np.testing.assert_array_equal(pulled, value)
+    for whole in ("restarted", "lost", "infinite at first"):
+        value, pulled = outcome[whole]
+        np.testing.assert_array_equal(pulled, value, whole)
+    value, pulled = outcome["finite again"][-1]
+    assert np.abs(value - pulled).max() < 1e-4
     # Two reads in a step are one pull.
     assert outcome["ops"].count("TfGc>Encode") == 1
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import tf_gc
-from tests import ports
-from tests.cases import matrix
 from tests.multiworker import cluster, sums_scenarios
 from tests.multiworker.sums_scenarios import gradient_sums, ledger, rows
 from tf_gc.params import KINDS
@@ -30,9 +28,14 @@ LOW_RANK = {"type": "low_rank", "rank": 2, "warm_up": False}
 SHAPES = [(7, 100), (1,), (129,), (2000,)]
 MATRICES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
 TABLES = [(500, 200), (300, 16)]  # the first has rows of two parts
-# Gradients of 25 steps, of which two are larger.
-SCALES = np.reshape([1, 2, 3, *[1] * 22], (25, 1, 1, 1))
-WARM_UP = (np.random.default_rng(1).normal(size=(1, 4, 50, 50)) * SCALES).astype("f")
+# Gradients of 25 steps, of which two are larger. Two replicas each add what is opposite: those of
+# the first worker more and more, those of the second less and less.
+STEPS = np.arange(25).reshape(25, 1, 1, 1)
+SCALES = np.where(STEPS < 3, STEPS + 1, 1)
+OPPOSITE = np.where(np.arange(4)[:, None, None] < 2, STEPS, 25 - STEPS)
+OPPOSITE = OPPOSITE * np.array([1, -1, 1, -1])[:, None, None]
+WARM_UP = np.random.default_rng(1).normal(size=(1, 4, 50, 50)) * SCALES + OPPOSITE
+WARM_UP = WARM_UP.astype("f")
 
 
 def codes(params: dict[str, Any], plan: str = "auto") -> tuple[Any, ...]:
@@ -69,6 +72,7 @@ def three() -> Results:
         "codes, hierarchical": (ledger, *codes(FIXED, "hierarchical")),
         "rows": (ledger, ROWS, TABLES, rows),
         "low rank": (ledger, LOW_RANK, MATRICES, sums_scenarios.dense, True),
+        "options": (sums_scenarios.options_are_honoured,),
     }
     return cluster.values(cluster.each, calls, workers=3)
 
@@ -135,6 +139,13 @@ def test_groups_that_share_a_gpu_run_in_one_order(two_by_two: Results) -> None:
         assert result["codes, hierarchical"]["groups"] == [3, 2]
 
 
+def test_the_devices_of_a_host_take_turns_to_send_for_it(two_by_two: Results) -> None:
+    for result in two_by_two:
+        # The one that sends a bucket keeps what is left of it.
+        keeps = result["codes, hierarchical"]["keeps"]
+        assert sorted(map(tuple, keeps)) == [(False, True)] * 2 + [(True, False)] * 2
+
+
 def test_workers_end_a_warm_up_in_the_same_step(two_by_two: Results) -> None:
     for result in two_by_two:
         warm = result["warm-up"]
@@ -156,10 +167,8 @@ def test_eager_steps_build_their_collectives_once(two_by_two: Results) -> None:
         assert set(others) == {first}
 
 
-@matrix
-def test_resolver_and_communication_options_are_honoured() -> None:
-    for result in cluster.values(sums_scenarios.options_are_honoured, ports.addresses(2)):
-        assert result["workers"] == 2
+def test_resolver_and_communication_options_are_honoured(three: Results) -> None:
+    for result in (each["options"] for each in three):
         assert result["is_given_resolver"]
         assert result["gathers"] == 3  # two tensors fill a bucket of 8,000 bytes
         assert result["implementations"] == {b"ring"}
