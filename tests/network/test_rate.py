@@ -18,6 +18,7 @@ def workers_of(
     sizes: list[int] = []
 
     def all_gather(mine: tf.Tensor) -> tf.Tensor:
+        assert mine.shape[0] == 1
         rows = tf.repeat(mine, count, axis=0)
         if mine.shape[1] > 1:
             sizes.append(8 * mine.shape[1])

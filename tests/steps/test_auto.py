@@ -103,6 +103,9 @@ def test_it_says_what_it_is_doing(caplog: pytest.LogCaptureFixture) -> None:
         report = strategy.report()
         way = turn(step) if step < STEPS else COMPRESSED
         assert report.trial.current == way
+        chosen = step >= STEPS - 1
+        said = f"chosen: {way}; {report.trial.times}" if chosen else f"the latest step: {way}"
+        assert f"trial: {said}\n" in str(report)
         assert report.trial.chosen == (None if step < STEPS - 1 else COMPRESSED)
         plan, buckets = ("all_gather", 1) if way == COMPRESSED else ("stock", 0)
         assert strategy.traffic.plan == report.traffic.plan == plan

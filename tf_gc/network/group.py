@@ -27,7 +27,7 @@ class Replica:
     shared: Sequence[tf.Variable] = ()  # for each gradient the state of `Reducer.slot`, if any
     # Remembers things from step to step that are not saved. It ends with the bucket's first
     # variable or the stream of the gradients.
-    notes: dict[Any, Any] = dataclasses.field(default_factory=dict, compare=False)
+    notes: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
 
 class Channel(abc.ABC):
