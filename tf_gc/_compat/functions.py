@@ -35,6 +35,11 @@ def loop_counter(graph: Any) -> tf.Tensor:
     return counter
 
 
+def captures(graph: Any) -> Sequence[tuple[Any, tf.Tensor]]:
+    """Returns what a graph uses of others, each with its hidden input: nothing in a `tf.Graph`."""
+    return getattr(graph, "captures", ())
+
+
 def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[int]:
     """Returns the `id()` of each variable's handle that some operations of a graph may write."""
     written: set[int] = set()
@@ -43,7 +48,7 @@ def written_handles(graph: tf.Graph, operations: Sequence[tf.Operation]) -> set[
         if not reads and any(tensor.dtype == tf.resource for tensor in operation.inputs):
             _, writes = symbols.resource_inputs(operation)
             written.update(id(tensor) for tensor in writes)
-    return written | {id(outer) for outer, inner in graph.captures if id(inner) in written}
+    return written | {id(outer) for outer, inner in captures(graph) if id(inner) in written}
 
 
 def note_writes(variable: tf.Variable, note: Callable[[], None]) -> None:
@@ -74,7 +79,7 @@ def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
     function of TensorFlow computes from the variable.
     """
     seen: set[int] = set()
-    captures: dict[int, dict[int, Any]] = {}  # by the ids of graph and hidden input
+    captured: dict[int, dict[int, Any]] = {}  # by the ids of graph and hidden input
     waiting = list(tensors)
     while waiting:
         tensor = waiting.pop()
@@ -87,13 +92,12 @@ def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
         graph, operation = tensor.graph, tensor.op
         if "gradient_tape/" in operation.name:  # TensorFlow's name scope of what a tape computes
             continue
-        if id(graph) not in captures:
-            pairs = getattr(graph, "captures", ())
-            captures[id(graph)] = {id(inner): outer for outer, inner in pairs}
+        if id(graph) not in captured:
+            captured[id(graph)] = {id(inner): outer for outer, inner in captures(graph)}
         calls = any(attribute.type == "func" for attribute in operation.op_def.attr)
         waiting += [each for each in operation.inputs if calls or each.dtype != tf.resource]
-        if id(tensor) in captures[id(graph)]:
-            waiting.append(captures[id(graph)][id(tensor)])
+        if id(tensor) in captured[id(graph)]:
+            waiting.append(captured[id(graph)][id(tensor)])
 
 
 def replace_uses(tensor: tf.Tensor, other: tf.Tensor) -> None:

@@ -277,18 +277,21 @@ class Measurement:
         full_steps, compressed_steps, *_ = self._counts(main)
         buckets: list[Bucket] = []
         sizes: list[int | None] = []
-        parts: list[Array] = []
+        parts: list[Array | None] = []
         measured = 0
         for steps in streams:
             built = self._way(steps)
             runs = self._counts(steps)[1] > 0
             number, of_stream = self._measured(steps, built.schedule.buckets)
             measured = number if steps is main else measured
-            parts += of_stream if len(parts) == len(buckets) else []
+            parts += of_stream or [None] * len(built.schedule.buckets)
             buckets += built.schedule.buckets
             sizes += [size if runs else None for size in built.sizes]
-        elements = [bucket.elements for bucket in buckets[: len(parts)]]
-        densities = [min(part[-1] / n, 1.0) for part, n in zip(parts, elements, strict=True)]
+        densities = [
+            None if part is None else min(part[-1] / bucket.elements, 1.0)
+            for bucket, part in zip(buckets, parts, strict=True)
+        ]
+        known = [(d, b.elements) for d, b in zip(densities, buckets, strict=True) if d is not None]
         read = functools.partial(self.recorder.read, main.number)
         # Otherwise something was compressed in these steps, too.
         warm_up_is_full = all(bucket.warm_up for bucket in self._way(main).schedule.buckets)
@@ -304,7 +307,7 @@ class Measurement:
                     plan=bucket.reducer.plan,
                     wire=bucket.reducer.wire,
                     sent_bytes=sizes[i],
-                    density=densities[i] if i < len(densities) else None,
+                    density=densities[i],
                 )
                 for i, bucket in enumerate(buckets)
             ),
@@ -314,7 +317,9 @@ class Measurement:
             warm_up_steps=full_steps,
             compressed_steps=compressed_steps,
             measured_step=measured,
-            density=float(np.average(densities, weights=elements)) if parts else None,
+            density=float(sum(d * n for d, n in known) / sum(n for _, n in known))
+            if known
+            else None,
             trial=self._trial(main) if self._tries else None,
             **_residual_ratios(buckets, parts),
         )
@@ -372,10 +377,10 @@ def _measure(reduction: Reduction) -> tf.Tensor:
         return tf.concat([tf.cast(norms, tf.float64), tf.cast(sent, tf.float64)[None]], axis=0)
 
 
-def _residual_ratios(buckets: Sequence[Bucket], parts: Sequence[Array]) -> dict[str, Any]:
+def _residual_ratios(buckets: Sequence[Bucket], parts: Sequence[Array | None]) -> dict[str, Any]:
     squares: dict[str, Array] = {}  # of the norms of a gradient and of its residual
-    for bucket, part in zip(buckets, parts, strict=False):
-        if not bucket.reducer.keeps_residuals:
+    for bucket, part in zip(buckets, parts, strict=True):
+        if part is None or not bucket.reducer.keeps_residuals:
             continue
         for name, pair in zip(bucket.variables, part[:-1].reshape(2, -1).T, strict=True):
             key, number = name, 1

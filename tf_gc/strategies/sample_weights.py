@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc import _compat
+
 # Positions of an op's inputs that say which elements the assigned value keeps, and which it gets.
 _MIXING = {"TensorScatterUpdate": (0, 2), "XlaDynamicUpdateSlice": (0, 1)}
 
@@ -35,7 +37,7 @@ def written_samples(
     number grows with that of the variables. Those are components of distributed ones.
     """
     bits = {id(variable.handle): 1 << i for i, variable in enumerate(variables)}
-    captured = [(id(inner), bits.get(id(outer))) for outer, inner in graph.captures]
+    captured = [(id(inner), bits.get(id(outer))) for outer, inner in _compat.captures(graph)]
     bits.update((inner, bit) for inner, bit in captured if bit)
     found = 0
     old: dict[int, int] = {}  # for a tensor, the bits of the variables that it is computed from
