@@ -281,7 +281,7 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
     ):
         assert choose_wire(asked, codec, network, why_not_packed)[0] == (asked or "packed")
         assert not network.measured
-    with pytest.raises(ValueError, match=r"'compact'.*one_bit.*get smaller.*'packed' or None"):
+    with pytest.raises(ValueError, match=r"'compact'.*1 bit.*get smaller.*'packed' or None"):
         choose_wire("compact", one_bit, LocalNetwork(["CPU:0"]))
 
 

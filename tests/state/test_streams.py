@@ -51,7 +51,7 @@ def run(
     return [[float(local(total)[0][0]) for total in call] for call in sums]
 
 
-def test_garbage_takes_no_name() -> None:
+def test_garbage_takes_no_name(caplog: pytest.LogCaptureFixture) -> None:
     """Or the names in a checkpoint would depend on when a process collects its garbage."""
     strategy = strategy_of(tf_gc.Quantized(bypass_size=0))
 
@@ -71,6 +71,7 @@ def test_garbage_takes_no_name() -> None:
     model = train()
     gc.enable()
     assert sorted(strategy.compression_state.residual_owners()) == ["a of SGD", "b of SGD"]
+    assert "AutoGraph" not in caplog.text  # which would keep what it could not convert
     del model
 
 

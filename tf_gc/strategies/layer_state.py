@@ -85,7 +85,7 @@ class LayerState:
             self._note_writes(weight)
         # All workers have to come to the same answer, so it must not depend on values.
         if tf.executing_eagerly():
-            assigned: set[_Weight] = set()
+            assigned = set[_Weight]()
 
             def replica(*args: Any, **kwargs: Any) -> Any:
                 # TensorFlow runs each replica in a thread of its own, which ends with it.
@@ -112,6 +112,7 @@ class LayerState:
                     self._weights = [weight for weight in self._weights if weight not in ended]
         return result
 
+    @tf.autograph.experimental.do_not_convert
     def _written_by(
         self, graph: tf.Graph, operations: Sequence[tf.Operation], extended: Any
     ) -> list[_Weight]:
@@ -175,6 +176,7 @@ _HOLDS_SAMPLES = (
 )
 
 
+@tf.autograph.experimental.do_not_convert
 def _average(weights: Sequence[_Weight], extended: Any) -> list[_Weight]:
     """Gives all replicas the mean of each weight over the replicas in which it is finite.
 
