@@ -1,5 +1,7 @@
 """The schedule: which gradients travel together, by which codec and plan."""
 
+import dataclasses
+
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 import tf_gc
 from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams, Gradient
-from tf_gc.schedule import Schedule, make_schedule
+from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
 
 F32, F16 = tf.float32, tf.float16
 ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
@@ -35,6 +37,21 @@ def test_a_bucket_has_one_dtype() -> None:
     schedule = schedule_of(ALL, [(F32, 4), (F16, 4), (F32, 4)], bucket_bytes=1 << 20)
     found = {(bucket.indices, bucket.dtype) for bucket in schedule.buckets}
     assert found == {((2, 0), F32), ((1,), F16)}
+
+
+def test_a_warm_up_lasts_until_a_step_was_compressed() -> None:
+    for params, expected in ((ALL, [False] * 3), (tf_gc.TwoBit(), [True, True, False])):
+        schedule = schedule_of(params, [(F32, 4000)])
+        known = (None, (3, 0), (12, 1))  # steps in full precision and compressed
+        lasts = [dataclasses.replace(schedule, steps=steps).in_warm_up for steps in known]
+        assert lasts == expected
+
+
+def test_rows_are_compressed_as_the_params_say_of_rows() -> None:
+    table, senders = tf.Variable(tf.zeros([500, 8])), LocalNetwork(["/device:CPU:0"] * 2)
+    for sparse in (False, True):
+        params = tf_gc.Quantized(sparse=sparse)
+        assert compresses_rows_of(params, table, lambda spec: spec.on(senders)) == sparse
 
 
 def test_what_cannot_be_compressed_is_bypassed() -> None:
