@@ -179,6 +179,14 @@ def test_an_attribute_that_moved_is_reported(
     assert f"TensorFlow {tf.__version__} with Keras {keras.__version__}" in message
 
 
+def test_only_what_a_method_assigns_is_an_attribute() -> None:
+    class Copies:
+        def copy(self, other: Any) -> None:
+            self.mine = other.theirs
+
+    assert [has_attribute(Copies, name) for name in ("copy", "mine", "theirs")] == [1, 1, 0]
+
+
 def test_a_symbol_that_moved_is_reported() -> None:
     message = rf"tf_gc needs os\.paths \(to test\), which TensorFlow {tf.__version__} with Keras"
     with pytest.raises(ImportError, match=message):

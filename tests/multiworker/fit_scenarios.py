@@ -63,8 +63,9 @@ def fits(name: str, ways: Sequence[str]) -> Results:
         return plain
 
     def fit(model: keras.Model, epochs: int = 1, **data: Any) -> Results:
-        history = model.fit(epochs=epochs, verbose=0, **data).history
-        return {"history": history, "weights": model.get_weights()}
+        trained = model.fit(epochs=epochs, verbose=0, **data)
+        steps = trained.params["steps"]
+        return {"history": trained.history, "weights": model.get_weights(), "steps": steps}
 
     def fit_with(optimizer: dict[str, Any], **options: Any) -> Results:
         sgd = lambda: keras.optimizers.SGD(0.1, **optimizer)  # noqa: E731

@@ -18,6 +18,7 @@ from tests.conformance.promise import promises
 from tests.multiworker.cluster import worker_index
 from tests.strategies.helpers import reducer, variables_of
 from tests.strategies.kinds import EXAMPLES, check_sums
+from tf_gc import _compat
 from tf_gc.network import collectives
 from tf_gc.state.stream import named_stream
 from tf_gc.steps import trial, warm_up
@@ -178,6 +179,15 @@ def options_are_honoured() -> dict[str, Any]:
     )
     ring = tf.distribute.experimental.CommunicationImplementation.RING
     options = tf.distribute.experimental.CommunicationOptions(8000, 20.0, ring)
+    other_task, other_cluster = (
+        tf.distribute.cluster_resolver.SimpleClusterResolver(
+            cluster, task_type="worker", task_id=task
+        )
+        for cluster, task in (
+            (spec, worker_index() ^ 1),
+            (tf.train.ClusterSpec({"worker": ["localhost:1"] * 3}), worker_index()),
+        )
+    )
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
         resolver, options, {"type": "2bit", "threshold": 0.5, "plan": "all_gather"}
     )
@@ -191,6 +201,7 @@ def options_are_honoured() -> dict[str, Any]:
     operations = step.get_concrete_function().graph.get_operations()
     gathers = [op for op in operations if op.type == "CollectiveGatherV2"]
     return {
+        "member of": [*map(_compat.is_member, (resolver, other_task, other_cluster))],
         "is_given_resolver": strategy.cluster_resolver is resolver,
         "gathers": len(gathers),
         "implementations": {op.get_attr("communication_hint") for op in gathers},

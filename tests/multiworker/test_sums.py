@@ -170,6 +170,7 @@ def test_eager_steps_build_their_collectives_once(two_by_two: Results) -> None:
 def test_resolver_and_communication_options_are_honoured(three: Results) -> None:
     for result in (each["options"] for each in three):
         assert result["is_given_resolver"]
+        assert result["member of"] == [True, False, False]
         assert result["gathers"] == 3  # two tensors fill a bucket of 8,000 bytes
         assert result["implementations"] == {b"ring"}
         assert result["timeouts"] == {0.0}  # TensorFlow's own, which may crash

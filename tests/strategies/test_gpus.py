@@ -12,6 +12,7 @@ from tests.strategies.helpers import cpus
 from tf_gc.cluster.devices import check_devices
 from tf_gc.network.collectives import CollectiveOps
 from tf_gc.network.group import Channel, Group, LocalNetwork, Network, Replica
+from tf_gc.ops import library
 from tf_gc.params import CompressionParams
 from tf_gc.reducers.wire import COMPACT
 
@@ -168,6 +169,7 @@ def test_kernels_are_needed_only_where_something_is_compressed(
 
 
 def test_an_older_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (library.cuda_versions() is None) == ("GPU" not in library.device_types())
     monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU", "GPU"]))
     monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (13000, 12040))
     with pytest.raises(ValueError, match=r"CUDA 13\.0, .* CUDA 12\.4\. Update the driver"):
