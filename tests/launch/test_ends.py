@@ -103,16 +103,19 @@ def test_processes_that_a_task_leaves_behind_end_with_it(
 
 def test_the_whole_group_of_a_task_gets_the_signal(tmp_path: Path) -> None:
     program = (
+        "child = 0\n"
         "def note(*_):\n"
         "    lives.with_suffix(f'.{os.getpid()}').touch()\n"
+        "    if child:\n"
+        "        os.wait()\n"  # what a task leaves behind is killed
         "    os._exit(0)\n"
         "signal.signal(signal.SIGTERM, note)\n"
-        "if os.fork():\n"
+        "child = os.fork()\n"
+        "if child:\n"
         "    lives.with_suffix('.ready').touch()\n"
-        "    os.wait()\n"  # for the child, which has to be told, too
         "time.sleep(600)\n"
     )
-    process = start(tmp_path, program, "--workers=1", "--grace=600")
+    process = start(tmp_path, program, "--workers=1", "--grace=60")
     wait(process, lambda: [*tmp_path.glob("*.ready")])
     process.terminate()
     process.communicate(timeout=600)
