@@ -175,19 +175,26 @@ def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
         assert report["missing"] < ROUNDING
 
 
-def stop_at_the_end(folder: str) -> tuple[bool, bool]:
-    """Trains an epoch, at whose end the second worker is asked to stop."""
+def stop(folder: str, amid: bool) -> tuple[bool, bool, bool]:
+    """Trains an epoch, amid or at the end of which the second worker is asked to stop."""
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
     model = make_model(strategy)
     backup = tf_gc.keras.BackupAndRestore(folder)
     is_asked = strategy.cluster_resolver.task_id == 1
-    ask = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: backup.request_stop() if is_asked else None
-    )
-    model.fit(np.zeros((32, 16)), np.zeros((32, 4)), callbacks=[ask, backup], verbose=0)
-    return backup.preempted, os.path.exists(folder)
+
+    def ask(number: int, logs: Any) -> None:
+        time.sleep(0.01)
+        if is_asked:
+            backup.request_stop()
+
+    asks = keras.callbacks.LambdaCallback(**{"on_train_batch_end" if amid else "on_epoch_end": ask})
+    rows = 32 * (1000 if amid else 1)
+    model.fit(np.zeros((rows, 16)), np.zeros((rows, 4)), callbacks=[asks, backup], verbose=0)
+    all_steps = int(model.optimizer.iterations.numpy()) * 32 == rows
+    return backup.preempted, os.path.exists(folder), all_steps
 
 
-def test_a_request_after_the_last_step_stops_all_workers(tmp_path: Path) -> None:
-    reports = cluster.values(stop_at_the_end, str(tmp_path / "backup"))
-    assert reports == [(True, True)] * 2
+def test_a_request_stops_all_workers_soon_also_after_the_last_step(tmp_path: Path) -> None:
+    calls = {amid: (stop, str(tmp_path / f"{amid}"), amid) for amid in (False, True)}
+    for reports in cluster.values(cluster.each, calls):
+        assert reports == {False: (True, True, True), True: (True, True, False)}
