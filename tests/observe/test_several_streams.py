@@ -162,6 +162,23 @@ def test_two_optimizers_in_fit_have_one_verdict(
     assert f"{traffic.sent_bytes:,} bytes a step instead of 12,484, and a step takes" in line
 
 
+def test_a_stream_that_begins_is_not_judged_with_one_that_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="absl.tf_gc")
+    strategy = strategy_of()
+    measurement = strategy.extended.compressed_all_reduce._measurement
+    measurement.logs_verdicts = False  # but here
+    for count, step in enumerate([step_of(strategy, name) for name in ("actor", "critic")]):
+        for number in range(40):
+            step()
+            if number < 3:
+                measurement.log_verdicts()
+                assert len(caplog.messages) == count
+    measurement.log_verdicts()
+    assert len(caplog.messages) == 2
+
+
 def test_calls_outside_of_a_strategy_leave_nothing_behind() -> None:
     variable = tf.Variable([1.0])
     tf_gc.all_reduce_gradients([(tf.ones([1]), variable)])

@@ -246,9 +246,8 @@ class Measurement:
             self._to_judge &= waiting
         current = self._current()
         # The streams of a step have one verdict, and those of earlier steps theirs.
-        groups = [current] if waiting & set(current) else []
-        for streams in [*groups, *([steps] for steps in waiting - set(current))]:
-            mine = [steps for steps in streams if steps in waiting]
+        for streams in [current, *([steps] for steps in waiting - set(current))]:
+            mine = [steps for steps in streams if steps in waiting and self._lasts(steps)]
             judged = verdict.judge(self._report(streams, mine))
             if judged is None or (all(steps.told for steps in mine) and not judged.is_last):
                 continue
@@ -256,13 +255,16 @@ class Measurement:
                 steps.told = True
                 if judged.is_last:
                     self._to_judge.discard(steps)
-            if judged.level == logging.INFO:
-                log_visibly(judged.text)
-            else:
-                logging.log(judged.level, "%s", judged.text)
+            log = log_visibly if judged.level == logging.INFO else logging.warning
+            log(judged.text)
         with self._lock:
             self._is_watched = bool(self._to_judge)
             return self._is_watched
+
+    def _lasts(self, steps: StreamSteps) -> bool:
+        """Whether a stream has taken part for as many steps, of all streams, as a verdict takes."""
+        full, compressed, _, number, before = self._counts(steps)
+        return (full + compressed) * (number - before) >= verdict.STEPS
 
     def _counts(self, steps: StreamSteps) -> list[int]:
         """Returns what `Series.STEPS` has of a stream; zeros before its first step."""
