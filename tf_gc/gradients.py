@@ -91,7 +91,7 @@ def sum_gradients(
         )
     gradients, variables = zip(*present, strict=True)
     if stream is None:
-        # Outside of any strategy the context is that of the process, which counts no runs.
+        # Outside of any strategy the whole process has one context, so no runs can be counted.
         several = tf.distribute.has_strategy()
         stream = stream_of_call(context, variables) if several else named_stream("")
     reduce = functools.partial(_batch_reduce, stream)

@@ -28,8 +28,8 @@ class Series(enum.IntEnum):
     FULL_PRECISION = 0  # the latest 256 intervals of steps in full precision
     COMPRESSED = 1  # the same of compressed steps
     FIRST = 2  # the first 64 intervals of compressed steps after the latest other one
-    # How many in full precision, how many compressed, whether the latest one was, 1 or 0, and its
-    # number and that of the one before among the steps of all models, from 1 on.
+    # How many in full precision, how many compressed, whether the latest one was, 1 or 0, and the
+    # numbers of the latest one and of the one before among the steps of all models, from 1 on.
     STEPS = 3
     MEASURED = 4  # which compressed step was measured last, from 1 on, and what was kept of it
     TRIAL = 5  # what was kept of the latest trial of both kinds

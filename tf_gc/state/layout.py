@@ -53,7 +53,7 @@ class Entry:
         return cls(slot, Key(*key), value)
 
     def numpy(self) -> Array:
-        """Returns the sum of the value over all replicas; of a variable this is a collective."""
+        """Returns the sum over all replicas, in the value's shape; of a variable a collective."""
         mine = isinstance(self.value, np.ndarray | np.generic)
         return np.asarray(self.value if mine else self.value.numpy())
 

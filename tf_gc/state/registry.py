@@ -104,9 +104,9 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
             return self._of(variable).key
 
     def saved(self, variables: Sequence[Any] | None = None) -> list[Entry]:
-        """Returns what a checkpoint holds now of all variables or some, to be read by `read_sum`.
+        """Returns what a checkpoint holds of all variables or some, to be read by `Entry.numpy`.
 
-        Workers have to read the values in their order: to read one is a collective.
+        All workers read the values in this order: to read one is a collective.
         """
         gc.collect()  # workers have to sum the same, whatever garbage each of them has collected
         with self._lock:

@@ -33,8 +33,8 @@ def written_samples(
 ) -> list[int]:
     """Returns the positions of the variables into which operations of a graph write samples.
 
-    The operations are in the order in which they were made, and each is looked at once: their
-    number grows with that of the variables. Those are components of distributed ones.
+    The operations are in the order in which they were made, and each is looked at once: a model
+    with more variables has more of them. Variables are components of distributed ones.
     """
     bits = {id(variable.handle): 1 << i for i, variable in enumerate(variables)}
     captured = [(id(inner), bits.get(id(outer))) for outer, inner in _compat.captures(graph)]

@@ -23,8 +23,8 @@ enum class Series : int {
   kCompressed = 1,     // the latest ones of compressed steps
   kFirst = 2,          // the first ones after the latest step in full precision
   // How many steps there were in full precision, how many compressed, whether
-  // the latest one was compressed, 1 or 0, and its number and that of the one
-  // before among the steps of all reductions, from 1 on.
+  // the latest one was compressed, 1 or 0, and the numbers of the latest one
+  // and of the one before among the steps of all reductions, from 1 on.
   kSteps = 3,
   // The number of the compressed step that was measured last, from 1 on, and
   // what was measured in it.
@@ -76,8 +76,8 @@ class Recorder {
     std::vector<double> measured;
     std::vector<double> trial;
     bool trial_ended = false;  // since the latest compressed step
-    // The latest step, its number and that of the one before, and how many of
-    // the other kind there were then.
+    // The latest step, its number, the number of the one before, and how many
+    // of the other kind there were then.
     bool compressed = false;
     int64_t time = 0;
     int64_t number = 0;
