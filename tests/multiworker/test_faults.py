@@ -139,7 +139,7 @@ def deadlines() -> list[Ending]:
     keys = itertools.count(1 << 10)
 
     def gather(late: float | None = None) -> tf.Tensor:
-        """Gathers by itself, or with a member that comes after some seconds."""
+        """Gathers by itself, or with a member that comes after `late` seconds."""
         key, size = next(keys), 1 if late is None else 2
         member = functools.partial(
             tf.raw_ops.CollectiveGatherV2,
