@@ -15,7 +15,8 @@ from tests.cases import matrix
 from tests.keras.stock import data
 from tests.keras.test_monitor import points
 from tests.keras2.models import Recorder, State, averaged, bits, fit, interrupted
-from tests.multiworker import cluster, servers
+from tests.multiworker import cluster
+from tests.parameter_server import servers
 
 pytestmark = pytest.mark.multiworker
 

@@ -20,7 +20,8 @@ import pytest
 
 import tf_gc
 from tests.cases import matrix
-from tests.multiworker import cluster, servers
+from tests.multiworker import cluster
+from tests.parameter_server import servers
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 

@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.multiworker import (
-    cluster,
-    server_pull_scenarios,
-    server_read_scenarios,
-    server_scenarios,
-)
+from tests.multiworker import cluster
+from tests.parameter_server import pull_scenarios, push_scenarios, read_scenarios
 from tests.strategies.kinds import EXAMPLES
 
 pytestmark = pytest.mark.multiworker
@@ -55,12 +51,12 @@ def two(folder: str) -> Results:
     with np.load(GOLDEN) as golden:
         pushed = {n: (golden[f"{n}__grads"], float(golden[f"{n}__threshold"])) for n in CASES}
     calls = {
-        **{f"ledger {i}": (server_scenarios.ledger, LEDGERS[i], 2, 6) for i in range(len(LEDGERS))},
-        **{name: (server_scenarios.mxnet, *arguments) for name, arguments in pushed.items()},
-        "keras": (server_scenarios.keras_models, 2, 60),
-        "shards": (server_scenarios.shards, 120),
-        "saved": (server_scenarios.save, folder, 2),
-        "restored": (server_scenarios.restore, folder, 2),
+        **{f"ledger {i}": (push_scenarios.ledger, LEDGERS[i], 2, 6) for i in range(len(LEDGERS))},
+        **{name: (push_scenarios.mxnet, *arguments) for name, arguments in pushed.items()},
+        "keras": (push_scenarios.keras_models, 2, 60),
+        "shards": (push_scenarios.shards, 120),
+        "saved": (push_scenarios.save, folder, 2),
+        "restored": (push_scenarios.restore, folder, 2),
     }
     (results,) = cluster.values(cluster.each, calls, workers=1)
     return results
@@ -69,20 +65,20 @@ def two(folder: str) -> Results:
 @pytest.fixture(scope="module")
 def one(folder: str, two: Results) -> Results:
     calls = {
-        "each kind": (server_scenarios.each_kind,),
-        "train alike": (server_scenarios.train_alike, 8),
-        "streams": (server_scenarios.streams,),
-        **{f"placed {name}": (server_scenarios.placement, each) for name, each in SHARDED.items()},
-        "pull bfloat16": (server_pull_scenarios.pulls, "bfloat16", 3),
-        "pull delta": (server_pull_scenarios.pulls, "delta", 8),
-        **{f"crossings {pull}": (server_pull_scenarios.crossings, pull) for pull in PULLS},
-        "recurrent full": (server_pull_scenarios.recurrent, "full"),
-        "recurrent delta": (server_pull_scenarios.recurrent, "delta"),
-        "two traces": (server_pull_scenarios.two_traces,),
-        "functions": (server_read_scenarios.results,),
-        "warm-up": (server_scenarios.warm_up, 40),
-        "refusals": (server_scenarios.refusals,),
-        "restored": (server_scenarios.restore, folder, 1),
+        "each kind": (push_scenarios.each_kind,),
+        "train alike": (push_scenarios.train_alike, 8),
+        "streams": (push_scenarios.streams,),
+        **{f"placed {name}": (push_scenarios.placement, each) for name, each in SHARDED.items()},
+        "pull bfloat16": (pull_scenarios.pulls, "bfloat16", 3),
+        "pull delta": (pull_scenarios.pulls, "delta", 8),
+        **{f"crossings {pull}": (pull_scenarios.crossings, pull) for pull in PULLS},
+        "recurrent full": (pull_scenarios.recurrent, "full"),
+        "recurrent delta": (pull_scenarios.recurrent, "delta"),
+        "two traces": (pull_scenarios.two_traces,),
+        "functions": (read_scenarios.results,),
+        "warm-up": (push_scenarios.warm_up, 40),
+        "refusals": (push_scenarios.refusals,),
+        "restored": (push_scenarios.restore, folder, 1),
     }
     (results,) = cluster.values(cluster.each, calls, workers=1)
     return {**results, "saved": two["saved"]}

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils
 
 import tf_gc
-from tests.multiworker import servers
+from tests.parameter_server import servers
 
 Weights = dict[str, tf.Variable]
 Program = Callable[[Weights], Any]

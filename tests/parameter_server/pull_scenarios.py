@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.multiworker import servers
+from tests.parameter_server import servers
 
 Array = np.ndarray[Any, Any]
 
