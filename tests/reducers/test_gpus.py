@@ -1,4 +1,4 @@
-"""The needs of GPUs, as far as they show without one."""
+"""Plans on GPUs, as far as their graphs show without one."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -8,11 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.strategies.helpers import cpus
-from tf_gc.cluster.devices import check_devices
 from tf_gc.network.collectives import CollectiveOps
 from tf_gc.network.group import Channel, Group, LocalNetwork, Network, Replica
-from tf_gc.ops import library
 from tf_gc.params import CompressionParams
 from tf_gc.reducers.wire import COMPACT
 
@@ -129,51 +126,3 @@ def test_a_host_packs_the_messages_of_its_gpus(plan: str, gpus: int) -> None:
                 followed.add(op)
                 assert op.device.endswith("device:CPU:0"), op.type
                 todo += op.outputs
-
-
-MODULE = "tf_gc.cluster.devices"
-GPUS = LocalNetwork(["/device:GPU:0", "/device:GPU:1"])
-CPUS = LocalNetwork(["/device:CPU:0", "/device:CPU:1"])
-
-
-def test_without_gpu_kernels_the_error_says_how_to_build_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU"]))
-    monkeypatch.setattr(f"{MODULE}.sees_gpus", lambda: False)
-    with pytest.raises(ValueError, match=r"sees no GPU .*/device:GPU:1"):
-        check_devices(tf_gc.TwoBit(), GPUS)
-    monkeypatch.setattr(f"{MODULE}.sees_gpus", lambda: True)
-    with pytest.raises(ValueError, match="built for CPU only") as error:
-        check_devices(tf_gc.TwoBit(), GPUS)
-    for part in ("GPU kernels", "CUDA_HOME", "TF_GC_CUDA=1", "-m pip install --force-reinstall"):
-        assert part in str(error.value)
-    one_gpu_each = LocalNetwork(["/device:GPU:0"])
-    check_devices(tf_gc.TwoBit(), one_gpu_each)
-    one_gpu_each.hosts = 2
-    with pytest.raises(ValueError, match="built for CPU only"):
-        check_devices(tf_gc.TwoBit(), one_gpu_each)
-    check_devices(tf_gc.TwoBit(), CPUS)
-
-
-def test_kernels_are_needed_only_where_something_is_compressed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # There is no GPU here: a build without CPU kernels stands for one without GPU kernels.
-    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["GPU"]))
-    tf_gc.CompressedMirroredStrategy(cpus(2), {"type": "none"})
-    tf_gc.CompressedMirroredStrategy(cpus(1))
-    tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params={"type": "none"})
-    with pytest.raises(ValueError, match="built for GPU only"):
-        tf_gc.CompressedMirroredStrategy(cpus(2))
-
-
-def test_an_older_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (library.cuda_versions() is None) == ("GPU" not in library.device_types())
-    monkeypatch.setattr(f"{MODULE}.device_types", lambda: frozenset(["CPU", "GPU"]))
-    monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (13000, 12040))
-    with pytest.raises(ValueError, match=r"CUDA 13\.0, .* CUDA 12\.4\. Update the driver"):
-        check_devices(tf_gc.TwoBit(), GPUS)
-    check_devices(tf_gc.TwoBit(), CPUS)
-    monkeypatch.setattr(f"{MODULE}.cuda_versions", lambda: (12090, 12040))
-    check_devices(tf_gc.TwoBit(), GPUS)
