@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +10,10 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import summing
 from tf_gc.steps.trial import STEPS
 
 SHAPES = [(50, 61), (4,), (7, 9, 11)]
-
-
-def summing(params: Any, replicas: int, *shapes: Any, eager: bool = False) -> tuple[Any, Any]:
-    """Returns a strategy with variables of these shapes, and what sums their gradients."""
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
-    return strategy, reducer(strategy, variables_of(strategy, *shapes), eager)
 
 
 def expected(gradient: np.ndarray, dtype: str, plan: str) -> np.ndarray:
@@ -47,7 +40,7 @@ def test_what_is_rounded_is_summed_in_float32(
         for shape in ((replicas, *each) for each in SHAPES)
     ]
     params = tf_gc.Cast(dtype, bypass_size=0, plan=plan)
-    strategy, run = summing(params, replicas, *SHAPES, eager=eager)
+    strategy, run = summing(params, *SHAPES, replicas=replicas, eager=eager)
     for mine in run(gradients):
         for value, gradient in zip(mine, gradients, strict=True):
             np.testing.assert_array_equal(value, expected(gradient, dtype, plan))
@@ -59,7 +52,7 @@ def test_what_float16_cannot_hold_is_seen_as_infinite(plan: str) -> None:
     gradients = [np.ones((2, 64), "f")]
     gradients[0][0, :6] = [1e5, -1e5, 6e4, np.nan, np.inf, 1e-9]
     gradients[0][1, :6] = [1.0, 1.0, 6e4, 1.0, 1.0, 0.0]
-    _, run = summing(tf_gc.Cast("float16", bypass_size=0, plan=plan), 2, (64,))
+    _, run = summing(tf_gc.Cast("float16", bypass_size=0, plan=plan), (64,))
     # A sum is in float32 and need not fit, but in a scatter-gather it is sent.
     of_sum = np.inf if plan == "scatter_gather" else 2 * np.float32(np.float16(6e4))
     for (total,) in run(gradients):
@@ -69,12 +62,12 @@ def test_what_float16_cannot_hold_is_seen_as_infinite(plan: str) -> None:
 
 def test_what_codes_left_unsent_is_added_to_the_first_gradient(tmp_path: Path) -> None:
     gradients = [np.full((2, 50, 50), 0.25, "f"), np.zeros((2, 50, 50), "f")]
-    with_codes, run = summing(tf_gc.TwoBit(1.0), 2, (50, 50))
+    with_codes, run = summing(tf_gc.TwoBit(1.0), (50, 50))
     (total,), _ = run(gradients[:1])
     np.testing.assert_array_equal(total, np.zeros((50, 50)))  # nothing has been sent
     path = tf.train.Checkpoint(state=with_codes.compression_state).save(str(tmp_path / "saved"))
 
-    strategy, run = summing(tf_gc.Cast(), 2, (50, 50))
+    strategy, run = summing(tf_gc.Cast(), (50, 50))
     tf.train.Checkpoint(state=strategy.compression_state).read(path)
     for value in (0.5, 0.0):
         (total,), _ = run(gradients[1:])
@@ -84,14 +77,14 @@ def test_what_codes_left_unsent_is_added_to_the_first_gradient(tmp_path: Path) -
 def test_trials_take_it() -> None:
     mine = np.random.default_rng(1).normal(size=(2, 50, 50)).astype("f")
     auto = tf_gc.Auto(tf_gc.Cast("float16"), choice="compressed")
-    strategy, run = summing(auto, 2, (50, 50))
+    strategy, run = summing(auto, (50, 50))
     (total,), _ = [run([mine]) for _ in range(STEPS + 2)][-1]
     np.testing.assert_array_equal(total, expected(mine, "float16", "all_gather"))
     assert len(strategy.compression_state) == 0
 
 
 def test_a_step_measures_itself() -> None:
-    strategy, run = summing({"type": "bfloat16"}, 2, (50, 50))
+    strategy, run = summing({"type": "bfloat16"}, (50, 50))
     gradient = np.ones((2, 50, 50), "f")
     gradient[:, ::2] = 0
     run([gradient])

@@ -78,7 +78,7 @@ def state(strategy: Strategy, make: Callable[[], Optimizer], step: Step, mode: s
     return [variable.numpy() for variable in everything]
 
 
-def assert_as_alone(
+def assert_steps_as_alone(
     strategy: Strategy,
     make: Callable[[], Optimizer],
     mode: str = "function",
@@ -101,18 +101,18 @@ def assert_as_alone(
 
 @promise(each=OPTIMIZERS, on_workers=("Adam", "decay", "moving average"))
 def optimizers_apply_the_sum_of_the_replicas_gradients(strategy: Strategy, name: str) -> None:
-    assert_as_alone(strategy, OPTIMIZERS[name])
+    assert_steps_as_alone(strategy, OPTIMIZERS[name])
 
 
 @promise()
 def optimizers_run_eagerly(strategy: Strategy) -> None:
-    assert_as_alone(strategy, OPTIMIZERS["Adam"], "eager")
+    assert_steps_as_alone(strategy, OPTIMIZERS["Adam"], "eager")
 
 
 # Under the stock strategies Keras decides in each replica, where replicas cannot meet.
 @promise(each=COUNTING, broken_by_stock="both")
 def what_happens_in_some_steps_happens_on_all_replicas(strategy: Strategy, name: str) -> None:
-    assert_as_alone(strategy, lambda: keras.optimizers.SGD(0.1, **COUNTING[name]))
+    assert_steps_as_alone(strategy, lambda: keras.optimizers.SGD(0.1, **COUNTING[name]))
 
 
 @promise(each=CLIPPING, on_workers=("global norm",))
@@ -128,7 +128,7 @@ def each_replica_clips_its_gradients(strategy: Strategy, name: str) -> None:
             variable.assign_sub(0.1 * tf.add_n(clipped))
         optimizer.iterations.assign_add(1)
 
-    assert_as_alone(strategy, make, alone=alone)
+    assert_steps_as_alone(strategy, make, alone=alone)
 
 
 @promise(each=itertools.product(("apply_gradients", "apply"), MODES))

@@ -20,7 +20,7 @@ def strategy_named(name: str) -> tf.distribute.Strategy:
     """Returns a strategy of two devices, the same one each time."""
     if name == "stock":
         return stock.stock_strategy(2)
-    return tf_gc.CompressedMirroredStrategy(stock.devices(2), {"type": name})
+    return tf_gc.CompressedMirroredStrategy(stock.cpus(2), {"type": name})
 
 
 def asked(name: str, *marks: Any, of: str = "") -> list[Any]:

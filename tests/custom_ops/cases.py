@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.bits import assert_same_bits
 from tests.custom_ops import native
 from tests.custom_ops.native import CODE_BITS, NAMES, AnyCodec, Codec, Levels, Library, OneBit
 from tests.oracles import codecs as oracle
@@ -49,12 +50,6 @@ class Message:
 def parts_of(messages: list[Message]) -> tuple[list[Array], list[Array]]:
     """The codes and the scales of messages."""
     return [message.codes for message in messages], [message.scales for message in messages]
-
-
-def assert_same_bits(actual: Array, desired: Array) -> None:
-    assert actual.dtype == desired.dtype
-    unsigned = np.dtype(f"u{actual.dtype.itemsize}")
-    np.testing.assert_array_equal(actual.view(unsigned), desired.view(unsigned))
 
 
 class Guarded:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.bits import assert_same_bits
 from tests.custom_ops import native
-from tests.custom_ops.cases import Array, Guarded, Targets, assert_same_bits
+from tests.custom_ops.cases import Array, Guarded, Targets
 from tests.custom_ops.native import (
     BLOCK_SIZE,
     CODE_BITS,

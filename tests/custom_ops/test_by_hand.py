@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.custom_ops.cases import THRESHOLD, Parity, assert_same_bits, zeros
+from tests.bits import assert_same_bits
+from tests.custom_ops.cases import THRESHOLD, Parity, zeros
 from tests.custom_ops.native import CODE_BITS, NAMES, Codec, Levels, OneBit
 from tests.oracles import levels as oracle_levels
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.custom_ops.cases import Array, assert_same_bits, encode, zeros
+from tests.bits import assert_same_bits
+from tests.custom_ops.cases import Array, encode, zeros
 from tests.custom_ops.compact_cases import (
     FILLED,
     PAIRED,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.custom_ops.cases import Array, assert_same_bits
+from tests.bits import assert_same_bits
+from tests.custom_ops.cases import Array
 from tests.custom_ops.compact_cases import (
     FILLED,
     MIXED,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.custom_ops.cases import Array, assert_same_bits
+from tests.bits import assert_same_bits
+from tests.custom_ops.cases import Array
 from tests.custom_ops.compact_cases import (
     CHANCES,
     FILLED,

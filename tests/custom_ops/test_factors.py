@@ -67,7 +67,7 @@ class Bucket:
         return sums
 
 
-def gradients_of(
+def random_matrices(
     rng: np.random.Generator, shapes: Sequence[tuple[int, ...]], dtype: Any, bad: float = 0.0
 ) -> list[Array]:
     gradients = []
@@ -81,7 +81,7 @@ def gradients_of(
     return gradients
 
 
-def assert_same_bits(found: Sequence[Any], expected: Sequence[Array]) -> None:
+def assert_same_but_for_nans(found: Sequence[Any], expected: Sequence[Array]) -> None:
     for mine, wanted in zip(found, expected, strict=True):
         value = np.asarray(mine).reshape(wanted.shape)
         assert value.dtype == wanted.dtype
@@ -106,20 +106,20 @@ def check(
     residuals = [[tf.Variable(each) for each in expected] for _ in targets()]
     factors: list[Any] = [bucket.kept.copy() for _ in residuals]
     for step in range(4):
-        gradients = gradients_of(rng, shapes, dtype, bad if step in (1, 2) else 0.0)
+        gradients = random_matrices(rng, shapes, dtype, bad if step in (1, 2) else 0.0)
         mine = [tf.constant(gradient) for gradient in gradients]
         wanted = bucket.project(gradients, expected)
         sent, of_p, expected = bucket.encode(gradients, expected, wanted)
         of_sums = bucket.decode(sent, of_p, dtype)
         for i, _ in enumerate(targets()):
             projected = ops.project_factors(mine, residuals[i], factors[i], *arguments)
-            assert_same_bits([projected], [wanted])
+            assert_same_but_for_nans([projected], [wanted])
             message, basis = ops.encode_factors(mine, residuals[i], projected, *arguments)
-            assert_same_bits([message, basis], [sent, of_p])
-            assert_same_bits(residuals[i], expected)
+            assert_same_but_for_nans([message, basis], [sent, of_p])
+            assert_same_but_for_nans(residuals[i], expected)
             sums, factors[i] = ops.decode_factors(message, basis, factors[i], mine, *arguments)
-            assert_same_bits(sums, of_sums)
-            assert_same_bits(factors[i], bucket.kept)
+            assert_same_but_for_nans(sums, of_sums)
+            assert_same_but_for_nans(factors[i], bucket.kept)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.bits import assert_same_bits
 from tests.custom_ops.cases import (
     Message,
     Parity,
-    assert_same_bits,
     each_auto,
     each_codec,
     each_dtype,

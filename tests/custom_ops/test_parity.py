@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.bits import assert_same_bits
 from tests.cases import matrix
 from tests.custom_ops import native
 from tests.custom_ops.cases import (
@@ -26,7 +27,6 @@ from tests.custom_ops.cases import (
     Message,
     Parity,
     Targets,
-    assert_same_bits,
     decode_sum,
     each_auto,
     each_codec,

@@ -24,7 +24,7 @@ CODECS = [*oracle.BITS]
 TABLES = [(50, 16), (7, 128), (300, 200), (1, 5), (40, 3, 43), (9,), (1000, 1)]
 
 
-def gradients_of(
+def random_slices(
     rng: np.random.Generator, shapes: Sequence[tuple[int, ...]], dtype: Any = np.float32
 ) -> list[oracle.Slices]:
     """Rows of each table, many of them more than once, with some values that are not finite."""
@@ -65,7 +65,7 @@ def test_each_target_gives_the_bits_of_the_oracle(
     residuals = [[tf.Variable(each) for each in expected] for _ in on_each_target()]
     encoded = []
     for seed in range(3):
-        gradients = gradients_of(np.random.default_rng(seed), TABLES, dtype)
+        gradients = random_slices(np.random.default_rng(seed), TABLES, dtype)
         given = slices(gradients)
         mine, expected = oracle.encode(gradients, expected, TABLES, codec, layers)
         for kept, _ in zip(residuals, on_each_target(), strict=True):
@@ -108,7 +108,7 @@ def test_any_row_gives_the_bits_of_the_oracle(
 ) -> None:
     rng = np.random.default_rng(seed)
     shapes = [(int(rng.integers(1, 2000)), columns)]
-    gradients = gradients_of(rng, shapes)
+    gradients = random_slices(rng, shapes)
     before = [rng.normal(size=shapes[0]).astype(np.float32)] if layers == 1 else []
     residuals = [tf.Variable(each) for each in before]
     message = ops.encode_rows(slices(gradients), residuals, shapes, codec, layers)
@@ -225,7 +225,7 @@ def test_a_message_of_something_else_is_refused() -> None:
 @given(data=st.data())
 def test_bytes_that_have_changed_give_rows_of_the_table_or_an_error(data: st.DataObject) -> None:
     shapes, rng = [(300, 20), (9, 4)], np.random.default_rng(data.draw(st.integers(0, 99)))
-    words = ops.encode_rows(slices(gradients_of(rng, shapes)), [], shapes).numpy()
+    words = ops.encode_rows(slices(random_slices(rng, shapes)), [], shapes).numpy()
     changed = words.view(np.uint8).copy()
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.one_of(st.integers(0, 47), st.integers(0, changed.shape[1] - 1)))

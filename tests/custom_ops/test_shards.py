@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.bits import assert_same_bits
 from tests.cases import matrix
 from tests.custom_ops import native
 from tests.custom_ops.cases import (
@@ -20,7 +21,6 @@ from tests.custom_ops.cases import (
     Message,
     Parity,
     Targets,
-    assert_same_bits,
     count,
     each_dtype,
     hostile_messages,

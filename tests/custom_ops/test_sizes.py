@@ -13,9 +13,10 @@ import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.bits import assert_same_bits
 from tests.cases import matrix
 from tests.custom_ops import cases, native
-from tests.custom_ops.cases import BFLOAT16, assert_same_bits, decode_sum, zeros
+from tests.custom_ops.cases import BFLOAT16, decode_sum, zeros
 from tests.custom_ops.native import Array, Levels
 from tf_gc.ops import count, encode, reencode
 

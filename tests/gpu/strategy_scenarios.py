@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.keras import compressed, stock
 from tests.keras.compressed import assert_replicas_agree, total_residual
 from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, variables_of
@@ -101,7 +102,7 @@ def same_sums(
         assert strategy.traffic.compressed_tensors == len(SHAPES)
         results.append(found)
     for mine, theirs in zip(*results, strict=True):
-        stock.assert_same_bits(mine, theirs)
+        assert_same_bits(mine, theirs)
 
 
 def nothing() -> None:

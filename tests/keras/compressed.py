@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.keras import stock
 from tf_gc.keras.strategy import tf_variable
 
@@ -20,7 +21,7 @@ def compressed_strategy(
     replicas: int = 2, params: Any = AUTO, average_layer_state: bool | None = None
 ) -> tf_gc.CompressedMirroredStrategy:
     return tf_gc.CompressedMirroredStrategy(
-        stock.devices(replicas), params, average_layer_state=average_layer_state
+        stock.cpus(replicas), params, average_layer_state=average_layer_state
     )
 
 
@@ -36,7 +37,7 @@ def assert_replicas_agree(strategy: tf.distribute.Strategy, variables: Iterable[
         first, *others = components(variable)
         assert len(others) == strategy.num_replicas_in_sync - 1
         for other in others:
-            stock.assert_same_bits(first, other)
+            assert_same_bits(first, other)
 
 
 def assert_trains_compressed(

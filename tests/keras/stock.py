@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tests.bits import assert_same_bits
+
 Array = npt.NDArray[Any]
 Build = Callable[[], keras.Model]
 MakeOptimizer = Callable[[], keras.optimizers.Optimizer]
@@ -27,7 +29,7 @@ RENORM: dict[str, Any] = (
 _collective_key_bases = itertools.count(1 << 24, 1 << 10)
 
 
-def devices(replicas: int) -> list[str]:
+def cpus(replicas: int) -> list[str]:
     return [f"CPU:{i}" for i in range(replicas)]
 
 
@@ -37,7 +39,7 @@ def stock_strategy(replicas: int = 2) -> tf.distribute.MirroredStrategy:
     class NumberedMirroredStrategy(tf.distribute.MirroredStrategy):
         _collective_key_base = next(_collective_key_bases)
 
-    return NumberedMirroredStrategy(devices(replicas))
+    return NumberedMirroredStrategy(cpus(replicas))
 
 
 def data(samples: int = SAMPLES) -> tuple[Array, Array]:
@@ -120,15 +122,6 @@ def fit(
     x, y = training_data or data()
     history = model.fit(x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0)
     return Run(model, history.history)
-
-
-def assert_same_bits(left: Array, right: Array) -> None:
-    left, right = np.asarray(left), np.asarray(right)
-    assert left.dtype == right.dtype
-    assert left.shape == right.shape
-    if left.tobytes() != right.tobytes():
-        np.testing.assert_array_equal(left, right, strict=True)
-        raise AssertionError("equal but for the bits of a zero or a NaN")
 
 
 def assert_same_weights(left: keras.Model, right: keras.Model) -> None:

@@ -17,7 +17,7 @@ X = _random.normal(size=(BATCH * (STEPS + 12), 20)).astype("f")
 Y = _random.integers(10, size=len(X))
 
 
-def mlp() -> keras.Model:
+def wide_mlp() -> keras.Model:
     hidden = keras.layers.Dense(128, "relu")
     return keras.Sequential([keras.Input((20,)), hidden, keras.layers.Dense(10)])
 
@@ -26,7 +26,7 @@ def test_a_trial_inside_of_loops_is_that_of_single_steps() -> None:
     weights = []
     for steps in (1, 6):
         strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
-        model = compiled(strategy, mlp, keras.optimizers.Adam, steps_per_execution=steps)
+        model = compiled(strategy, wide_mlp, keras.optimizers.Adam, steps_per_execution=steps)
         model.fit(X, Y, BATCH, verbose=0, shuffle=False)
         assert strategy.report().trial.chosen == strategy.report().trial.current == COMPRESSED
         weights.append(model.get_weights())

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.cases import cases, matrix
 from tests.fork_server import FORK_SERVER
 from tests.keras.compressed import AUTO, NONE, compressed_strategy
@@ -23,7 +24,6 @@ from tests.keras.stock import (
     FEATURES,
     Array,
     Build,
-    assert_same_bits,
     compiled,
     data,
     mlp,

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.keras.compressed import NONE, assert_replicas_agree
-from tests.keras.stock import BATCH, CLASSES, SAMPLES, Run, devices, fit
+from tests.keras.stock import BATCH, CLASSES, SAMPLES, Run, cpus, fit
 
 assert SAMPLES % BATCH == 0  # else the mean over a batch is no sum over replicas
 
@@ -28,8 +28,8 @@ AROUND: dict[str, Any] = {
 }
 
 
-def strategy_of(replicas: int) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(devices(replicas), NONE, clip_after_sum=True)
+def clipping_strategy(replicas: int) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy(cpus(replicas), NONE, clip_after_sum=True)
 
 
 def distance_to_alone(mine: Run, **arguments: Any) -> float:
@@ -45,7 +45,7 @@ def test_training_is_that_of_a_process_alone(clipping: str) -> None:
     def optimizer() -> keras.optimizers.Optimizer:
         return keras.optimizers.SGD(0.5, momentum=0.5, **CLIPPING[clipping], **AROUND)
 
-    strategy = strategy_of(4)
+    strategy = clipping_strategy(4)
     arguments = {"optimizer": optimizer, "steps_per_execution": 2}
     mine = fit(strategy, **arguments)
     assert distance_to_alone(mine, **arguments) < 1e-5
@@ -67,7 +67,7 @@ def test_sparse_gradients_and_scaled_losses_are_clipped_too(clipping: str) -> No
     random = np.random.default_rng(0)
     words = random.integers(20, size=(4 * BATCH, 4)), random.integers(CLASSES, size=4 * BATCH)
     arguments = {"build": embedding, "optimizer": optimizer, "training_data": words}
-    assert distance_to_alone(fit(strategy_of(2), **arguments), **arguments) < 1e-5
+    assert distance_to_alone(fit(clipping_strategy(2), **arguments), **arguments) < 1e-5
 
 
 @cases("bad", np.inf, np.nan)
@@ -91,5 +91,5 @@ def test_numbers_that_are_not_finite_do_what_they_do_in_keras(clipping: str, bad
         tf.function(lambda: strategy.run(step))()
         return [variable.numpy() for variable in variables]
 
-    for a, b in zip(moved(strategy_of(2)), moved(tf.distribute.get_strategy()), strict=True):
+    for a, b in zip(moved(clipping_strategy(2)), moved(tf.distribute.get_strategy()), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.cases import cases
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
@@ -294,7 +295,7 @@ def test_float8_scales_are_those_of_the_whole_batch(steps: int | None) -> None:
     if steps is None:  # Keras accumulates under no stock strategy
         apart = fit_with(compressed.compressed_strategy(2, compressed.NONE))
         for mine, theirs in zip(apart, fit_with(stock.stock_strategy()), strict=True):
-            stock.assert_same_bits(components(mine), components(theirs))
+            assert_same_bits(components(mine), components(theirs))
 
 
 def test_statistics_keep_their_dtype_and_leave_out_replicas_that_are_not_finite() -> None:

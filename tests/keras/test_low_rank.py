@@ -8,8 +8,9 @@ import keras
 import numpy as np
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.keras.compressed import components, compressed_strategy, total_residual
-from tests.keras.stock import BATCH, assert_same_bits, compiled
+from tests.keras.stock import BATCH, compiled
 
 
 def scored() -> keras.Model:

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.fork_server import FORK_SERVER
 from tests.keras import train_without_tf_gc
 from tests.keras.compressed import compressed_strategy
-from tests.keras.stock import assert_same_bits, fit
+from tests.keras.stock import fit
 
 
 def test_other_training_is_that_of_a_process_without_tf_gc(tmp_path: Path) -> None:

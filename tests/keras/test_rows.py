@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases, matrix
 from tests.keras.compressed import compressed_strategy
-from tests.keras.stock import BATCH, CLASSES, compiled, devices, fit, stock_strategy
+from tests.keras.stock import BATCH, CLASSES, compiled, cpus, fit, stock_strategy
 
 WORDS = 100
 ROWS = tf_gc.Quantized(sparse=True)
@@ -54,7 +54,7 @@ def test_full_precision_is_that_of_others_to_rounding(name: str) -> None:
     """The steps of a warm-up send merged rows, of which these optimizers see no difference."""
     # The stock strategy cannot accumulate, but a process alone can.
     accumulated = name == "accumulated"
-    strategy = tf_gc.CompressedMirroredStrategy(devices(2), ROWS, clip_after_sum=accumulated)
+    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), ROWS, clip_after_sum=accumulated)
     mine = train(strategy, optimizer=OPTIMIZERS[name])
     assert strategy.compression_state.warm_up_steps == (4 if accumulated else 8)
     assert strategy.traffic is not None

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bits import assert_same_bits
 from tests.cases import cases
 from tests.keras.compressed import NONE, assert_replicas_agree, compressed_strategy
-from tests.keras.stock import assert_same_bits, assert_same_run, fit, normalized_mlp
+from tests.keras.stock import assert_same_run, fit, normalized_mlp
 from tf_gc.params import CompressionParams, TwoBit
 
 pytestmark = pytest.mark.optimized_graphs

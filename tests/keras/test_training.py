@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bits import assert_same_bits
 from tests.cases import cases, matrix
 from tests.keras.compressed import (
     AUTO,
@@ -25,7 +26,6 @@ from tests.keras.stock import (
     Build,
     MakeOptimizer,
     Run,
-    assert_same_bits,
     assert_same_run,
     compiled,
     data,

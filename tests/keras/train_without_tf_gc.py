@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.keras.stock import Array, devices, fit, stock_strategy
+from tests.keras.stock import Array, cpus, fit, stock_strategy
 
 
 def _adam() -> keras.optimizers.Optimizer:
@@ -25,7 +25,7 @@ def results() -> dict[str, Array]:
 def main(path: str) -> None:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * len(devices(4)),
+        [tf.config.LogicalDeviceConfiguration()] * len(cpus(4)),
     )
     arrays = results()
     assert "tf_gc" not in sys.modules

@@ -21,7 +21,7 @@ OTHER_WAYS = ("class_weight", "dataset", "steps_per_epoch", "both", "evaluate", 
 TWO_BIT = {"type": "2bit", "warm_up": False, "bypass_size": 0, "plan": "scatter_gather"}
 
 
-def assert_same(mine: Any, theirs: Any, **tolerance: float) -> None:
+def assert_close(mine: Any, theirs: Any, **tolerance: float) -> None:
     keras.tree.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, **tolerance), mine, theirs
     )
@@ -59,8 +59,8 @@ def optimized() -> list[dict[str, Any]]:
 
 def test_workers_train_as_one_process_does(two: list[dict[str, Any]]) -> None:
     first, second = (result["fits"] for result in two)
-    assert_same(first, second, rtol=0, atol=0)
-    assert_same(first, fits_of_one_process(*WAYS), rtol=1e-4, atol=1e-5)
+    assert_close(first, second, rtol=0, atol=0)
+    assert_close(first, fits_of_one_process(*WAYS), rtol=1e-4, atol=1e-5)
     losses = first["arrays"]["history"]["loss"]
     assert losses[-1] < losses[0]
 
@@ -68,22 +68,22 @@ def test_workers_train_as_one_process_does(two: list[dict[str, Any]]) -> None:
 @matrix
 def test_workers_do_all_that_one_process_does() -> None:
     first, second = cluster.values(fits, "none", OTHER_WAYS, optimized=True)
-    assert_same(first, second, rtol=0, atol=0)
-    assert_same(first, fits_of_one_process(*OTHER_WAYS), rtol=1e-4, atol=1e-5)
+    assert_close(first, second, rtol=0, atol=0)
+    assert_close(first, fits_of_one_process(*OTHER_WAYS), rtol=1e-4, atol=1e-5)
 
 
 def test_compressed_workers_hold_the_same_weights(optimized: list[dict[str, Any]]) -> None:
     first, second = (result["by variable"] for result in optimized)
-    assert_same(first, second, rtol=0, atol=0)
+    assert_close(first, second, rtol=0, atol=0)
     alone = fits_of_one_process(*WAYS)
-    assert_same(first["predict"], alone["predict"], rtol=1e-4, atol=1e-5)
+    assert_close(first["predict"], alone["predict"], rtol=1e-4, atol=1e-5)
     assert not np.array_equal(first["arrays"]["weights"][0], alone["arrays"]["weights"][0])
 
 
 def test_workers_may_have_datasets_of_different_sizes(two: list[dict[str, Any]]) -> None:
     first, second = (result["sizes"] for result in two)
-    assert_same(first, second, rtol=0, atol=0)
-    assert_same(first["known"], first["unknown"], rtol=0, atol=0)
+    assert_close(first, second, rtol=0, atol=0)
+    assert_close(first["known"], first["unknown"], rtol=0, atol=0)
     losses = first["known"]["history"]["loss"]
     assert losses[-1] < losses[0]
 
@@ -95,7 +95,7 @@ def test_without_compression_weights_are_the_stock_strategys_bits(
     # anew, and the workers were seen to hang then.
     stock = cluster.values(fit_scenarios.custom_loop, "stock", optimized=True)
     for of_worker in (*(result["loop"] for result in optimized), *stock):
-        assert_same(of_worker, stock[0], rtol=0, atol=0)
+        assert_close(of_worker, stock[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("codec", ["none", "automatic"])

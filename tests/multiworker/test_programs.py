@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.keras.stock import BATCH, assert_same_bits, compiled, normalized_mlp
+from tests.bits import assert_same_bits
+from tests.keras.stock import BATCH, compiled, normalized_mlp
 from tests.multiworker import cluster
 from tests.multiworker.fit_scenarios import X, Y
 from tests.state.checkpoints import values_in
@@ -120,7 +121,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return cluster.values(programs, folder, devices=2, optimized=True)
 
 
-def assert_same(left: Any, right: Any) -> None:
+def assert_all_same_bits(left: Any, right: Any) -> None:
     for a, b in zip(left, right, strict=True):
         assert_same_bits(a, b)
 
@@ -130,8 +131,8 @@ def test_batch_normalization_leaves_one_model_on_all_workers(results: Results) -
     for worker in first, second:
         assert len(worker["replicas"]) == 2
         for replica in worker["replicas"]:
-            assert_same(replica, first["weights"])
-        assert_same(worker["weights"], first["weights"])
+            assert_all_same_bits(replica, first["weights"])
+        assert_all_same_bits(worker["weights"], first["weights"])
         np.testing.assert_allclose(worker["predicted"], worker["own output"], rtol=1e-5, atol=1e-6)
         assert worker["loss"] == first["loss"]
 
@@ -140,7 +141,7 @@ def test_a_model_that_has_ended_on_one_worker_only_is_in_nobodys_way(results: Re
     for worker in results:
         for of_run in worker["ended_models"]:
             for replica in of_run:
-                assert_same(replica, results[0]["eager_statistics"][0])
+                assert_all_same_bits(replica, results[0]["eager_statistics"][0])
 
 
 def test_a_checkpoint_has_no_garbage(results: Results) -> None:

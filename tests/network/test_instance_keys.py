@@ -9,8 +9,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tf_gc
-from tests.strategies.helpers import cpus
+from tests.strategies.helpers import strategy_of
 from tf_gc.network.instance_keys import KeySource, in_iteration
 
 pytestmark = pytest.mark.optimized_graphs
@@ -59,7 +58,7 @@ def test_iterations_of_two_nested_loops_have_keys_of_their_own() -> None:
 
 @pytest.mark.parametrize("params", [{"type": "none"}, None])
 def test_iterations_may_differ_in_shape(params: Any) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    strategy = strategy_of(params)
 
     @tf.function
     def gathered_rows() -> tf.Tensor:
@@ -74,7 +73,7 @@ def test_iterations_may_differ_in_shape(params: Any) -> None:
 
 
 def test_a_condition_of_a_loop_may_have_collectives() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), {"type": "none"})
+    strategy = strategy_of({"type": "none"})
     total = tf.distribute.ReduceOp.SUM
 
     @tf.function

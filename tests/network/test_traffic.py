@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.strategies.helpers import reducer, variables_of
+from tests.strategies.helpers import reducer, strategy_of, variables_of
 from tf_gc.network.traffic import Traffic, all_reduce_bytes
 
 
@@ -32,7 +32,7 @@ def test_a_ring_all_reduce_sends_each_byte_not_quite_twice() -> None:
 def test_a_strategy_knows_what_it_sends_and_logs_it_once(
     params: tf_gc.TwoBit, sent: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy([f"CPU:{i}" for i in range(4)], params)
+    strategy = strategy_of(params, 4)
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(12_800)), tf.Variable(tf.zeros(10, tf.float64))]
     assert strategy.traffic is None
@@ -56,7 +56,7 @@ def test_a_strategy_knows_what_it_sends_and_logs_it_once(
 
 def test_a_sparse_gradient_counts_what_is_gathered() -> None:
     params = tf_gc.Quantized(sparse=False)
-    strategy = tf_gc.CompressedMirroredStrategy(["CPU:0", "CPU:1", "CPU:2"], params)
+    strategy = strategy_of(params, 3)
     variables = variables_of(strategy, (1000, 8), (10,))
 
     @tf.function

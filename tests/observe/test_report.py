@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import reducer, strategy_of, variables_of
 from tf_gc import ops
 
 pytestmark = pytest.mark.optimized_graphs
@@ -30,10 +30,6 @@ def gradients(seed: int = 1, replicas: int = 2, scale: float = 1.0) -> list[np.n
     return [
         (scale * random.standard_normal((replicas, *shape)) ** 3).astype("f") for shape in SHAPES
     ]
-
-
-def strategy_of(params: Any, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
 
 
 def verdicts(log: pytest.LogCaptureFixture, count: int) -> list[logging.LogRecord]:

@@ -12,15 +12,11 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, variables_of
+from tests.strategies.helpers import strategy_of, variables_of
 from tf_gc.state import stream
 
 AT_ONCE = tf_gc.TwoBit(warm_up=False, bypass_size=100)
 SHAPES = {"actor": (40, 60), "critic": (80, 70), "scale": (5,)}
-
-
-def strategy_of(params: Any = AT_ONCE) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(cpus(2), params)
 
 
 def step_of(strategy: Any, *names: str, eager: bool = False) -> Callable[[], Any]:
@@ -40,7 +36,7 @@ def bytes_of(*names: str) -> np.ndarray:
     """Returns what a step sends, and what it would by the stock ops, one stream at a time."""
     totals = []
     for name in names:
-        strategy = strategy_of()
+        strategy = strategy_of(AT_ONCE)
         step_of(strategy, name)()
         assert strategy.traffic is not None
         totals.append([strategy.traffic.sent_bytes, strategy.traffic.stock_bytes])
@@ -54,7 +50,7 @@ def sent(strategy: Any) -> list[int]:
 
 @cases("eager, apart", (False, False), (True, False), (False, True))
 def test_a_step_sends_the_sum_over_its_streams(eager: bool, apart: bool) -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(AT_ONCE)
     names = ("actor", "critic", "scale")
     groups = [(name,) for name in names] if apart else [names]
     steps = [step_of(strategy, *group, eager=eager) for group in groups]
@@ -77,7 +73,7 @@ def test_a_step_sends_the_sum_over_its_streams(eager: bool, apart: bool) -> None
 
 
 def test_a_stream_counts_as_long_as_it_takes_part() -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(AT_ONCE)
     critic, actor = step_of(strategy, "critic"), step_of(strategy, "actor")
     alone, both = bytes_of("critic").tolist(), bytes_of("critic", "actor").tolist()
     seen = []
@@ -92,7 +88,7 @@ def test_a_stream_counts_as_long_as_it_takes_part() -> None:
 
 
 def test_what_is_known_stays_when_a_model_has_ended() -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(AT_ONCE)
     step = step_of(strategy, "actor", "critic")
     step()
     before = sent(strategy)
@@ -166,7 +162,7 @@ def test_a_stream_that_begins_is_not_judged_with_one_that_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="absl.tf_gc")
-    strategy = strategy_of()
+    strategy = strategy_of(AT_ONCE)
     measurement = strategy.extended.compressed_all_reduce._measurement
     measurement.logs_verdicts = False  # but here
     for count, step in enumerate([step_of(strategy, name) for name in ("actor", "critic")]):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bits import assert_same_bits
 from tests.custom_ops import cases as codec_cases
 from tests.custom_ops.cases import Message
 from tests.ops.formats import BLOCK, Format, each_dtype, each_format, flat, make_replica
@@ -58,7 +59,7 @@ def test_decode_adds_the_replicas_in_order(form: Format, dtype: Any) -> None:
     )
     expected = np.split(total, [2 * BLOCK, 4 * BLOCK])
     for actual, blocks in zip(map(flat, sums), expected, strict=True):
-        codec_cases.assert_same_bits(actual, blocks[: actual.size])
+        assert_same_bits(actual, blocks[: actual.size])
 
 
 HEADERS = {codec: f"4743 01 {codec:02x} %s 0100000000000000" for codec in range(1, 10)}

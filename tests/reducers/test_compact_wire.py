@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import normal, reducer, strategy_of, summing, variables_of
 from tf_gc.codecs import NativeCodec
 from tf_gc.network.group import LocalChannel, LocalNetwork
 from tf_gc.params import CompressionParams
@@ -26,13 +26,9 @@ EVERY_TENSOR: dict[str, Any] = {"warm_up": False, "bypass_size": 0}
 AUTO = NativeCodec("three_bit", "auto", "four_bit")
 
 
-def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
-    """Few elements are large, in the last one few columns. One step has bad numbers."""
-    random = np.random.default_rng(seed)
-    gradients = [
-        (random.normal(scale=0.7, size=(replicas, *shape)) ** 3).astype(np.float32)
-        for shape in SHAPES
-    ]
+def with_few_large_elements(replicas: int, seed: int) -> list[np.ndarray]:
+    """In the last one in few columns. One step has bad numbers."""
+    gradients = [gradient**3 for gradient in normal(SHAPES, seed, replicas, scale=0.7)]
     gradients[-1] *= np.arange(100) % 7 == 0
     if seed == 1:
         gradients[3][-1, 5] = np.nan
@@ -52,16 +48,13 @@ def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
 def test_sums_and_residuals_have_the_same_bits(
     params: Any, plan: str, replicas: int, eager: bool, bucket_bytes: int
 ) -> None:
-    strategies, runs = [], []
-    for wire in WIRES:
-        strategy = tf_gc.CompressedMirroredStrategy(
-            cpus(replicas), dataclasses.replace(params, plan=plan, wire=wire)
-        )
-        strategies.append(strategy)
-        runs.append(reducer(strategy, variables_of(strategy, *SHAPES), eager, bucket_bytes))
+    options = {"replicas": replicas, "eager": eager, "bucket_bytes": bucket_bytes}
+    of_wires = [dataclasses.replace(params, plan=plan, wire=wire) for wire in WIRES]
+    pairs = [summing(of_wire, *SHAPES, **options) for of_wire in of_wires]
+    strategies, runs = zip(*pairs, strict=True)
     # A message that is not finite is not compact, nor is what is sent in the step after it.
     for seed in range(4):
-        gradients = gradients_of(replicas, seed)
+        gradients = with_few_large_elements(replicas, seed)
         results = [run(gradients) for run in runs]
         np.testing.assert_equal(*results)
         assert np.isnan(results[0][0][3][5]) == (seed == 1)
@@ -90,8 +83,7 @@ def test_columns_that_are_alike_are_sent_in_fewer_bytes(params: CompressionParam
     sent = []
     # A vector has no columns; a matrix beside it has others.
     for shape in ((640, 384), (640 * 384,)):
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(2), compact)
-        run = reducer(strategy, variables_of(strategy, shape, (600, 128)))
+        strategy, run = summing(compact, shape, (600, 128))
         run([gradients.reshape(2, *shape), np.zeros((2, 600, 128), "f")])
         assert len(strategy.schedule.buckets) == 1
         sent.append(strategy.traffic.sent_bytes)
@@ -100,7 +92,7 @@ def test_columns_that_are_alike_are_sent_in_fewer_bytes(params: CompressionParam
 
 def test_as_much_is_sent_as_in_the_step_before_or_what_is_needed() -> None:
     params = tf_gc.TwoBit(0.5, bypass_size=0, wire="compact", plan="all_gather")
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    strategy = strategy_of(params)
     size = 100_000
     variables = variables_of(strategy, (size,))
     # Two functions of one model, which know of each other's messages.
@@ -205,7 +197,7 @@ def test_loops_and_branches(plan: str) -> None:
     sums, sent = [], []
     for wire in WIRES:
         params = tf_gc.Quantized(wire=wire, plan=plan, **EVERY_TENSOR)
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+        strategy = strategy_of(params)
         (variable,) = variables_of(strategy, (60_000,))
 
         @tf.function
@@ -227,8 +219,7 @@ def test_loops_and_branches(plan: str) -> None:
 
 def test_traffic_is_what_the_latest_step_sent(caplog: pytest.LogCaptureFixture) -> None:
     params = tf_gc.Quantized(wire="compact", bypass_size=100)
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
-    run = reducer(strategy, variables_of(strategy, (50_000,), (99,)))
+    strategy, run = summing(params, (50_000,), (99,))
     some = (np.random.default_rng(0).normal(size=(2, 50_000)) ** 3).astype("f")
     none, few = np.zeros((2, 50_000), "f"), np.ones((2, 99), "f")
     with caplog.at_level("INFO", logger="absl"):

@@ -11,7 +11,14 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, variables_of
+from tests.strategies.helpers import (
+    check_that_nothing_is_lost,
+    normal,
+    reducer,
+    strategy_of,
+    summing,
+    variables_of,
+)
 from tf_gc.network.group import Replica
 from tf_gc.params import Gradient
 from tf_gc.reducers.factors import FACTORS, Factors, Matrices, matrix_of
@@ -20,27 +27,19 @@ COLD = tf_gc.LowRank(2, warm_up=False)
 SHAPES = [(128, 192), (3, 3, 32, 160), (400, 140), (7,)]
 
 
-def gradients_of(
-    seed: int, replicas: int, shapes: list[tuple[int, ...]] | None = None
-) -> list[np.ndarray]:
-    random = np.random.default_rng(seed)
-    return [random.normal(size=(replicas, *shape)).astype("f") for shape in shapes or SHAPES]
-
-
 @cases("replicas, eager", (3, False), (2, True))
 def test_what_is_sent_and_what_is_kept_is_what_was_given(replicas: int, eager: bool) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
+    strategy = strategy_of(COLD, replicas)
     variables = variables_of(strategy, *SHAPES)
     run = reducer(strategy, variables, eager)
-    steps = (gradients_of(step, replicas) for step in range(5))
+    steps = (normal(SHAPES, step, replicas) for step in range(5))
     check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=1e-4)
     kept = [strategy.compression_state.total(variable) is not None for variable in variables]
     assert kept == [True, True, True, False]  # the vector is small
 
 
 def test_the_factors_follow_what_is_largest_in_the_gradients() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
-    run = reducer(strategy, variables_of(strategy, (128, 192)))
+    strategy, run = summing(COLD, (128, 192))
     random = np.random.default_rng(0)
     large = random.normal(size=(128, 2)) @ random.normal(size=(2, 192))
     gradients = [(large + 0.01 * random.normal(size=(2, 128, 192))).astype("f")]
@@ -55,12 +54,12 @@ def test_the_factors_follow_what_is_largest_in_the_gradients() -> None:
 
 
 def test_what_is_not_finite_is_seen_and_does_no_lasting_harm() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    strategy = strategy_of(COLD)
     (variable,) = variables_of(strategy, (128, 192))
     run = reducer(strategy, [variable])
-    run(gradients_of(0, 2, [(128, 192)]))
+    run(normal([(128, 192)], 0))
     for step, value in enumerate([np.nan, np.inf, 3e38, 3e38]):
-        gradients = gradients_of(1 + step, 2, [(128, 192)])
+        gradients = normal([(128, 192)], 1 + step)
         gradients[0][1, 5, 7] = value
         for (total,) in run(gradients):
             bad = ~np.isfinite(total)
@@ -69,17 +68,17 @@ def test_what_is_not_finite_is_seen_and_does_no_lasting_harm() -> None:
     for residual in strategy.compression_state.residuals_of(variable):
         assert np.isfinite(residual).all()
     for step in range(4):
-        for (total,) in run(gradients_of(9 + step, 2, [(128, 192)])):
+        for (total,) in run(normal([(128, 192)], 9 + step)):
             assert np.isfinite(total).all()
 
 
 def test_the_schedule_says_which_tensors_go_how() -> None:
     params = tf_gc.LowRank(2, exclude="^kept")
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    strategy = strategy_of(params)
     shapes = {"matrix": (128, 192), "thin": (80, 192), "vector": (5000,), "kept": (128, 192)}
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(shape), name=name) for name, shape in shapes.items()]
-    gradients = gradients_of(0, 2, list(shapes.values()))
+    gradients = normal(shapes.values(), 0)
     first, _ = reducer(strategy, variables)(gradients)
     for total, gradient in zip(first, gradients, strict=True):  # a warm-up is exact
         np.testing.assert_array_equal(total, gradient[0] + gradient[1])
@@ -94,8 +93,8 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
 def test_traffic_of_all_matrices_is_an_all_reduce() -> None:
     shapes = [(1200, 1000), (1000, 1200), (128, 192)]  # the first two have 4.8 MB each
     for replicas in (2, 4):
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
-        reducer(strategy, variables_of(strategy, *shapes))(gradients_of(0, replicas, shapes))
+        strategy, run = summing(COLD, *shapes, replicas=replicas)
+        run(normal(shapes, 0, replicas))
         size = 2 * (2200 + 2200 + 320) * 4  # rank 2
         assert strategy.traffic.sent_bytes == 2 * (replicas - 1) * size // replicas
         assert (strategy.traffic.plan, strategy.traffic.buckets) == ("all_reduce", 1)
@@ -105,34 +104,33 @@ def test_traffic_of_all_matrices_is_an_all_reduce() -> None:
 @cases("replicas", 2, 4)
 def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, replicas: int) -> None:
     def program() -> tuple[Any, Any]:
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), COLD)
-        checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
-        return checkpoint, reducer(strategy, variables_of(strategy, *SHAPES))
+        strategy, run = summing(COLD, *SHAPES, replicas=replicas)
+        return tf.train.Checkpoint(state=strategy.compression_state), run
 
     checkpoint, run = program()
     for step in range(3):
-        run(gradients_of(step, replicas))
+        run(normal(SHAPES, step, replicas))
     path = checkpoint.save(str(tmp_path / "saved"))
-    going_on = [run(gradients_of(step, replicas)) for step in (3, 4)]
+    going_on = [run(normal(SHAPES, step, replicas)) for step in (3, 4)]
     checkpoint, run = program()
     checkpoint.read(path)
     for step, wanted in zip((3, 4), going_on, strict=True):
         # Each replica has an equal part of the residuals now, and the factors are the same.
-        for mine, theirs in zip(run(gradients_of(step, replicas))[0], wanted[0], strict=True):
+        for mine, theirs in zip(run(normal(SHAPES, step, replicas))[0], wanted[0], strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-4)
 
 
 def test_another_rank_begins_anew_with_the_same_residuals(tmp_path: Path) -> None:
     shape = (128, 384)
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    strategy = strategy_of(COLD)
     (variable,) = variables_of(strategy, shape)
     run = reducer(strategy, [variable])
-    run(gradients_of(0, 2, [shape]))
+    run(normal([shape], 0))
     left = strategy.compression_state.total(variable)
     path = tf.train.Checkpoint(state=strategy.compression_state).save(str(tmp_path / "saved"))
 
     for params in (tf_gc.LowRank(1, warm_up=False), tf_gc.Quantized(warm_up=False)):
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+        strategy = strategy_of(params)
         (variable,) = variables_of(strategy, shape)
         run = reducer(strategy, [variable])
         tf.train.Checkpoint(state=strategy.compression_state).read(path)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import normal, summing
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Network, Replica
 from tf_gc.reducers import codes
@@ -54,13 +54,11 @@ class Star(Plan):
 @cases("eager", False, True)
 def test_a_plan_may_be_point_to_point(monkeypatch: pytest.MonkeyPatch, eager: bool) -> None:
     monkeypatch.setattr(codes, "PLANS", (*codes.PLANS, Star))
-    random = np.random.default_rng(0)
-    steps = [[random.normal(size=(3, *s)).astype("f") for s in SHAPES] for _ in range(3)]
+    steps = [normal(SHAPES, step, replicas=3) for step in range(3)]
     results = []
     for plan in ("all_gather", "star"):
         params = tf_gc.TwoBit(warm_up=False, bypass_size=0, plan=plan)
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(3), params)
-        run = reducer(strategy, variables_of(strategy, *SHAPES), eager)
+        strategy, run = summing(params, *SHAPES, replicas=3, eager=eager)
         results.append([run(gradients) for gradients in steps])
     np.testing.assert_equal(*results)
     # A header of 16 bytes, and 24 and 6 blocks of 34 bytes, up to a multiple of 16.

@@ -11,7 +11,15 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, variables_of
+from tests.strategies.helpers import (
+    check_that_nothing_is_lost,
+    cpus,
+    normal,
+    reducer,
+    strategy_of,
+    summing,
+    variables_of,
+)
 from tf_gc.network.group import LocalNetwork, Replica
 from tf_gc.params import CompressionParams
 from tf_gc.reducers import hierarchical
@@ -32,11 +40,6 @@ CODECS = cases(
     tf_gc.OneBit(**AT_ONCE),
     ids=str,
 )
-
-
-def gradients_of(replicas: int, seed: int) -> list[np.ndarray]:
-    random = np.random.default_rng(seed)
-    return [random.normal(scale=0.1, size=(replicas, *shape)).astype("f") for shape in SHAPES]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +82,8 @@ def test_sums_are_those_of_mxnet(case: str, eager: bool, plan: str) -> None:
         gradients, expected = golden[f"{case}__grads"], golden[f"{case}__sums"]
         threshold = float(golden[f"{case}__threshold"])
     params = {"type": "2bit", "threshold": threshold, "plan": plan}
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(gradients.shape[1]), params)
-    run = reducer(strategy, variables_of(strategy, gradients.shape[2:]), eager)
+    replicas, shape = gradients.shape[1], gradients.shape[2:]
+    _, run = summing(params, shape, replicas=replicas, eager=eager)
     for step, sums in zip(gradients, expected, strict=True):
         for (total,) in run([step]):
             np.testing.assert_array_equal(total, sums)
@@ -91,13 +94,13 @@ def test_sums_are_those_of_mxnet(case: str, eager: bool, plan: str) -> None:
 def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
     replicas: int, params: CompressionParams
 ) -> None:
-    strategies = [
-        tf_gc.CompressedMirroredStrategy(cpus(replicas), dataclasses.replace(params, plan=plan))
+    pairs = [
+        summing(dataclasses.replace(params, plan=plan), *SHAPES, replicas=replicas)
         for plan in ("all_gather", "scatter_gather")
     ]
-    runs = [reducer(each, variables_of(each, *SHAPES)) for each in strategies]
+    strategies, runs = zip(*pairs, strict=True)
     for seed in range(5):
-        gradients = gradients_of(replicas, seed)
+        gradients = normal(SHAPES, seed, replicas, scale=0.1)
         if seed == 3:
             gradients[3][-1, 5] = np.nan
         np.testing.assert_equal(*(run(gradients) for run in runs))
@@ -112,10 +115,10 @@ def test_with_a_fixed_threshold_the_plans_agree_to_the_bit(
 def test_sent_plus_residuals_is_the_sum_of_the_gradients(
     replicas: int, bucket_bytes: int, params: CompressionParams
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+    strategy = strategy_of(params, replicas)
     variables = variables_of(strategy, *SHAPES)
     run = reducer(strategy, variables, bucket_bytes=bucket_bytes)
-    steps = (gradients_of(replicas, seed) for seed in range(20))
+    steps = (normal(SHAPES, seed, replicas, scale=0.1) for seed in range(20))
     check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=3e-5)
     assert len(strategy.compression_state) == len(SHAPES)  # one serves both stages
 
@@ -125,9 +128,8 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
 def test_a_bad_number_shows_on_all_replicas_whoever_owns_the_shard(
     bad: float, replica: int, params: Any
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(3), params)
-    run = reducer(strategy, variables_of(strategy, (900,)))
-    clean = np.random.default_rng(1).normal(size=(3, 900)).astype(np.float32)
+    strategy, run = summing(params, (900,), replicas=3)
+    (clean,) = normal([(900,)], 1, 3)
     for owner, element in enumerate((50, 450, 800)):  # of shards of 3 blocks: one in each
         run([clean])
         (residual,) = strategy.compression_state.variables

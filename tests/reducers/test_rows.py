@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus
+from tests.strategies.helpers import cpus, strategy_of
 from tf_gc.params import Gradient
 
 SHAPE = (200, 24)
@@ -26,7 +26,7 @@ def made(
     """Returns a strategy, its table, and what sums the rows of each replica for each replica."""
     strategy = params
     if not isinstance(params, tf.distribute.Strategy):
-        strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+        strategy = strategy_of(params, replicas)
     if restore:
         tf.train.Checkpoint(state=strategy.compression_state).restore(restore)
     with strategy.scope():
@@ -151,7 +151,7 @@ def test_an_index_of_no_row_is_an_error_that_names_the_variable() -> None:
 
 
 def test_all_tables_travel_in_one_message() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), COLD)
+    strategy = strategy_of(COLD)
     with strategy.scope():
         tables = [tf.Variable(tf.zeros((n, 32)), name=f"table_{n}") for n in (100, 200, 300)]
 

@@ -15,15 +15,11 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.state.checkpoints import values_in
-from tests.strategies.helpers import cpus, reducer
+from tests.strategies.helpers import reducer, strategy_of
 from tf_gc.state import residuals
 from tf_gc.state.stream import named_stream
 
 CODEC = tf_gc.TwoBit(0.5)
-
-
-def strategy_of(replicas: int = 2, codec: Any = CODEC) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(cpus(replicas), codec)
 
 
 def variables_of(strategy: tf.distribute.Strategy, *names: str) -> list[tf.Variable]:
@@ -38,7 +34,7 @@ def leave(strategy: Any, variables: Sequence[tf.Variable], values: Sequence[floa
 
 
 def test_each_replica_has_its_own_on_its_device() -> None:
-    strategy = strategy_of(3)
+    strategy = strategy_of(CODEC, 3)
     (variable,) = variables_of(strategy, "v")
     residuals = strategy.compression_state.residuals_of(variable)
     assert [r.device for r in residuals] == [v.device for v in variable.values]
@@ -48,7 +44,7 @@ def test_each_replica_has_its_own_on_its_device() -> None:
 
 
 def test_a_residual_belongs_to_its_variable_whatever_is_reduced_beside_it() -> None:
-    strategy, other = strategy_of(), strategy_of()
+    strategy, other = strategy_of(CODEC), strategy_of(CODEC)
     a, b, second = variables_of(strategy, "a", "b", "b")
     leave(strategy, [a, b], [0.01, 0.02])
     leave(strategy, [second, b], [0.04, 0.02])
@@ -61,7 +57,7 @@ def test_a_residual_belongs_to_its_variable_whatever_is_reduced_beside_it() -> N
 
 
 def test_making_them_does_not_trace_a_step_twice() -> None:
-    strategy = strategy_of(codec=tf_gc.TwoBit(bypass_size=0))
+    strategy = strategy_of(tf_gc.TwoBit(bypass_size=0))
     variables = variables_of(strategy, "v", "w")
     traces = 0
 
@@ -79,7 +75,7 @@ def test_making_them_does_not_trace_a_step_twice() -> None:
 
 def test_reset_drops_what_waits_for_its_variable(tmp_path: Path) -> None:
     path = saved(tmp_path, "v")
-    strategy = strategy_of()
+    strategy = strategy_of(CODEC)
     (variable,) = variables_of(strategy, "v")
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.restore(path)
@@ -91,7 +87,7 @@ def test_reset_drops_what_waits_for_its_variable(tmp_path: Path) -> None:
 
 
 def test_a_residual_goes_with_its_variable(tmp_path: Path) -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(CODEC)
     variables = variables_of(strategy, "a", "b")
     leave(strategy, variables, [0.1, 0.2])
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
@@ -108,7 +104,7 @@ def test_a_residual_goes_with_its_variable(tmp_path: Path) -> None:
 
 def saved(tmp_path: Path, *names: str) -> str:
     """Returns a checkpoint with a sum of residuals of 0.2 for each of these variables."""
-    strategy = strategy_of()
+    strategy = strategy_of(CODEC)
     trained = variables_of(strategy, *names)
     leave(strategy, trained, [0.1] * len(names))
     return tf.train.Checkpoint(compression=strategy.compression_state).save(tmp_path / "ckpt")
@@ -142,7 +138,7 @@ def test_one_line_says_what_was_restored(
 ) -> None:
     path = saved(tmp_path, "a", "b")
     assert said() == [("INFO", "tf_gc: residuals of all 2 variables start at zero")]
-    strategy = strategy_of()
+    strategy = strategy_of(CODEC)
     variables = variables_of(strategy, *names)
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.restore(path)
@@ -160,14 +156,14 @@ def test_without_compression_one_line_says_that_residuals_are_dropped(
 ) -> None:
     path = saved(tmp_path, "a", "b")
     said()
-    strategy = strategy_of(2, tf_gc.NoCompression())
+    strategy = strategy_of(tf_gc.NoCompression())
     tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
     words = "tf_gc: residuals of 2 variables dropped, nothing is compressed now"
     assert said() == [("WARNING", words)]
 
 
 def test_restoring_undoes_what_was_left_since(tmp_path: Path) -> None:
-    strategy = strategy_of(2, tf_gc.Auto(tf_gc.Quantized(bypass_size=0)))
+    strategy = strategy_of(tf_gc.Auto(tf_gc.Quantized(bypass_size=0)))
     (variable,) = variables_of(strategy, "a")
     state = strategy.compression_state
     checkpoint = tf.train.Checkpoint(compression=state)
@@ -188,7 +184,7 @@ def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
 ) -> None:
     path = saved(tmp_path, "a", "b")
     said()
-    strategy = strategy_of(1)
+    strategy = strategy_of(CODEC, 1)
     a, new = variables_of(strategy, "a", "new")
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.restore(path)
@@ -240,7 +236,7 @@ def test_they_are_added_to_rows_likewise(all_rows: bool) -> None:
 
 
 def test_threads_change_what_is_kept_one_after_the_other() -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(CODEC)
     (variable,) = variables_of(strategy, "v")
     state, stream = strategy.compression_state, named_stream("")
     calls: list[Callable[[], Any]] = [

@@ -13,15 +13,11 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.keras.stock import BATCH, compiled, cross_entropy, data, named_mlp
-from tests.strategies.helpers import cpus
+from tests.strategies.helpers import strategy_of
 from tf_gc.state import residuals
 
 # Nothing but a gradient of at least 1 is sent.
 FIXED = tf_gc.TwoBit(1.0)
-
-
-def strategy_of(params: Any = FIXED, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
 
 
 def variable_of(strategy: tf.distribute.Strategy, name: str = "trunk") -> tf.Variable:
@@ -77,7 +73,7 @@ def test_garbage_takes_no_name(caplog: pytest.LogCaptureFixture) -> None:
 
 @cases("eager", False, True)
 def test_two_calls_for_one_variable_are_two_streams(eager: bool) -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(FIXED)
     trunk, head = variable_of(strategy), variable_of(strategy, "head")
     calls = [(0.4, [trunk], None), (0.001, [trunk, head], None)]
     sums = [run(strategy, calls, eager) for _ in range(3)]
@@ -91,7 +87,7 @@ def test_two_calls_for_one_variable_are_two_streams(eager: bool) -> None:
 
 
 def test_calls_for_different_variables_may_change_places() -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(FIXED)
     a, b = variable_of(strategy, "a"), variable_of(strategy, "b")
     run(strategy, [(0.1, [a], None), (0.2, [b], None)])
     run(strategy, [(0.2, [b], None), (0.1, [a], None)])
@@ -99,7 +95,7 @@ def test_calls_for_different_variables_may_change_places() -> None:
 
 
 def test_a_name_says_whose_gradients_they_are() -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(FIXED)
     trunk = variable_of(strategy)
     run(strategy, [(0.1, [trunk], "actor"), (0.2, [trunk], "critic")])
     run(strategy, [(0.2, [trunk], "critic")])
@@ -138,7 +134,7 @@ def test_folds_are_the_same_to_the_bit(params: Any) -> None:
 
 
 def test_the_same_optimizer_keeps_its_residuals() -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(FIXED)
     model = compiled(strategy, named_mlp, slow)
     first = model.get_weights()
     fit(model)
@@ -164,7 +160,7 @@ def test_the_same_optimizer_keeps_its_residuals() -> None:
     (slow, {"run_eagerly": True}),
 )
 def test_an_optimizer_is_one_stream(make: Callable[[], Any], settings: dict[str, Any]) -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(FIXED)
     model = compiled(strategy, named_mlp, make, **settings)
     fit(model)
     model.make_train_function(force=True)  # traced anew
@@ -174,7 +170,7 @@ def test_an_optimizer_is_one_stream(make: Callable[[], Any], settings: dict[str,
 
 
 def test_what_a_stream_has_ends_with_its_optimizer() -> None:
-    strategy = strategy_of()
+    strategy = strategy_of(FIXED)
     trunk = variable_of(strategy)
     with strategy.scope():
         optimizers = [keras.optimizers.SGD(0.01, name=name) for name in ("one", "two")]
@@ -192,12 +188,12 @@ ACTOR_CRITIC = [(0.1, "actor"), (0.25, "critic")]
 
 @cases("order, step_first", (-1, False), (1, True))
 def test_a_checkpoint_holds_all_streams(tmp_path: Path, order: int, step_first: bool) -> None:
-    saved = strategy_of()
+    saved = strategy_of(FIXED)
     trunk = variable_of(saved)
     run(saved, [(value, [trunk], name) for value, name in ACTOR_CRITIC])
     path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "checkpoint")
 
-    strategy = strategy_of(replicas=4)
+    strategy = strategy_of(FIXED, 4)
     trunk = variable_of(strategy)
     calls = [(0.0, [trunk], name) for _, name in ACTOR_CRITIC][::order]
     if step_first:
@@ -212,14 +208,14 @@ def test_a_checkpoint_holds_all_streams(tmp_path: Path, order: int, step_first: 
 
 def test_streams_with_other_names_get_what_waits_longest(tmp_path: Path) -> None:
     """Keras numbers the names of optimizers as a process happens to make them."""
-    saved = strategy_of()
+    saved = strategy_of(FIXED)
     trunk = variable_of(saved)
     run(saved, [(0.1, [trunk], "adam_7")])
     path = tf.train.Checkpoint(state=saved.compression_state).save(tmp_path / "first")
-    between = tf.train.Checkpoint(state=strategy_of().compression_state)
+    between = tf.train.Checkpoint(state=strategy_of(FIXED).compression_state)
     between.restore(path)
     path = between.save(tmp_path / "second")  # what waits is saved again
-    strategy = strategy_of()
+    strategy = strategy_of(FIXED)
     trunk = variable_of(strategy)
     checkpoint = tf.train.Checkpoint(state=strategy.compression_state)
     checkpoint.restore(path)

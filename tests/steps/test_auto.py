@@ -1,5 +1,6 @@
 """`tf_gc.Auto`: steps in full precision and compressed ones take turns, and then one way stays."""
 
+import functools
 import logging
 import re
 import time
@@ -12,21 +13,17 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer
+from tests.strategies.helpers import check_that_nothing_is_lost, normal, reducer, strategy_of
 from tf_gc.params.composed import COMPRESSED, FULL_PRECISION, WAYS
 from tf_gc.steps.trial import STEPS, TURN, faster
 
 SHAPES = [(40, 60), (3,), (2400,)]
 COLD = tf_gc.Quantized(warm_up=False)
-
-
-def gradients(step: int, replicas: int = 2) -> list[np.ndarray]:
-    random = np.random.default_rng(step)
-    return [random.standard_normal((replicas, *shape)).astype("f") for shape in SHAPES]
+gradients = functools.partial(normal, SHAPES)
 
 
 def make(params: Any, replicas: int = 2, eager: bool = False) -> tuple[Any, list[Any], Any]:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+    strategy = strategy_of(params, replicas)
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(shape), name=f"v{i}") for i, shape in enumerate(SHAPES)]
     return strategy, variables, reducer(strategy, variables, eager)

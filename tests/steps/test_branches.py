@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.conftest import REPLICAS
-from tests.strategies.helpers import ancestors, cpus, variables_of
+from tests.strategies.helpers import ancestors, strategy_of, variables_of
 from tf_gc import _compat
 
 # Optimizers of graphs may remove what nothing seems to need.
@@ -109,7 +109,7 @@ def test_what_a_branch_reads_is_read_in_its_turn() -> None:
     "params", [tf_gc.Quantized(), tf_gc.Auto(tf_gc.Quantized())], ids=["warm-up", "auto"]
 )
 def test_a_sum_waits_for_no_other_bucket(params: tf_gc.params.CompressionParams) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    strategy = strategy_of(params)
     variables = variables_of(strategy, (1024, 1024), (1024, 1025))  # a bucket each
 
     @tf.function

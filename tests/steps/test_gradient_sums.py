@@ -7,12 +7,12 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.keras.stock import stock_strategy
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import reducer, strategy_of, variables_of
 
 
 @cases("dtype", tf.float16, tf.bfloat16, tf.float32)
 def test_gradients_keep_their_dtype_and_residuals_are_float32(dtype: tf.DType) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
+    strategy = strategy_of(tf_gc.TwoBit(0.5))
     with strategy.scope():
         variable = tf.Variable(tf.zeros((300,), dtype))
     gradients = np.ones((2, 300), dtype.as_numpy_dtype)
@@ -25,7 +25,7 @@ def test_gradients_keep_their_dtype_and_residuals_are_float32(dtype: tf.DType) -
 
 def test_small_tensors_and_other_dtypes_are_summed_in_full_precision() -> None:
     params = tf_gc.TwoBit(warm_up=False, bypass_size=100)
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), params)
+    strategy = strategy_of(params)
     dtypes = (np.float32, np.float32, np.float64, np.int64)
     with strategy.scope():
         sizes = zip((100, 99, 200, 200), dtypes, strict=True)
@@ -42,7 +42,7 @@ def test_small_tensors_and_other_dtypes_are_summed_in_full_precision() -> None:
 
 
 def test_sparse_and_missing_gradients_keep_their_places() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
+    strategy = strategy_of(tf_gc.TwoBit(0.5))
     table, dense, unused = variables_of(strategy, (4, 2), (3,), (5,))
 
     def replica_step() -> list:
@@ -59,7 +59,7 @@ def test_sparse_and_missing_gradients_keep_their_places() -> None:
 
 
 def test_bytes_per_pack_sets_the_size_of_buckets() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
+    strategy = strategy_of(tf_gc.TwoBit(0.5))
     run = reducer(strategy, variables_of(strategy, *[(1000,)] * 6), bucket_bytes=8000)
     run([np.ones((2, 1000), "f")] * 6)
     assert len(strategy.schedule.buckets) == 3
@@ -67,7 +67,7 @@ def test_bytes_per_pack_sets_the_size_of_buckets() -> None:
 
 def test_only_gradients_are_encoded() -> None:
     """Nor is what their backward pass sums over replicas, as a synchronized normalization's."""
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), tf_gc.TwoBit(0.5))
+    strategy = strategy_of(tf_gc.TwoBit(0.5))
     (variable,) = variables_of(strategy, (300,))
 
     def replica_step() -> tf.Tensor:
@@ -90,7 +90,7 @@ def test_only_gradients_are_encoded() -> None:
 
 def test_one_replica_or_another_strategy_compresses_nothing() -> None:
     gradients = np.random.default_rng(1).random((2, 300), np.float32)
-    single = tf_gc.CompressedMirroredStrategy(["CPU:0"], tf_gc.TwoBit(0.5))
+    single = strategy_of(tf_gc.TwoBit(0.5), 1)
     for strategy, replicas in ((stock_strategy(2), 2), (single, 1)):
         run = reducer(strategy, variables_of(strategy, (300,)))
         for (total,) in run([gradients[:replicas]]):
@@ -101,7 +101,7 @@ def test_one_replica_or_another_strategy_compresses_nothing() -> None:
 
 
 def test_wrong_calls_are_refused_and_no_gradient_is_none() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2))
+    strategy = strategy_of()
     with strategy.scope(), pytest.raises(RuntimeError, match="replica context"):
         tf_gc.all_reduce_gradients([])
     (variable,) = variables_of(strategy, (300,))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import reducer, summing, variables_of
 from tf_gc.steps import warm_up
 
 pytestmark = pytest.mark.optimized_graphs
@@ -56,7 +56,7 @@ def test_it_ends_when_the_average_norm_has_long_not_grown(
     assert done == int(warm_up.steps(state)) == steps_of(norms)
 
 
-def gradients(step: int, replicas: int) -> list[np.ndarray]:
+def growing(step: int, replicas: int) -> list[np.ndarray]:
     """Gradients whose sums grow at first and then shrink, while each replica's go on growing."""
     random = np.random.default_rng(step)
     scale = 0.1 * min(step + 1, 8) / max(step - 8, 1)
@@ -70,11 +70,11 @@ def test_steps_are_those_without_compression_and_then_those_with_it(
     codec: Any, eager: bool
 ) -> None:
     each = (codec, tf_gc.NoCompression(), type(codec)(warm_up=False))
-    strategies = [tf_gc.CompressedMirroredStrategy(cpus(2), params) for params in each]
-    warm, dense, compressed = (reducer(s, variables_of(s, *SHAPES), eager) for s in strategies)
+    pairs = [summing(params, *SHAPES, eager=eager) for params in each]
+    strategies, (warm, dense, compressed) = zip(*pairs, strict=True)
     dense_steps = 0
     for step in range(30):
-        now = gradients(step, 2)
+        now = growing(step, 2)
         sums = warm(now)
         before, dense_steps = dense_steps, strategies[0].compression_state.warm_up_steps
         is_dense = dense_steps > before
@@ -88,10 +88,9 @@ def test_steps_are_those_without_compression_and_then_those_with_it(
 
 @cases("bad", np.inf, np.nan)
 def test_a_bad_number_is_seen_and_does_not_stay(bad: float) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), WARM)
-    run = reducer(strategy, variables_of(strategy, *SHAPES))
+    strategy, run = summing(WARM, *SHAPES)
     for step in range(30):
-        now = gradients(step, 2)
+        now = growing(step, 2)
         if step in (0, 4):
             now[2][1, 7] = bad
         for sums in run(now):
@@ -103,17 +102,16 @@ def test_a_bad_number_is_seen_and_does_not_stay(bad: float) -> None:
 
 
 def test_models_of_a_strategy_have_each_their_own_and_reset_begins_it_again() -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), WARM)
-    first = reducer(strategy, variables_of(strategy, *SHAPES))
+    strategy, first = summing(WARM, *SHAPES)
     second = reducer(strategy, variables_of(strategy, *SHAPES))
     for step in range(40):
-        first(gradients(step, 2))
+        first(growing(step, 2))
     done = strategy.compression_state.warm_up_steps
-    second(gradients(0, 2))
+    second(growing(0, 2))
     assert strategy.compression_state.warm_up_steps == done < 25
     states = strategy.compression_state.entries(slot=warm_up.SLOT)
     assert sorted(int(warm_up.steps(entry.value)) for entry in states) == [1, done]
     strategy.compression_state.reset()
     assert strategy.compression_state.warm_up_steps == 0
-    first(gradients(0, 2))
+    first(growing(0, 2))
     assert strategy.compression_state.warm_up_steps == 1

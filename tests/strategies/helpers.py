@@ -7,10 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests.keras.stock import cpus
 
 
-def cpus(count: int) -> list[str]:
-    return [f"CPU:{i}" for i in range(count)]
+def strategy_of(params: Any = None, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
+    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
 
 
 def variables_of(strategy: Any, *shapes: tuple[int, ...], **named: Any) -> list[tf.Variable]:
@@ -18,6 +19,14 @@ def variables_of(strategy: Any, *shapes: tuple[int, ...], **named: Any) -> list[
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
         return variables + [tf.Variable(tf.zeros(n), name=name) for name, n in named.items()]
+
+
+def normal(
+    shapes: Iterable[Sequence[int]], seed: int, replicas: int = 2, scale: float = 1.0
+) -> list[np.ndarray]:
+    """Returns random gradients, float32 [replicas, ...], of variables of these shapes."""
+    random = np.random.default_rng(seed)
+    return [random.normal(scale=scale, size=(replicas, *shape)).astype("f") for shape in shapes]
 
 
 def reducer(
@@ -55,6 +64,14 @@ def reducer(
         return [[value.numpy() for value in values] for values in zip(*local, strict=True)]
 
     return run
+
+
+def summing(
+    params: Any, *shapes: tuple[int, ...], replicas: int = 2, **options: Any
+) -> tuple[tf_gc.CompressedMirroredStrategy, Callable[[Any], list[list[np.ndarray]]]]:
+    """Returns a strategy with variables of these shapes, and what sums their gradients."""
+    strategy = strategy_of(params, replicas)
+    return strategy, reducer(strategy, variables_of(strategy, *shapes), **options)
 
 
 def check_that_nothing_is_lost(

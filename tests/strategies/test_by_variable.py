@@ -10,17 +10,15 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer
+from tests.strategies.helpers import normal, reducer, strategy_of
 from tf_gc.steps import warm_up
 
 NAMES = ("first", "inner", "last")
 SIZE = 400
 Arrays = list[np.ndarray]
-
-
-def strategy_of(params: Any, replicas: int = 2) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(cpus(replicas), params)
+gradients = functools.partial(normal, len(NAMES) * [(SIZE,)])
 
 
 def variables_of(strategy: tf.distribute.Strategy) -> list[tf.Variable]:
@@ -28,19 +26,10 @@ def variables_of(strategy: tf.distribute.Strategy) -> list[tf.Variable]:
         return [tf.Variable(tf.zeros(SIZE), name=f"model/{name}") for name in NAMES]
 
 
-def gradients(step: int, replicas: int = 2) -> Arrays:
-    random = np.random.default_rng(step)
-    return [random.normal(size=(replicas, SIZE)).astype(np.float32) for _ in NAMES]
-
-
 def sums_of(params: Any, steps: int = 3, replicas: int = 2) -> list[Arrays]:
     strategy = strategy_of(params, replicas)
     reduce = reducer(strategy, variables_of(strategy))
     return [reduce(gradients(step, replicas))[0] for step in range(steps)]
-
-
-def assert_same(left: np.ndarray, right: np.ndarray) -> None:
-    np.testing.assert_array_equal(left, right, strict=True)
 
 
 FIXED = tf_gc.TwoBit(0.5)
@@ -61,9 +50,9 @@ def test_what_is_excluded_is_summed_as_by_the_stock_strategy(way: str) -> None:
     for step, (mine, stock, compressed) in enumerate(
         zip(sums_of(WAYS[way]), *of_all(), strict=True)
     ):
-        assert_same(mine[1], stock[1])
+        assert_same_bits(mine[1], stock[1])
         for i in (0, 2):  # as if no variable were excluded
-            assert_same(mine[i], compressed[i])
+            assert_same_bits(mine[i], compressed[i])
             assert (mine[i] != stock[i]).any(), step
 
 
@@ -78,7 +67,7 @@ def test_each_variable_is_summed_as_by_its_own_params(replicas: int) -> None:
     mine = sums_of(params, replicas=replicas)
     for i, codec in enumerate(codecs):
         for each, alone in zip(mine, sums_of(codec, replicas=replicas), strict=True):
-            assert_same(each[i], alone[i])
+            assert_same_bits(each[i], alone[i])
 
 
 def test_traffic_schedule_and_log_say_what_is_excluded(caplog: pytest.LogCaptureFixture) -> None:
@@ -133,7 +122,7 @@ def test_each_variable_has_the_warm_up_of_its_params(eager: bool) -> None:
         now = gradients(step)
         warm = step == 0 or state.warm_up_steps == step
         mine, fixed, stock = (reduce(now)[0] for _, reduce in runs.values())
-        assert_same(mine[0], fixed[0])
+        assert_same_bits(mine[0], fixed[0])
         for i in (1, 2):
             assert (mine[i] == stock[i]).all() == (warm and state.warm_up_steps == step + 1)
     assert warm_up.PATIENCE <= state.warm_up_steps < 2 * warm_up.PATIENCE
@@ -182,7 +171,7 @@ def test_what_was_not_sent_of_a_variable_is_applied_when_it_is_excluded(
     first = reduce([zeros[0], now[1], zeros[2]])[0]
     np.testing.assert_allclose(first[1], now[1].sum(axis=0) + left[1], rtol=1e-5, atol=1e-6)
     second = reduce(zeros)[0]
-    assert_same(second[1], zeros[1][0])
+    assert_same_bits(second[1], zeros[1][0])
     for i in (0, 2):
         waiting = total(strategy, variables[i]) + first[i] + second[i]
         np.testing.assert_allclose(waiting, left[i], rtol=1e-6, atol=1e-6)

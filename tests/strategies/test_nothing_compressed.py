@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tests.strategies.helpers import cpus
+from tests.strategies.helpers import strategy_of
 
 
 def sums(
@@ -25,10 +25,6 @@ def sums(
         return tf.IndexedSlices(values, tf.range(shape[0]), tf.constant(shape))
 
     strategy.run(lambda: tf_gc.all_reduce_gradients([(gradient(), variable)]))
-
-
-def strategy(params: Any) -> tf_gc.CompressedMirroredStrategy:
-    return tf_gc.CompressedMirroredStrategy(cpus(2), params)
 
 
 WITHOUT_WARM_UP = {"type": "2bit", "warm_up": False}
@@ -51,7 +47,7 @@ def test_the_log_says_once_why(
     reason: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    mine = strategy({**WITHOUT_WARM_UP, **options})
+    mine = strategy_of({**WITHOUT_WARM_UP, **options})
     for _ in range(2):
         sums(mine, (30, 40), sparse is not None, dtype)
     (said,) = [record.message for record in caplog.records if "nothing is comp" in record.message]
@@ -65,14 +61,14 @@ def test_the_log_says_once_why(
 def test_a_single_replica_is_told_so_when_its_strategy_is_made(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    alone = tf_gc.CompressedMirroredStrategy(cpus(1))
+    alone = strategy_of(replicas=1)
     why = "nothing is compressed: a single replica has nobody to send to"
     for _ in range(2):
         assert str(alone.traffic) == str(alone.schedule) == why
         assert str(alone.report()).endswith(f"\n{why}")
         sums(alone, (30, 100))
     assert caplog.messages == [f"tf_gc: {why}"]
-    off = tf_gc.CompressedMirroredStrategy(cpus(1), {"type": "none"})
+    off = strategy_of({"type": "none"}, 1)
     assert off.traffic is off.schedule is None
     assert len(caplog.messages) == 1
 
@@ -83,5 +79,5 @@ def test_a_single_replica_is_told_so_when_its_strategy_is_made(
 def test_others_are_not_told(
     params: Any, shape: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    sums(strategy(params), shape)
+    sums(strategy_of(params), shape)
     assert not [record for record in caplog.records if "nothing is comp" in record.message]

@@ -6,24 +6,20 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, reducer, variables_of
+from tests.strategies.helpers import normal, reducer, strategy_of, variables_of
 
 SHAPE = (30, 100)
 PARAMS = {"type": "2bit", "warm_up": False}
 NOT_SPARSE = {**PARAMS, "sparse": False}
 
 
-def gradients(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(2, *shape)).astype(np.float32)
-
-
 @cases("eager", False, True)
 def test_a_variable_without_a_shape_is_summed_beside_others(eager: bool) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    strategy = strategy_of(PARAMS)
     (known,) = variables_of(strategy, SHAPE)
     with strategy.scope():
         unknown = tf.Variable(tf.zeros([2, 3]), shape=tf.TensorShape([None, 3]))
-    mine = [gradients(1), gradients(2, (2, 3))]
+    mine = normal([SHAPE, (2, 3)], 1)
     for _, total in reducer(strategy, [known, unknown], eager)(mine):
         np.testing.assert_array_equal(total, mine[1].sum(axis=0))
     assert strategy.traffic is not None
@@ -35,10 +31,10 @@ def test_a_variable_without_a_shape_is_summed_beside_others(eager: bool) -> None
 
 @cases("eager", False, True)
 def test_the_second_gradient_of_a_variable_is_summed_in_full_precision(eager: bool) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
+    strategy = strategy_of(PARAMS)
     (variable,) = variables_of(strategy, SHAPE)
-    alone = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
-    mine = [gradients(1), gradients(2)]
+    alone = strategy_of(PARAMS)
+    mine = normal([SHAPE, SHAPE], 1)
     expected = reducer(alone, variables_of(alone, SHAPE), eager)(mine[:1])
     sums = reducer(strategy, [variable, variable], eager)(mine)
     for (first, second), (compressed,) in zip(sums, expected, strict=True):
@@ -52,8 +48,8 @@ def test_the_second_gradient_of_a_variable_is_summed_in_full_precision(eager: bo
 def test_a_variable_made_outside_of_the_scope_is_said_to_be(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
-    mine = gradients(1)
+    strategy = strategy_of(PARAMS)
+    (mine,) = normal([SHAPE], 1)
     for (total,) in reducer(strategy, [tf.Variable(tf.zeros(SHAPE), name="out")])([mine]):
         np.testing.assert_array_equal(total, mine.sum(axis=0))
     assert "1 are of variables made outside of strategy.scope() (out)" in caplog.text
@@ -63,7 +59,7 @@ def test_eager_steps_that_differ_in_bytes_alone_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="absl")
-    strategy = tf_gc.CompressedMirroredStrategy(cpus(2), NOT_SPARSE)
+    strategy = strategy_of(NOT_SPARSE)
     dense, sparse = variables_of(strategy, SHAPE, SHAPE)
 
     def step(rows: int) -> None:

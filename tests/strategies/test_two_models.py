@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
+from tests.bits import assert_same_bits
 from tests.cases import cases
-from tests.keras import stock
 from tests.keras.compressed import AUTO, FIXED, NONE, compressed_strategy
 from tests.strategies.helpers import reducer, variables_of
 
@@ -72,7 +72,7 @@ def test_steps_of_two_models_do_not_meet(
         ]
     for mine, theirs in zip(tf.nest.flatten(sums), tf.nest.flatten(expected), strict=True):
         assert theirs.any()
-        stock.assert_same_bits(mine, theirs)
+        assert_same_bits(mine, theirs)
     kept = [
         [strategy.compression_state.total(v) for variables, _ in models for v in variables]
         for strategy, models in zip(strategies, (one_by_one, at_once), strict=True)
