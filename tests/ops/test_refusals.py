@@ -212,8 +212,11 @@ def test_automatic_scales_have_no_threshold(codec: str) -> None:
 
 
 def test_the_ends_of_ranges_are_taken() -> None:
-    ops.encode(GRADIENTS, copies_of(RESIDUALS), "two_bit", 2.0**-126)
-    ops.pack(ROWS, "two_bit", "auto", [1, 2, 4095, 4096])
+    least = 2.0**-126
+    message = ops.encode(GRADIENTS, copies_of(RESIDUALS), "two_bit", least)
+    np.testing.assert_array_equal(np.abs(decode(message, "two_bit", least)), [[least] * 300])
+    compact, _ = ops.pack(ROWS, "two_bit", "auto", [1, 2, 4095, 4096])
+    np.testing.assert_array_equal(ops.unpack(compact, ROWS.shape[1]), ROWS)
 
 
 def test_a_threshold_of_zero_has_no_sign() -> None:
