@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from tests.bits import assert_same_bits
 from tests.custom_ops.cases import Array, encode, zeros
 from tests.custom_ops.compact_cases import (
     FILLED,
-    PAIRED,
     SEGMENT,
     SEGMENTS_OFFSET,
     WORDS,
@@ -30,7 +28,6 @@ from tests.custom_ops.compact_cases import (
 from tests.custom_ops.native import BLOCK_SIZE, Codec, Levels, Library, OneBit
 from tests.oracles import compact as oracle
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "compact_golden.npz"
 # One block or less: never packed. Of zeros at least 7, 9, 13, and 14 or 16 are, by codec.
 FEW_BLOCKS = [0, 1, 6, 7, 8, 9, 12, 13, 14, 15, 16, 63, 65]
 DENSITIES = [0.0, 0.001, 0.03, 0.3, 0.7, 0.97, 1.0]
@@ -142,16 +139,6 @@ def test_any_codes_and_scales(wire: Wire, data: st.DataObject) -> None:
     if scales.size and data.draw(st.integers(0, 9)) == 0:
         scales[data.draw(st.integers(0, blocks - 1))] |= 0x8000
     wire.check(wire.message(codes, scales), periods)
-
-
-@pytest.mark.parametrize("name", ["columns", "pairs"])
-def test_the_oracle_and_the_library_give_the_golden_bytes(wire: Wire, name: str) -> None:
-    with np.load(GOLDEN) as file:
-        parts = ("message", "periods", "compact")
-        message, periods, compact = (file[f"{int(wire.codec)}/{name}/{part}"] for part in parts)
-    assert is_packed(compact)
-    assert any(field_of(compact, PAIRED)) == (name == "pairs")
-    assert_same_bits(wire.check(message, periods.tolist()), compact)
 
 
 # ---- Threads -----------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """Makes the golden bytes from the oracles: python -m tests.golden.make.
 
 The files were made once. Making them again is a change of a wire, and needs a new version of it,
-unless only the choice of codes and scales differs, and not what they mean.
+unless only the choice of codes and scales differs, and not what they mean. Given what a file has,
+the functions here take its gradients, messages and residuals, and compute the rest anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from tests.custom_ops.cases import (
 from tests.custom_ops.native import COMPACTIBLE, Codec, Levels, OneBit, num_blocks
 from tests.oracles import compact, rows, two_bit
 
+Arrays = Mapping[str, Any]
+
 COUNT_BITS = (4, 8, 16)
 
 
@@ -35,12 +39,22 @@ def parts_of(name: str, message: Message) -> dict[str, Array]:
     return {f"{name}/{part}": getattr(message, part) for part in ("codes", "scales", "residual")}
 
 
-def messages(codecs: type[Codec] | type[OneBit] | type[Levels], size: int) -> dict[str, Any]:
+def drawn(
+    given: Arrays, rng: np.random.Generator, size: int, dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    """A gradient and a residual."""
+    if given:
+        return given[f"{dtype}/gradient"].view(dtype), given[f"{dtype}/residual"]
+    return random_gradient(rng, size, dtype), random_residual(rng, size)
+
+
+def messages(
+    given: Arrays, codecs: type[Codec] | type[OneBit] | type[Levels], size: int
+) -> dict[str, Any]:
     """A message of each codec and dtype, the sum of three, a sum encoded again; counts."""
     result: dict[str, Any] = {}
     for seed, dtype in enumerate(DTYPES):
-        rng = np.random.default_rng(seed)
-        gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
+        gradient, residual = drawn(given, np.random.default_rng(seed), size, dtype)
         bits = np.dtype(f"u{dtype.itemsize}")  # the format of the file has no bfloat16
         result |= {f"{dtype}/gradient": gradient.view(bits), f"{dtype}/residual": residual}
         for codec in codecs:
@@ -61,16 +75,17 @@ def messages(codecs: type[Codec] | type[OneBit] | type[Levels], size: int) -> di
     return result
 
 
-def two_bit_shards(size: int) -> dict[str, Any]:
+def two_bit_shards(given: Arrays, size: int) -> dict[str, Any]:
     """A message that two others were added to, of each dtype; counts of each width."""
     result: dict[str, Any] = {}
     for seed, dtype in enumerate(DTYPES):
         rng = np.random.default_rng(seed)
-        others = [
-            oracle_encode(Codec.AUTO, random_gradient(rng, size, dtype), random_residual(rng, size))
-            for _ in range(2)
-        ]
-        gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
+        if given:
+            parts = given[f"{dtype}/codes"], given[f"{dtype}/scales"], 2 * [np.zeros(0)]
+            others = [Message(*each) for each in zip(*parts, strict=True)]
+        else:
+            others = [oracle_encode(Codec.AUTO, *drawn({}, rng, size, dtype)) for _ in range(2)]
+        gradient, residual = drawn(given, rng, size, dtype)
         result[f"{dtype}/codes"] = [other.codes for other in others]
         result[f"{dtype}/scales"] = [other.scales for other in others]
         result[f"{dtype}/gradient"] = gradient.view(f"u{dtype.itemsize}")
@@ -82,6 +97,7 @@ def two_bit_shards(size: int) -> dict[str, Any]:
         # Few codes "not finite" (01), or hardly a count would be a number.
         shares = [0.4, 0.1 / replicas, 0.3, 0.3 - 0.1 / replicas]
         codes = [two_bit.pack(row) for row in rng.choice(4, (replicas, 2 * 128), p=shares)]
+        codes = given.get(f"counts{bits}/codes", codes)
         result[f"counts{bits}/codes"] = codes
         result[f"counts{bits}/counts"] = two_bit.count(codes, bits)
     return result
@@ -93,7 +109,7 @@ def two_bit_shards(size: int) -> dict[str, Any]:
 SHAPES = [(70_000, 24), (12, 200), (9, 5)]
 
 
-def rows_of_tables() -> dict[str, Any]:
+def rows_of_tables(given: Arrays) -> dict[str, Any]:
     """A message of each codec: with residuals, of the small tables, and in two layers without."""
     result: dict[str, Any] = {}
     rng = np.random.default_rng(0)
@@ -102,9 +118,12 @@ def rows_of_tables() -> dict[str, Any]:
         indices = rng.zipf(1.2, 8) % count
         values = rng.normal(size=(8, columns)).astype(np.float32)
         values[3, 2] = np.nan
+        if given:
+            values, indices = given[f"values_{number}"], given[f"indices_{number}"]
         slices.append((values, indices))
         result |= {f"values_{number}": values, f"indices_{number}": indices}
     residuals = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES[1:]]
+    residuals = [given.get(f"residual_{i}", residual) for i, residual in enumerate(residuals)]
     for codec in rows.CODECS:
         message, _ = rows.encode(slices, [], SHAPES, codec, 1 if codec == rows.EXACT else 2)
         result[f"{codec}/without"] = np.frombuffer(message, np.uint8)
@@ -120,7 +139,7 @@ def rows_of_tables() -> dict[str, Any]:
 PERIODS = {"columns": [2, 3], "pairs": [1]}
 
 
-def compact_messages(size: int, threshold: float) -> dict[str, Any]:
+def compact_messages(given: Arrays, size: int, threshold: float) -> dict[str, Any]:
     """Messages of each codec, the periods that they are packed with, and their packed form."""
     result: dict[str, Any] = {}
     for codec in COMPACTIBLE:
@@ -133,27 +152,31 @@ def compact_messages(size: int, threshold: float) -> dict[str, Any]:
             encoded = oracle_encode(codec, gradient.astype(np.float32), none, threshold)
             sent = encoded.codes, encoded.scales, num_blocks(size)
             message = compact.make_message(int(codec), *sent, threshold * (codec in FIXED))
+            message = given.get(f"{int(codec)}/{name}/message", message)
             parts = {"message": message, "periods": np.array(periods, np.int32)}
             parts["compact"] = compact.pack(int(codec), message, periods)
             result |= {f"{int(codec)}/{name}/{part}": array for part, array in parts.items()}
     return result
 
 
-def files() -> dict[str, dict[str, Any]]:
-    """The arrays of each file, by its name."""
-    return {
-        "two_bit": messages(Codec, 3 * 128 + 43),
-        "two_bit_shards": two_bit_shards(3 * 128 + 43),
-        "one_bit": messages(OneBit, 5 * 128 + 43),
-        "levels": messages(Levels, 5 * 128 + 43),
-        "rows": rows_of_tables(),
-        "compact": compact_messages(150 * 128 - 51, THRESHOLD / 2),
-    }
+# By a file's name what makes its arrays, from those that it has or, of none, from random ones.
+FILES: dict[str, Callable[[Arrays], dict[str, Any]]] = {
+    "two_bit": lambda given: messages(given, Codec, 3 * 128 + 43),
+    "two_bit_shards": lambda given: two_bit_shards(given, 3 * 128 + 43),
+    "one_bit": lambda given: messages(given, OneBit, 5 * 128 + 43),
+    "levels": lambda given: messages(given, Levels, 5 * 128 + 43),
+    "rows": rows_of_tables,
+    "compact": lambda given: compact_messages(given, 150 * 128 - 51, THRESHOLD / 2),
+}
+
+
+def path_of(name: str) -> Path:
+    return Path(__file__).parent / f"{name}_golden.npz"
 
 
 def main() -> None:
-    for name, arrays in files().items():
-        np.savez_compressed(Path(__file__).parent / f"{name}_golden.npz", **arrays)
+    for name, make in FILES.items():
+        np.savez_compressed(path_of(name), **make({}))
 
 
 if __name__ == "__main__":
