@@ -14,7 +14,7 @@ from tf_gc.network.group import Group, cpu_of, is_cpu
 
 # The bytes that a worker sends to each other one. Links that are shaped by a token bucket, as in
 # many virtual machines, let the first bytes pass faster, and so the large message decides.
-_SMALL, _LARGE = 1 << 18, 1 << 20
+_SMALL, LARGE = 1 << 18, 1 << 20
 # How often the large message is sent. The fastest time counts: a worker may be busy with something
 # else for a moment.
 _TIMES = 3
@@ -97,8 +97,8 @@ def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) 
     size = _SMALL
     durations: list[float] = []
     while total < _ENOUGH and len(durations) < _TIMES:
-        durations.append(seconds(_LARGE))
+        durations.append(seconds(LARGE))
         total += durations[-1]
     if durations:
-        size, duration = _LARGE, min(durations)
+        size, duration = LARGE, min(durations)
     return 8 * size * (workers - 1) / duration

@@ -28,7 +28,13 @@ from tf_gc.ops.codec import decode, encode, two_bit_decode, two_bit_encode
 from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
 from tf_gc.ops.factors import decode_factors, encode_factors, project_factors
-from tf_gc.ops.library import is_compactible, message_bits
+from tf_gc.ops.library import (
+    is_compactible,
+    max_magnitude,
+    message_bits,
+    most_rank,
+    sum_codecs,
+)
 from tf_gc.ops.recorder import Recorder, Series, count_sent
 from tf_gc.ops.rows import decode_rows, encode_rows
 from tf_gc.ops.shards import count, decode_shards, reencode
@@ -49,11 +55,14 @@ __all__ = [
     "encode_factors",
     "encode_rows",
     "is_compactible",
+    "max_magnitude",
     "message_bits",
+    "most_rank",
     "pack",
     "periods",
     "project_factors",
     "reencode",
+    "sum_codecs",
     "two_bit_decode",
     "two_bit_encode",
     "unpack",

@@ -17,6 +17,7 @@ def functions() -> ctypes.CDLL:
         ("codec_name", ctypes.c_char_p, [ctypes.c_int]),
         ("codec", ctypes.c_int, [ctypes.c_char_p, ctypes.c_int]),
         ("block_bytes", ctypes.c_int, [ctypes.c_int, number]),
+        ("max_magnitude", ctypes.c_float, []),
         ("recorder_make", number, []),
         ("recorder_free", None, [number]),
         ("recorder_measure_every", None, [number, number]),
@@ -43,6 +44,16 @@ def block_size() -> int:
     return int(functions().tf_gc_block_size())
 
 
+def max_magnitude() -> float:
+    """Returns the magnitude, 2^120, from which on an element counts as not finite."""
+    return float(functions().tf_gc_max_magnitude())
+
+
+def most_rank() -> int:
+    """Returns how many columns a factor of `tf_gc.ops.project_factors` has at most."""
+    return int(functions().tf_gc_most_rank())
+
+
 def codec_names() -> list[str]:
     """Returns the values of the ops' attribute `codec`."""
     names: list[str] = []
@@ -59,6 +70,16 @@ def codec_number(codec: str, automatic: bool) -> int:
     if found == 0:
         raise ValueError(f"codec must be one of {codec_names()}, got {codec!r}")
     return found
+
+
+def sum_codecs(codec: str) -> list[str]:
+    """Returns what `tf_gc.ops.reencode` may encode sums with: the same codec and a finer one."""
+    number = codec_number(codec, automatic=True)
+    return [
+        name
+        for name in codec_names()
+        if functions().tf_gc_sums_in(number, codec_number(name, automatic=True))
+    ]
 
 
 def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str = "auto") -> float:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from tf_gc import ops
 from tf_gc.codecs import CastCodec, NativeCodec
 from tf_gc.gradients import Gradient, LeftAlone
 from tf_gc.params.arguments import CompressionParams, check, integer, normalize
@@ -27,15 +28,11 @@ _SIZE = "bypass_size must be None or a number of elements from 0"
 # (docs/embeddings.md).
 _LARGE_TABLE = 1 << 18
 
-# By the bits of a code: its codec, and the bits of a code of a sum (FinerSums in
-# custom_ops/lib/wire/wire.h).
+# The codecs, by the bits of a code.
 _CODECS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
-_FINER_SUMS = {1: 3, 2: 3, 3: 4, 4: 4}
 
-# Fixed thresholds are below this: the least double that float32 rounds to 2^120. A float32 residual
-# can hold smaller magnitudes without overflow (kMaxMagnitude of the native library, which is not
-# needed to make params).
-_THRESHOLD_LIMIT = 2.0**120 - 2.0**95
+# Fixed thresholds are below this: the least double that float32 rounds to the limit of magnitudes.
+_THRESHOLD_LIMIT = ops.max_magnitude() * (1 - 2.0**-25)
 
 # By the bits of a code: the least fixed threshold, and in words which there are.
 _THRESHOLDS = {
@@ -45,7 +42,8 @@ _THRESHOLDS = {
 
 CASTS = ("bfloat16", "float16")
 
-_MOST_RANK = 64  # kMostRank in custom_ops/lib/low_rank/factors.h
+# The default of `sparse_residual_bytes`.
+_TABLE_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +125,9 @@ class Quantized(_InCodes):
         of a `tf_gc.params.Gradient` that say whether it is meant, alike on all workers.
       sparse: whether `tf.IndexedSlices`, as the gradients of embeddings, are compressed, on CPUs,
         each row with a scale of its own. `None`: for tables from 262,144 elements on.
-      sparse_residual_bytes: a table whose residual would take more bytes on a replica has none, and
-        its rows are sent in two messages; the second encodes what the first one leaves.
+      sparse_residual_bytes: a table whose residual would take more bytes on a replica (64 MiB by
+        default) has none, and its rows are sent in two messages; the second encodes what the first
+        one leaves.
 
     Raises:
       ValueError: if an argument has another value.
@@ -143,7 +142,7 @@ class Quantized(_InCodes):
     wire: str | None = None
     exclude: Pattern | Iterable[Pattern] = ()
     sparse: bool | None = None
-    sparse_residual_bytes: int = 64 << 20
+    sparse_residual_bytes: int = _TABLE_BYTES
 
     threshold: ClassVar[str] = "auto"
 
@@ -163,7 +162,7 @@ class _WithThreshold(_InCodes):
     wire: str | None = None
     exclude: Pattern | Iterable[Pattern] = ()
     sparse: bool | None = None
-    sparse_residual_bytes: int = 64 << 20
+    sparse_residual_bytes: int = _TABLE_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,8 +258,8 @@ class LowRank(CompressionParams):
     exclude: Pattern | Iterable[Pattern] = ()
 
     def __post_init__(self) -> None:
-        allowed = range(1, _MOST_RANK + 1)
-        rank = integer(f"rank must be from 1 to {_MOST_RANK}", self.rank, allowed=allowed)
+        most = ops.most_rank()
+        rank = integer(f"rank must be from 1 to {most}", self.rank, allowed=range(1, most + 1))
         checked = vars(self._codes())
         normalize(self, rank=rank, **{name: checked[name] for name in vars(self) if name != "rank"})
 
@@ -285,7 +284,8 @@ def _plan(given: Any) -> Any:
 
 
 def _sum_bits(given: Any, bits: int) -> int:
-    allowed = sorted({bits, _FINER_SUMS[bits]})
+    codecs = ops.sum_codecs(_CODECS[bits])
+    allowed = [each for each, codec in _CODECS.items() if codec in codecs]
     words = f"sum_bits must be None or one of {allowed} where an element takes {bits} bits"
     return integer(words, given, allowed[-1], allowed)
 

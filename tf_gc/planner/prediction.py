@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_gc.network.cluster_network import LARGE
 from tf_gc.network.group import Channel, Group, Received
 from tf_gc.network.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.params import CompressionParams, Gradient, NoCompression
@@ -32,8 +33,7 @@ class Copies:
         self._link = link
 
     def rate(self) -> float:
-        size = 1 << 20  # as `ClusterNetwork` sends
-        return 8 * size * (self.hosts - 1) / self._link.all_gather(size)
+        return 8 * LARGE * (self.hosts - 1) / self._link.all_gather(LARGE)
 
     def group(self, devices: Sequence[str]) -> Group:
         del devices

@@ -29,8 +29,6 @@ FACTORS = "factors"
 
 # As in custom_ops/lib/low_rank/factors.cc.
 _INDEPENDENT = 1e-6
-# As kMaxMagnitude in custom_ops/lib/codec/block.h: more would soon make sums overflow.
-_MAX_MAGNITUDE = 2.0**120
 
 Tensors: TypeAlias = Sequence[tf.Tensor]
 
@@ -140,7 +138,7 @@ class Matrices:
             q = tf.matmul(p, matrix)
             finite = tf.reduce_all(tf.math.is_finite(q), 0)
             rest = matrix - product(p, q)
-            rest = tf.where(tf.abs(rest) < _MAX_MAGNITUDE, rest, 0.0)
+            rest = tf.where(tf.abs(rest) < ops.max_magnitude(), rest, 0.0)
             kept = tf.where(finite, rest, tf.reshape(residual, matrix.shape))
             residual.assign(tf.reshape(kept, residual.shape), read_value=False)
             sent.append(tf.reshape(tf.where(finite, q, math.nan), [-1]))

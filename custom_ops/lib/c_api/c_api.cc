@@ -6,9 +6,11 @@
 #include <functional>
 #include <iterator>
 
+#include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/compact/compact.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/cpu/float_mode.h"
+#include "custom_ops/lib/low_rank/factors.h"
 #include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/wire/compact_wire.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -90,12 +92,9 @@ int tf_gc_reencode(int codec, int sum_codec, int dtype,
                    int64_t messages, const void* gradient,
                    const float* residual_in, float* residual_out, int64_t size,
                    uint8_t* sum_codes, uint16_t* sum_scales) {
+  if (!tf_gc_sums_in(codec, sum_codec)) return 0;
   const auto kind = static_cast<tf_gc::Codec>(codec);
   const auto of_sum = static_cast<tf_gc::Codec>(sum_codec);
-  if (!Takes(tf_gc::IsAuto, codec) || !Takes(tf_gc::IsAuto, sum_codec) ||
-      !tf_gc::SumsIn(kind, of_sum)) {
-    return 0;
-  }
   return ForType(dtype, [=](auto* type) {
     tf_gc::Reencode(kind, of_sum, codes, scales, messages,
                     Typed(gradient, type), residual_in, residual_out, size,
@@ -155,6 +154,10 @@ int tf_gc_compact_version(void) { return tf_gc::kCompactVersion; }
 
 int tf_gc_block_size(void) { return static_cast<int>(tf_gc::kBlockSize); }
 
+float tf_gc_max_magnitude(void) { return tf_gc::kMaxMagnitude; }
+
+int tf_gc_most_rank(void) { return tf_gc::kMostRank; }
+
 int tf_gc_most_periods(void) { return tf_gc::kMostPeriods; }
 
 int tf_gc_largest_period(void) {
@@ -185,6 +188,12 @@ int tf_gc_block_bytes(int codec, int64_t replicas) {
   if (replicas > tf_gc::kMaxReplicas) return 0;
   return static_cast<int>(
       tf_gc::BlockBytes(tf_gc::CountsCodec(tf_gc::BitsOfCount(replicas))));
+}
+
+int tf_gc_sums_in(int codec, int sum_codec) {
+  return Takes(tf_gc::IsAuto, codec) && Takes(tf_gc::IsAuto, sum_codec) &&
+         tf_gc::SumsIn(static_cast<tf_gc::Codec>(codec),
+                       static_cast<tf_gc::Codec>(sum_codec));
 }
 
 int tf_gc_is_compactible(int codec) {

@@ -46,12 +46,14 @@ TF_GC_EXPORT int tf_gc_count(int codec, const uint8_t* const* codes,
 TF_GC_EXPORT int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
                                      int64_t size, float unit, void* sum);
 
-// kWireVersion, kCompactVersion, kBlockSize, kMostPeriods, kSegmentBlocks as
-// the largest period, and kRun as the least number of blocks that may be packed
-// by columns.
+// kWireVersion, kCompactVersion, kBlockSize, kMaxMagnitude, kMostRank,
+// kMostPeriods, kSegmentBlocks as the largest period, and kRun as the least
+// number of blocks that may be packed by columns.
 TF_GC_EXPORT int tf_gc_wire_version(void);
 TF_GC_EXPORT int tf_gc_compact_version(void);
 TF_GC_EXPORT int tf_gc_block_size(void);
+TF_GC_EXPORT float tf_gc_max_magnitude(void);
+TF_GC_EXPORT int tf_gc_most_rank(void);
 TF_GC_EXPORT int tf_gc_most_periods(void);
 TF_GC_EXPORT int tf_gc_largest_period(void);
 TF_GC_EXPORT int tf_gc_tile_blocks(void);
@@ -66,6 +68,10 @@ TF_GC_EXPORT int tf_gc_codec(const char* name, int automatic);
 // Bytes of a block in a message with the sum of `replicas` messages of `codec`,
 // or in such a message itself. 0 if `codec` is unknown or they are too many.
 TF_GC_EXPORT int tf_gc_block_bytes(int codec, int64_t replicas);
+
+// Whether tf_gc_reencode() may encode sums of messages of `codec` by
+// `sum_codec`: 1 or 0.
+TF_GC_EXPORT int tf_gc_sums_in(int codec, int sum_codec);
 
 // Whether messages of `codec` have a compact form: 1 or 0.
 TF_GC_EXPORT int tf_gc_is_compactible(int codec);
