@@ -100,8 +100,8 @@ class ProjectFactorsOp : public OpKernel {
     Tensor* message = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(
                                 0, TensorShape({matrices.p_size}), &message));
-    ResidualLock residuals;
-    OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
+    std::vector<Tensor> residuals;
+    OP_REQUIRES_OK(context, ReadResiduals(context, gradients, &residuals));
 
     float* to = message->flat<float>().data();
     for (int i = 0; i < gradients.size(); ++i) {
@@ -118,7 +118,7 @@ class ProjectFactorsOp : public OpKernel {
       InThreads(context, matrix.rows, matrix.rank * matrix.columns,
                 [&](int64_t first, int64_t last) {
                   ProjectMatrix(matrix, first, last, gradient,
-                                residuals.buffers(i).before, q, to);
+                                Data<float>(residuals[i]), q, to);
                 });
       to += matrix.rank * matrix.rows;
     }

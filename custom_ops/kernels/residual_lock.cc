@@ -12,6 +12,51 @@ using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::Var;
 
+namespace {
+
+using Variables = std::vector<tensorflow::core::RefCountPtr<Var>>;
+
+absl::Status FindResiduals(OpKernelContext* context, Variables* variables) {
+  int first_handle;
+  int end_handle;
+  TF_RETURN_IF_ERROR(
+      context->op_kernel().InputRange("residuals", &first_handle, &end_handle));
+  for (int i = first_handle; i < end_handle; ++i) {
+    variables->emplace_back();
+    TF_RETURN_IF_ERROR(tensorflow::LookupResource(
+        context, tensorflow::HandleFromInput(context, i), &variables->back()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckResidual(size_t index, const Tensor& residual,
+                           const TensorShape& shape) {
+  if (residual.IsInitialized() && residual.dtype() == tensorflow::DT_FLOAT &&
+      residual.shape() == shape) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "residual ", index,
+      " must be an initialized float32 variable of its gradient's shape ",
+      shape.DebugString(), ", got ", residual.DebugString(0)));
+}
+
+}  // namespace
+
+absl::Status ReadResiduals(OpKernelContext* context,
+                           const OpInputList& gradients,
+                           std::vector<Tensor>* residuals) {
+  Variables variables;
+  TF_RETURN_IF_ERROR(FindResiduals(context, &variables));
+  for (size_t i = 0; i < variables.size(); ++i) {
+    tensorflow::tf_shared_lock lock(*variables[i]->mu());
+    residuals->push_back(*variables[i]->tensor());
+    TF_RETURN_IF_ERROR(
+        CheckResidual(i, residuals->back(), gradients[i].shape()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
                                    const OpInputList& gradients) {
   std::vector<TensorShape> shapes;
@@ -21,18 +66,9 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
 
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
                                    const std::vector<TensorShape>& shapes) {
-  int first_handle;
-  int end_handle;
-  TF_RETURN_IF_ERROR(
-      context->op_kernel().InputRange("residuals", &first_handle, &end_handle));
+  TF_RETURN_IF_ERROR(FindResiduals(context, &variables_));
   std::vector<Var*> ordered;
-  for (int i = first_handle; i < end_handle; ++i) {
-    tensorflow::core::RefCountPtr<Var> variable;
-    TF_RETURN_IF_ERROR(tensorflow::LookupResource(
-        context, tensorflow::HandleFromInput(context, i), &variable));
-    ordered.push_back(variable.get());
-    variables_.push_back(std::move(variable));
-  }
+  for (const auto& variable : variables_) ordered.push_back(variable.get());
   // Every encode takes the locks in the same order, so that no two encodes wait
   // for each other.
   std::sort(ordered.begin(), ordered.end());
@@ -44,16 +80,8 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
   for (Var* variable : ordered) locks_.emplace_back(*variable->mu());
 
   for (size_t i = 0; i < variables_.size(); ++i) {
-    Var* variable = variables_[i].get();
-    Tensor* residual = variable->tensor();
-    if (!residual->IsInitialized() ||
-        residual->dtype() != tensorflow::DT_FLOAT ||
-        residual->shape() != shapes[i]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "residual ", i,
-          " must be an initialized float32 variable of its gradient's shape ",
-          shapes[i].DebugString(), ", got ", residual->DebugString(0)));
-    }
+    Tensor* residual = variables_[i]->tensor();
+    TF_RETURN_IF_ERROR(CheckResidual(i, *residual, shapes[i]));
     Tensor replacement;
     const float* before = residual->flat<float>().data();
     float* after = residual->flat<float>().data();

@@ -1,4 +1,5 @@
-// Exclusive access to the residual variables of one encode.
+// Access to the residual variables of one op: to read them, or exclusive access
+// to encode.
 
 #pragma once
 
@@ -11,6 +12,13 @@
 
 namespace tf_gc {
 
+// Gives the values of the input list `residuals` of `context`, which stay as
+// they are when an encode changes the variables. InvalidArgument if one is no
+// initialized float32 variable of its gradient's shape.
+absl::Status ReadResiduals(tensorflow::OpKernelContext* context,
+                           const tensorflow::OpInputList& gradients,
+                           std::vector<tensorflow::Tensor>* residuals);
+
 // Looks the variables up and holds their locks until it is destroyed. A
 // residual that somebody still reads is not written in place: the encode writes
 // all of a new buffer, which Commit() gives to the variable.
@@ -21,8 +29,7 @@ class ResidualLock {
     float* after;  // the same as `before`, or another array
   };
 
-  // Takes the input list `residuals` of `context`. InvalidArgument if one is no
-  // initialized float32 variable of its gradient's shape, or occurs twice.
+  // InvalidArgument as in ReadResiduals(), or if a variable occurs twice.
   absl::Status Acquire(tensorflow::OpKernelContext* context,
                        const std::vector<tensorflow::TensorShape>& shapes);
   absl::Status Acquire(tensorflow::OpKernelContext* context,
