@@ -94,8 +94,9 @@ class DecodeOp : public OpKernel {
     std::vector<LibType<T>*> sums;
     OP_REQUIRES_OK(context, ForwardSums<T>(context, &sums));
     std::vector<const uint8_t*> rows;
-    OP_REQUIRES_OK(context,
-                   RowsOf(messages, format_.Layout(bucket.blocks()), &rows));
+    OP_REQUIRES_OK(
+        context,
+        FindMessages(messages, format_.Layout(bucket.blocks()), &rows));
     OP_REQUIRES(context, !rows.empty(),
                 absl::InvalidArgumentError(
                     "`messages` holds no row, and needs at least one"));

@@ -43,24 +43,6 @@ absl::Status ReadPeriods(OpKernelConstruction* context, Periods* periods) {
   return absl::OkStatus();
 }
 
-// The layout of messages with `words` words.
-absl::Status LayoutOfWords(const MessageFormat& format, int64_t words,
-                           MessageLayout* layout) {
-  int64_t blocks;
-  TF_RETURN_IF_ERROR(ReadBlocks(format.codec, words, &blocks));
-  *layout = format.Layout(blocks);
-  return absl::OkStatus();
-}
-
-// The starts of the rows, each of `row_bytes` bytes.
-std::vector<const uint8_t*> RowsOf(const Tensor& tensor, int64_t row_bytes) {
-  std::vector<const uint8_t*> rows(tensor.dim_size(0));
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = static_cast<const uint8_t*>(tensor.data()) + i * row_bytes;
-  }
-  return rows;
-}
-
 // Calls work(row, run) for each row, in the threads of the device. With few
 // rows the threads share the tasks of each one: Shard() within Shard() could
 // wait for ever.
@@ -97,13 +79,8 @@ class PackOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     const Tensor& messages = context->input(0);
-    OP_REQUIRES(context, messages.dims() == 2,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "messages must have the shape [rows, words], got ",
-                    messages.shape().DebugString())));
     MessageLayout layout;
-    OP_REQUIRES_OK(context,
-                   LayoutOfWords(format_, messages.dim_size(1), &layout));
+    OP_REQUIRES_OK(context, ReadLayout(format_.codec, messages, &layout));
     const std::vector<const uint8_t*> rows = RowsOf(messages, layout.size);
     OP_REQUIRES_OK(context, format_.CheckHeaders(rows, layout));
 
@@ -152,9 +129,10 @@ class UnpackOp : public OpKernel {
         context, words.dims() == 0,
         absl::InvalidArgumentError(absl::StrCat("words must be a scalar, got ",
                                                 words.shape().DebugString())));
-    MessageLayout layout;
-    OP_REQUIRES_OK(context,
-                   LayoutOfWords(format_, words.scalar<int64_t>()(), &layout));
+    int64_t blocks;
+    OP_REQUIRES_OK(
+        context, ReadBlocks(format_.codec, words.scalar<int64_t>()(), &blocks));
+    const MessageLayout layout = format_.Layout(blocks);
     TensorShape shape;
     OP_REQUIRES_OK(context, TensorShape::BuildTensorShape(
                                 {compact.dim_size(0), layout.words()}, &shape));

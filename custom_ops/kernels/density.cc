@@ -25,13 +25,8 @@ void DensityWatch::Observe(float threshold, int64_t elements,
   static std::mutex mutex;
   static auto* const tallies = new std::map<float, Tally>;
 
-  int64_t sent = 0;
-  for (int64_t i = 0; i < shards; ++i) {
-    const uint8_t* message = messages + i * layout.size;
-    for (int64_t block = 0; block < layout.blocks; ++block) {
-      sent += SentInBlock(Codec::kTwoBitFixed, layout.Codes(message, block));
-    }
-  }
+  const int64_t sent =
+      SentInMessages(Codec::kTwoBitFixed, layout, messages, shards);
   const int step = steps_.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard<std::mutex> lock(mutex);
   Tally& tally = (*tallies)[threshold];

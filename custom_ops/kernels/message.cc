@@ -119,19 +119,39 @@ absl::Status MessageFormat::CheckHeaders(
   return absl::OkStatus();
 }
 
-absl::Status RowsOf(const tensorflow::OpInputList& messages,
-                    const MessageLayout& layout,
-                    std::vector<const uint8_t*>* rows) {
+std::vector<const uint8_t*> RowsOf(const tensorflow::Tensor& matrix,
+                                   int64_t row_bytes) {
+  std::vector<const uint8_t*> rows(matrix.dim_size(0));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = static_cast<const uint8_t*>(matrix.data()) + i * row_bytes;
+  }
+  return rows;
+}
+
+absl::Status ReadLayout(Codec codec, const tensorflow::Tensor& messages,
+                        MessageLayout* layout) {
+  if (messages.dims() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("messages must have the shape [rows, words], got ",
+                     messages.shape().DebugString()));
+  }
+  int64_t blocks;
+  TF_RETURN_IF_ERROR(ReadBlocks(codec, messages.dim_size(1), &blocks));
+  *layout = LayoutOf(codec, blocks);
+  return absl::OkStatus();
+}
+
+absl::Status FindMessages(const tensorflow::OpInputList& messages,
+                          const MessageLayout& layout,
+                          std::vector<const uint8_t*>* rows) {
   for (const tensorflow::Tensor& message : messages) {
     if (message.dims() != 2 || message.dim_size(1) != layout.words()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "messages must have the shape [rows, ", layout.words(), "] for ",
           layout.blocks, " blocks, got ", message.shape().DebugString()));
     }
-    const uint8_t* row = static_cast<const uint8_t*>(message.data());
-    for (int64_t i = 0; i < message.dim_size(0); ++i) {
-      rows->push_back(row + i * layout.size);
-    }
+    const std::vector<const uint8_t*> own = RowsOf(message, layout.size);
+    rows->insert(rows->end(), own.begin(), own.end());
   }
   return absl::OkStatus();
 }

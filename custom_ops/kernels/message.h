@@ -37,12 +37,20 @@ absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
 absl::Status ReadFixedFormat(tensorflow::OpKernelConstruction* context,
                              MessageFormat* format);
 
-// Puts the start of each row of the input list `messages` into `rows`, and
-// reads none. InvalidArgument if a tensor's shape is not [rows,
-// layout.words()].
-absl::Status RowsOf(const tensorflow::OpInputList& messages,
-                    const MessageLayout& layout,
-                    std::vector<const uint8_t*>* rows);
+// The start of each row, of `row_bytes` bytes, of a matrix.
+std::vector<const uint8_t*> RowsOf(const tensorflow::Tensor& matrix,
+                                   int64_t row_bytes);
+
+// The layout of the messages that are the rows of a tensor. InvalidArgument if
+// it is no matrix, or no message of the codec is as long as its rows.
+absl::Status ReadLayout(Codec codec, const tensorflow::Tensor& messages,
+                        MessageLayout* layout);
+
+// Finds the rows of all tensors of the input list `messages`. InvalidArgument
+// if a tensor's shape is not [rows, layout.words()].
+absl::Status FindMessages(const tensorflow::OpInputList& messages,
+                          const MessageLayout& layout,
+                          std::vector<const uint8_t*>* rows);
 
 // InvalidArgument if there are not as many rows as the attribute `name` says.
 absl::Status CheckRows(const std::vector<const uint8_t*>& rows,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "custom_ops/kernels/message.h"
 #include "custom_ops/kernels/tensors.h"
 #include "custom_ops/lib/codec/sent.h"
 #include "custom_ops/lib/recorder/recorder.h"
@@ -105,25 +106,13 @@ class CountSentOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     const Tensor& messages = context->input(0);
-    const int64_t blocks =
-        messages.dims() == 2 ? BlocksOf(codec_, messages.dim_size(1)) : -1;
-    OP_REQUIRES(
-        context, blocks >= 0,
-        absl::InvalidArgumentError(absl::StrCat(
-            "messages must have the shape [rows, words], with the words of a "
-            "message, got ",
-            messages.shape().DebugString())));
+    MessageLayout layout;
+    OP_REQUIRES_OK(context, ReadLayout(codec_, messages, &layout));
     Tensor* sent = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &sent));
-    const MessageLayout layout = LayoutOf(codec_, blocks);
-    const uint8_t* row = static_cast<const uint8_t*>(messages.data());
-    int64_t count = 0;
-    for (int64_t i = 0; i < messages.dim_size(0); ++i, row += layout.size) {
-      for (int64_t block = 0; block < blocks; ++block) {
-        count += SentInBlock(codec_, layout.Codes(row, block));
-      }
-    }
-    sent->scalar<int64_t>()() = count;
+    sent->scalar<int64_t>()() = SentInMessages(
+        codec_, layout, static_cast<const uint8_t*>(messages.data()),
+        messages.dim_size(0));
   }
 
  private:

@@ -40,7 +40,7 @@ class ReencodeOp : public OpKernel {
     const int64_t shard_blocks = ShardBlocks(bucket.blocks(), shards_);
     std::vector<const uint8_t*> rows;
     OP_REQUIRES_OK(context,
-                   RowsOf(messages, format_.Layout(shard_blocks), &rows));
+                   FindMessages(messages, format_.Layout(shard_blocks), &rows));
     OP_REQUIRES_OK(context, CheckRows(rows, "shards", shards_));
     rows.erase(rows.begin() + shard_);
 
@@ -77,25 +77,19 @@ class CountOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     OpInputList messages;
     OP_REQUIRES_OK(context, context->input_list("messages", &messages));
-    const TensorShape& shape = messages[0].shape();
-    const int64_t blocks =
-        shape.dims() == 2 ? BlocksOf(fixed_.codec, shape.dim_size(1)) : -1;
-    OP_REQUIRES(context, blocks >= 0,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "messages must have the shape [rows, words] of messages "
-                    "with a fixed threshold, got ",
-                    shape.DebugString())));
+    MessageLayout layout;
+    OP_REQUIRES_OK(context, ReadLayout(fixed_.codec, messages[0], &layout));
     std::vector<const uint8_t*> rows;
-    OP_REQUIRES_OK(context, RowsOf(messages, fixed_.Layout(blocks), &rows));
+    OP_REQUIRES_OK(context, FindMessages(messages, layout, &rows));
     OP_REQUIRES_OK(context, CheckRows(rows, "replicas", replicas_));
 
     Tensor* message = nullptr;
     OP_REQUIRES_OK(
-        context,
-        context->allocate_output(
-            0, TensorShape({1, counts_.Layout(blocks).words()}), &message));
+        context, context->allocate_output(
+                     0, TensorShape({1, counts_.Layout(layout.blocks).words()}),
+                     &message));
     OP_REQUIRES_OK(context,
-                   Device::Count(context, fixed_, counts_, blocks, rows,
+                   Device::Count(context, fixed_, counts_, layout.blocks, rows,
                                  static_cast<uint8_t*>(message->data())));
   }
 
@@ -127,8 +121,9 @@ class DecodeShardsOp : public OpKernel {
     std::vector<const uint8_t*> rows;
     OP_REQUIRES_OK(
         context,
-        RowsOf(messages, format_.Layout(ShardBlocks(bucket.blocks(), shards_)),
-               &rows));
+        FindMessages(messages,
+                     format_.Layout(ShardBlocks(bucket.blocks(), shards_)),
+                     &rows));
     OP_REQUIRES_OK(context, CheckRows(rows, "shards", shards_));
     OP_REQUIRES_OK(context, Device::template DecodeShards<T>(
                                 context, format_, bucket, rows, sums));

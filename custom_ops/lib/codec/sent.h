@@ -1,4 +1,4 @@
-// How many elements of a block are sent as something other than zero.
+// How many elements are sent as something other than zero.
 
 #pragma once
 
@@ -36,6 +36,18 @@ inline int64_t SentInBlock(Codec codec, const uint8_t* codes) {
     uint64_t word;
     std::memcpy(&word, codes + i, sizeof(word));
     sent += __builtin_popcountll(word & 0xaaaaaaaaaaaaaaaau);
+  }
+  return sent;
+}
+
+// The same of `count` messages that follow each other.
+inline int64_t SentInMessages(Codec codec, const MessageLayout& layout,
+                              const uint8_t* messages, int64_t count) {
+  int64_t sent = 0;
+  for (int64_t i = 0; i < count; ++i, messages += layout.size) {
+    for (int64_t block = 0; block < layout.blocks; ++block) {
+      sent += SentInBlock(codec, layout.Codes(messages, block));
+    }
   }
   return sent;
 }
