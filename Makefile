@@ -23,8 +23,8 @@ OPS := tf_gc/ops/_tf_gc_ops.so
 RAY := $(VENV)/ray
 
 NATIVE_FILES := $(shell find custom_ops -type f) build_backend/portable.cc
-TEST_CC_FILES := $(wildcard benchmarks/*.cc) \
-  $(foreach suffix,cc h cu cuh,$(wildcard tests/*/*.$(suffix) tests/*/*/*.$(suffix)))
+TEST_CC_FILES := $(foreach suffix,cc h cu cuh,\
+  $(wildcard tests/*/*.$(suffix) tests/*/*/*.$(suffix)))
 CLANG_FORMAT := $(BIN)/clang-format --style=file --fallback-style=Google
 BUILD_FILES := BUILD MODULE.bazel sources.bzl
 BUILDIFIER := npx --yes @bazel/buildifier@8.2.1

@@ -12,8 +12,8 @@ a block, by which the cases can be added up: of one message, but `decode N` read
 from __future__ import annotations
 
 import argparse
+import ctypes
 import dataclasses
-import functools
 import json
 import os
 import statistics
@@ -24,24 +24,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import report
+from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codec_messages import Array, Messages, aligned, message_of_laplace
-from codec_timing import Library
-
 from tests.custom_ops import native
 from tests.custom_ops.native import CODE_BITS, COMPACTIBLE, AnyCodec, Codec, Levels, OneBit, Target
+from tests.oracles import compact as oracle_compact
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
+Array = native.Array
 
 SECONDS_A_SAMPLE = 0.01
 THRESHOLD = 1.5
+STEPS = 20  # of training, before a message to be packed is taken
+LAPLACE_THRESHOLD = 3.0  # of the fixed codec; about one code in ten is not zero then
 MEMCPY = "memcpy"
 
 
@@ -68,6 +68,66 @@ def timed(call: Callable[[], object]) -> Callable[[int], float]:
         return time.perf_counter() - start
 
     return run
+
+
+class Library(native.Library):
+    """The codec library. What is timed of it is called without converting arguments first."""
+
+    def timed(self, name: str, *arguments: Any) -> Callable[[int], float]:
+        function = getattr(self._c, f"tf_gc_{name}")
+        converted = [native._value(argument) for argument in arguments]
+        # It keeps the arrays, to which the converted arguments point.
+        return timed(lambda arrays=arguments: function(*converted))
+
+
+def aligned(size: int, dtype: npt.DTypeLike) -> Array:
+    """Zeros that start at a cache line and are in memory already."""
+    itemsize = np.dtype(dtype).itemsize
+    raw = np.zeros(size * itemsize + 64, np.uint8)
+    raw[:] = 1
+    start = -raw.ctypes.data % 64
+    array: Array = raw[start : start + size * itemsize].view(dtype)
+    array[:] = 0
+    return array
+
+
+class Messages:
+    """Memory for messages of a codec."""
+
+    def __init__(self, codec: AnyCodec, blocks: int, count: int) -> None:
+        self.codes = [aligned(blocks * native.code_bytes(codec), np.uint8) for _ in range(count)]
+        self.scales = [aligned(blocks, np.uint16) for _ in range(count)]
+        scale_bytes = self.scales[0].nbytes if native.has_scales(codec) else 0
+        self.size = self.codes[0].nbytes + scale_bytes  # of one
+
+
+def message_of_laplace(library: Library, codec: AnyCodec, size: int) -> Array:
+    """Returns a message of gradients with heavy tails, whose mean is not zero.
+
+    Args:
+      library: encodes them.
+      codec: the message's codec.
+      size: the number of elements.
+
+    Returns:
+      The message with its header, uint8, one-dimensional.
+    """
+    blocks = native.num_blocks(size)
+    rng = np.random.default_rng(1)
+    # Each step has the same mean, and noise from another place of one array.
+    mean = 0.3 * rng.laplace(size=1 << 20).astype(np.float32)
+    noise = rng.laplace(size=1 << 21).astype(np.float32)
+    gradient, residual = np.zeros((2, size), np.float32)
+    own = Messages(codec, blocks, 1)
+    for _ in range(STEPS):
+        for start in range(0, size, mean.size):
+            part = gradient[start : start + mean.size]
+            offset = int(rng.integers(mean.size))
+            np.add(mean[: part.size], noise[offset : offset + part.size], out=part)
+        arguments = (gradient, residual, residual, own.codes[0], own.scales[0], LAPLACE_THRESHOLD)
+        library.encode(codec, *arguments)
+    scales = own.scales[0] if native.has_scales(codec) else own.scales[0][:0]
+    return oracle_compact.make_message(int(codec), own.codes[0], scales, blocks)
 
 
 class Packing:
@@ -115,10 +175,9 @@ class Cases:
     def all(self) -> list[Case]:
         library, residual, result = self.library, self.residual, self.result
         packings = [Packing(library, codec, self.size) for codec in COMPACTIBLE]
-        copy = Case(
-            MEMCPY, None, 2 * residual.nbytes, lambda n: library.time_memcpy(n, result, residual)
-        )
-        cases = [copy]
+        addresses = (result.ctypes.data, residual.ctypes.data, residual.nbytes)
+        copy = timed(lambda: ctypes.memmove(*addresses))
+        cases = [Case(MEMCPY, None, 2 * residual.nbytes, copy)]
         for target in library.supported_targets():
             for codec in [*Codec, *OneBit, *Levels]:
                 cases += self.of(codec, target)
@@ -138,25 +197,22 @@ class Cases:
                 codec, self.gradients[0], residual, residual, codes[row], scales[row], THRESHOLD
             )
 
-        def encode(repetitions: int, gradient: Array) -> float:
-            own_message = (own.codes[0], own.scales[0])
-            return library.time_encode(
-                repetitions, codec, gradient, residual, residual, *own_message, THRESHOLD
-            )
+        def encode(gradient: Array) -> Callable[[int], float]:
+            arguments = (codec, gradient, residual, residual, own.codes[0], own.scales[0])
+            return library.timed("encode", *library.encode_arguments(*arguments, THRESHOLD))
 
-        def decode(repetitions: int) -> float:
-            return library.time_decode_sum(repetitions, codec, codes, scales, result, THRESHOLD)
-
+        decode_arguments = library.decode_arguments(codec, codes, scales, result, THRESHOLD)
         cases = [
             Case(
                 f"encode {name} {gradient.dtype}",
                 target,
                 gradient.nbytes + 2 * residual.nbytes + own.size,
-                functools.partial(encode, gradient=gradient),
+                encode(gradient),
             )
             for gradient in self.gradients
         ]
         moved = self.replicas * received.size + result.nbytes
+        decode = library.timed("decode_sum", *decode_arguments)
         cases.append(Case(f"decode {self.replicas} {name}", target, moved, decode))
         return cases + self.second_stage(codec, target, received)
 
@@ -288,7 +344,7 @@ def main() -> None:
     results: dict[str, Any] = {"cpu": cpu, "replicas": options.replicas, "runs": []}
     print(f"CPU: {results['cpu']}")
     with tempfile.TemporaryDirectory() as directory:
-        library = Library(Path(directory))
+        library = Library(native.build(Path(directory)))
         for size in options.elements:
             cases = Cases(library, size, options.replicas).all()
             rows = measure(library, cases, size, options.repetitions)

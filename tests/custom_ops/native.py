@@ -75,16 +75,16 @@ class Target(enum.IntEnum):
     AVX512 = 2
 
 
-def build(directory: Path, *more: Path) -> Path:
-    """Builds the library, with more sources, in `directory` unless it is there already."""
-    sources = [*sorted(LIB.glob("*/*.cc")), *more]
+def build(directory: Path) -> Path:
+    """Builds the library in `directory` unless it is there already."""
+    sources = sorted(LIB.glob("*/*.cc"))
     flags = [*FLAGS, *WARNINGS, f"-I{ROOT}", *map(str, sources)]
 
     def compile_to(output: Path) -> None:
         subprocess.run([*compiled.compiler(), *flags, "-o", str(output)], check=True)
 
     library = directory / "libtf_gc_codec.so"
-    return compiled.kept(library, [*LIB.glob("*/*.*"), *more], flags, compile_to)
+    return compiled.kept(library, [*LIB.glob("*/*.*")], flags, compile_to)
 
 
 def code_bytes(codec: AnyCodec) -> int:
