@@ -15,7 +15,7 @@ def encode_steps(*arguments: str) -> None:
     """Encodes the same gradients again and again, for two replicas of two models in turn."""
     import tensorflow as tf
 
-    from tf_gc import ops
+    from tf_gc.ops import two_bit_encode
 
     threshold, step, steps, shards = map(float, arguments)
     gradients = [tf.fill([30_000], step), tf.fill([300], 10 * step)]
@@ -23,7 +23,7 @@ def encode_steps(*arguments: str) -> None:
 
     def encode() -> None:
         for replica in residuals:
-            ops.encode(gradients, replica, "two_bit", threshold, int(shards))
+            two_bit_encode(gradients, replica, threshold, shards=int(shards))
 
     for model in (tf.function(encode), tf.function(encode)):
         for _ in range(int(steps)):

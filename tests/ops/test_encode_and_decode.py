@@ -13,7 +13,14 @@ from tests.bits import assert_same_bits
 from tests.custom_ops import cases as codec_cases
 from tests.custom_ops.cases import Message
 from tests.ops.formats import BLOCK, Format, each_dtype, each_format, flat, make_replica
-from tf_gc.ops import count, decode, decode_shards, encode
+from tf_gc.ops import (
+    count,
+    decode,
+    decode_shards,
+    encode,
+    two_bit_decode,
+    two_bit_encode,
+)
 
 
 @each_dtype
@@ -111,8 +118,8 @@ def test_concurrent_encodes_of_the_same_residuals_do_not_deadlock_or_lose_mass()
 
     def work(order: list[tf.Variable]) -> None:
         for _ in range(50):
-            message = encode([gradient, gradient], order, threshold=0.5)
-            total = decode(message, like=[gradient, gradient], threshold=0.5)
+            message = two_bit_encode([gradient, gradient], order, 0.5)
+            total = two_bit_decode(message, like=[gradient, gradient], threshold=0.5)
             sent.append(sum(float(tf.reduce_sum(tf.cast(t, tf.float64))) for t in total))
 
     threads = [

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.cases import cases
 from tests.ops.formats import FIXED, Format, each_format
-from tf_gc.ops import count, decode, decode_shards, encode, reencode
+from tf_gc.ops import count, decode, decode_shards, encode, reencode, two_bit_encode
 
 
 @cases("of_gradient, of_residual", ((None,), (300,)), ((300,), (300,)), ((None,), (None,)), ids=str)
@@ -63,7 +63,7 @@ def test_the_message_of_a_gradient_out_of_a_loop_has_a_known_size() -> None:
             shape_invariants=(tf.TensorShape(()), tf.TensorShape((None,))),
         )
         assert gradient.shape.as_list() == [None]
-        message = encode([gradient], [residual], threshold=0.5)
+        message = two_bit_encode([gradient], [residual], 0.5)
         assert message.shape == (1, FIXED[0].words(1))
         return decode(message, [gradient], "two_bit", 0.5)[0]
 
@@ -73,7 +73,7 @@ def test_the_message_of_a_gradient_out_of_a_loop_has_a_known_size() -> None:
 
 def test_they_refuse_what_does_not_fit() -> None:
     of_five, of_four = tf.Variable(tf.zeros(5)), tf.Variable(tf.zeros(4))
-    trace = tf.function(lambda g: encode([g], [of_five]))
+    trace = tf.function(lambda g: two_bit_encode([g], [of_five]))
     with pytest.raises(ValueError, match=r"must be equal|Dimensions"):
         trace.get_concrete_function(tf.TensorSpec((4,)))
     for function in (

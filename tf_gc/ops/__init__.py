@@ -24,7 +24,7 @@ rows and factors have no kernels for GPUs.
 """
 
 from tf_gc.ops import _loader
-from tf_gc.ops.codec import decode, encode
+from tf_gc.ops.codec import decode, encode, two_bit_decode, two_bit_encode
 from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
 from tf_gc.ops.factors import decode_factors, encode_factors, project_factors
@@ -63,6 +63,8 @@ __all__ = [
     "project_factors",
     "reencode",
     "sum_codecs",
+    "two_bit_decode",
+    "two_bit_encode",
     "unpack",
     "within",
 ]

@@ -62,3 +62,21 @@ def decode(
     return _loader.load().tf_gc_decode(
         messages=as_list(messages), like=as_list(like, "like"), **attributes(codec, threshold)
     )
+
+
+def two_bit_encode(
+    gradients: Tensors,
+    residuals: Variables,
+    threshold: float | str = "auto",
+    shards: int = 1,
+    skip: int | None = None,
+) -> tf.Tensor:
+    """The same as `encode` with the codec `"two_bit"`."""
+    return encode(gradients, residuals, "two_bit", threshold, shards, skip)
+
+
+def two_bit_decode(
+    messages: Messages, like: Tensors, threshold: float | str = "auto"
+) -> list[tf.Tensor]:
+    """The same as `decode` with the codec `"two_bit"`."""
+    return decode(messages, like, "two_bit", threshold)
