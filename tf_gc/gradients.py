@@ -44,7 +44,7 @@ class Gradient:
 
 
 @dataclasses.dataclass(frozen=True)
-class LeftAlone:
+class Uncompressed:
     """A gradient that is not compressed."""
 
     path: str  # of its variable
@@ -54,7 +54,7 @@ class LeftAlone:
 
 def gradient_of(
     variable: Any, dtype: tf.DType, sparse: bool, earlier: set[int]
-) -> Gradient | LeftAlone:
+) -> Gradient | Uncompressed:
     """Returns what is known of a gradient, of a dtype, that is to be summed for a variable.
 
     `earlier` has the `id()` of each variable with a gradient in the step, and gets this one's: of
@@ -63,11 +63,11 @@ def gradient_of(
     path = path_of(variable)
     if id(variable) in earlier:
         others = "have another gradient in the step: add up a variable's gradients"
-        return LeftAlone(path, f"are of variables that {others}")
+        return Uncompressed(path, f"are of variables that {others}")
     earlier.add(id(variable))
     if not variable.shape.is_fully_defined():
         shape = variable.shape
-        return LeftAlone(path, f"are of variables of shape {shape}: give them one that is known")
+        return Uncompressed(path, f"are of variables of shape {shape}: give them one that is known")
     return Gradient(path, dtype, tuple(variable.shape), sparse)
 
 

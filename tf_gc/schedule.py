@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_gc.gradients import gradient_of
 from tf_gc.network.traffic import ALONE
-from tf_gc.params import CompressionParams, Gradient, LeftAlone
+from tf_gc.params import CompressionParams, Gradient, Uncompressed
 from tf_gc.reducers.reducer import Sender, Spec
 
 # Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). The first
@@ -60,14 +60,14 @@ class Schedule:
     Attributes:
       buckets: what is compressed, in the order in which backpropagation produces it.
       bypass: positions of the gradients that the stock ops sum, in full precision.
-      left_alone: which of them are gradients of the strategy's variables, and why.
+      uncompressed: which of them are gradients of the strategy's variables, and why.
       steps: how many steps of this run were in full precision and compressed, where known.
       alone: whether there is a single replica, for which the rest is empty.
     """
 
     buckets: tuple[Bucket, ...]
     bypass: tuple[int, ...]
-    left_alone: tuple[LeftAlone, ...]
+    uncompressed: tuple[Uncompressed, ...]
     steps: tuple[int, int] | None = None
     alone: bool = False
 
@@ -86,10 +86,10 @@ class Schedule:
         """The positions of the gradients that are compressed, in the order of the buckets."""
         return [index for bucket in self.buckets for index in bucket.indices]
 
-    def why_left_alone(self) -> list[str]:
-        """Says why gradients are left alone: for each reason how many, and whose."""
+    def why_uncompressed(self) -> list[str]:
+        """Says why gradients are not compressed: for each reason how many, and whose."""
         paths: dict[str, list[str]] = {}
-        for gradient in self.left_alone:
+        for gradient in self.uncompressed:
             paths.setdefault(gradient.reason, []).append(gradient.path)
         return [f"{len(of)} {reason} ({', '.join(of)})" for reason, of in paths.items()]
 
@@ -98,7 +98,7 @@ class Schedule:
             return ALONE
         lines = [f"bucket {number}: {bucket}" for number, bucket in enumerate(self.buckets)]
         lines.append(f"in full precision: {len(self.bypass)} gradients")
-        lines += [f"  {reason}" for reason in self.why_left_alone()]
+        lines += [f"  {reason}" for reason in self.why_uncompressed()]
         warm = [number for number, bucket in enumerate(self.buckets) if bucket.warm_up]
         if warm:
             which = "" if len(warm) == len(self.buckets) else f" of buckets {warm}"
@@ -133,7 +133,7 @@ def together(schedules: Sequence[Schedule]) -> Schedule:
     return Schedule(
         tuple(buckets),
         tuple(bypass),
-        tuple(gradient for schedule in schedules for gradient in schedule.left_alone),
+        tuple(gradient for schedule in schedules for gradient in schedule.uncompressed),
         min(steps, key=lambda each: each[1], default=None),
     )
 
@@ -148,11 +148,11 @@ def compresses_rows_of(
 
 def make_schedule(
     params: CompressionParams,
-    gradients: Sequence[Gradient | LeftAlone | None],
+    gradients: Sequence[Gradient | Uncompressed | None],
     sender_of: Callable[[Spec], Sender | str],
     bucket_bytes: int = 0,
 ) -> Schedule:
-    """Decides how each gradient is sent, given what is known of each or why it is left alone.
+    """Decides how each gradient is sent, given what is known of each or why it is not compressed.
 
     `None` is a value that is no gradient. `sender_of` returns what sends the gradients of a spec,
     or why the stock ops sum them (`Spec.on`). A gradient is never split. One of `bucket_bytes` or
@@ -161,18 +161,18 @@ def make_schedule(
     """
     limit = bucket_bytes or _DEFAULT_BYTES
     to_compress: dict[int, tuple[Gradient, Spec]] = {}
-    left_alone = []
+    uncompressed = []
     for index, gradient in enumerate(gradients):
         if isinstance(gradient, Gradient):
             spec = params.spec_of(gradient)
-            if isinstance(spec, LeftAlone):
-                left_alone.append(spec)
+            if isinstance(spec, Uncompressed):
+                uncompressed.append(spec)
             elif isinstance(reason := sender_of(spec), str):
-                left_alone.append(LeftAlone(gradient.path, reason))
+                uncompressed.append(Uncompressed(gradient.path, reason))
             else:
                 to_compress[index] = (gradient, spec)
         elif gradient is not None:
-            left_alone.append(gradient)
+            uncompressed.append(gradient)
 
     def bucket(indices: list[int]) -> Bucket:
         known = [to_compress[index][0] for index in indices]
@@ -206,5 +206,5 @@ def make_schedule(
     return Schedule(
         buckets=tuple(bucket(indices) for indices in [*full, *left_open]),
         bypass=tuple(i for i in range(len(gradients)) if i not in to_compress),
-        left_alone=tuple(left_alone),
+        uncompressed=tuple(uncompressed),
     )

@@ -66,7 +66,7 @@ def test_a_step_sends_the_sum_over_its_streams(eager: bool, apart: bool) -> None
     assert [bucket.elements for bucket in report.buckets] == [2400, 5600]
     assert sum(bucket.sent_bytes or 0 for bucket in report.buckets) == sent(strategy)[0] - 20
     assert sorted([*schedule.compressed, *schedule.bypass]) == [0, 1, 2]
-    assert len(schedule.left_alone) == 1
+    assert len(schedule.uncompressed) == 1
     assert len(report.residual_ratios) == 2
     assert report.density is not None
     assert report.compressed_steps == 3

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.strategies.kinds import EXAMPLES
-from tf_gc.params import KINDS, CompressionParams, Gradient, LeftAlone, from_params
+from tf_gc.params import KINDS, CompressionParams, Gradient, Uncompressed, from_params
 
 F64 = tf.float64
 QUANTIZED = tf_gc.Quantized()
@@ -242,7 +242,7 @@ def test_what_is_left_alone_has_its_true_reason(
     params: CompressionParams, dtype: tf.DType, elements: int, sparse: bool, reason: str
 ) -> None:
     left = params.spec_of(Gradient("table", dtype, (elements, 1), sparse))
-    assert isinstance(left, LeftAlone)
+    assert isinstance(left, Uncompressed)
     assert re.search(reason, left.reason), left.reason
     assert left.path == "table"
     assert left.excluded == ("excluded" in reason)
@@ -289,7 +289,7 @@ def test_what_params_ask_for() -> None:
     low_rank = tf_gc.LowRank(exclude="embeddings")
     table = Gradient("table", tf.float32, (4096, 4096), sparse=True)
     assert low_rank.spec_of(table) == low_rank.specs()[WITH_RESIDUAL]
-    assert isinstance(low_rank.spec_of(dataclasses.replace(table, path="embeddings")), LeftAlone)
+    assert isinstance(low_rank.spec_of(dataclasses.replace(table, path="embeddings")), Uncompressed)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_gc
-from tf_gc.params import CompressionParams, Gradient, LeftAlone
+from tf_gc.params import CompressionParams, Gradient, Uncompressed
 from tf_gc.params.patterns import matches
 
 
@@ -50,7 +50,7 @@ def test_a_pattern_is_searched_for_in_the_path(pattern: Any, path: str, expected
 
 def excludes(params: CompressionParams, of: Gradient) -> bool:
     left = params.spec_of(of)
-    return isinstance(left, LeftAlone) and left.excluded
+    return isinstance(left, Uncompressed) and left.excluded
 
 
 @pytest.mark.parametrize("kind", [tf_gc.OneBit, tf_gc.Quantized, tf_gc.Cast, tf_gc.LowRank])

@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc.network.traffic import Traffic, all_gather_bytes, all_reduce_bytes
-from tf_gc.params import CompressionParams, Gradient, LeftAlone
+from tf_gc.params import CompressionParams, Gradient, Uncompressed
 from tf_gc.params.patterns import Pattern, matches, name_of
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.reducers.wire import PACKED
@@ -49,7 +49,7 @@ def traffic_of(
         stock_bytes=sum(stock),
         wire=", ".join(dict.fromkeys(bucket.reducer.wire for bucket in buckets)) or PACKED,
         at_most=True,
-        excluded_tensors=sum(gradient.excluded for gradient in schedule.left_alone),
+        excluded_tensors=sum(gradient.excluded for gradient in schedule.uncompressed),
         bypassed_bytes=bypassed,
         without_rows=bool(in_steps),
         after_warm_up=schedule.warm_up,
@@ -57,7 +57,9 @@ def traffic_of(
 
 
 def warn_of_unmatched_patterns(
-    params: CompressionParams, gradients: Sequence[Gradient | LeftAlone | None], said: set[Pattern]
+    params: CompressionParams,
+    gradients: Sequence[Gradient | Uncompressed | None],
+    said: set[Pattern],
 ) -> None:
     """Warns, once for each, of the user's patterns that match none of a model's variables.
 
@@ -77,8 +79,8 @@ def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParam
     logging.warning(
         "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients %s. "
         "compression_params: %s",
-        len(schedule.left_alone),
-        "; ".join(schedule.why_left_alone()),
+        len(schedule.uncompressed),
+        "; ".join(schedule.why_uncompressed()),
         params,
     )
 

@@ -112,5 +112,5 @@ class Pushes:
         return Schedule(
             buckets=buckets,
             bypass=tuple(i for i in range(len(variables)) if i not in compressed),
-            left_alone=tuple(gradient for part in parts for gradient in part.left_alone),
+            uncompressed=tuple(gradient for part in parts for gradient in part.uncompressed),
         )

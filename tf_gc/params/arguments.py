@@ -6,7 +6,7 @@ import sys
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
-from tf_gc.gradients import Gradient, LeftAlone
+from tf_gc.gradients import Gradient, Uncompressed
 from tf_gc.params.patterns import Pattern
 from tf_gc.reducers.reducer import Spec
 
@@ -20,7 +20,7 @@ class CompressionParams(abc.ABC):
     """
 
     @abc.abstractmethod
-    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
         """Returns how a gradient is sent, or why the stock ops sum it in full precision."""
 
     def contained(self) -> Sequence["CompressionParams"]:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tf_gc.gradients import Gradient, LeftAlone
+from tf_gc.gradients import Gradient, Uncompressed
 from tf_gc.params.arguments import CompressionParams, check, normalize
 from tf_gc.params.kinds import CASTS, Cast, LowRank, NoCompression, OneBit, Quantized, TwoBit
 from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
@@ -54,7 +54,7 @@ class ByVariable(CompressionParams):
     def contained(self) -> list[CompressionParams]:
         return [*(params for _, params in self.rules), self.default]
 
-    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
         meant = (params for pattern, params in self.rules if matches(pattern, gradient))
         return next(meant, self.default).spec_of(gradient)
 
@@ -107,7 +107,7 @@ class Auto(CompressionParams):
     def contained(self) -> list[CompressionParams]:
         return [self.params]
 
-    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
         return self.params.spec_of(gradient)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_gc import ops
 from tf_gc.codecs import CastCodec, NativeCodec
-from tf_gc.gradients import Gradient, LeftAlone
+from tf_gc.gradients import Gradient, Uncompressed
 from tf_gc.params.arguments import CompressionParams, check, integer, normalize
 from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
 from tf_gc.reducers.codes import Codes, plan_names
@@ -50,8 +50,8 @@ _TABLE_BYTES = 64 << 20
 class NoCompression(CompressionParams):
     """Compresses nothing: results equal the stock strategy's, bit for bit."""
 
-    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
-        return LeftAlone(gradient.path, "are excluded by NoCompression()", excluded=True)
+    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
+        return Uncompressed(gradient.path, "are excluded by NoCompression()", excluded=True)
 
 
 class _InCodes(CompressionParams):
@@ -81,10 +81,10 @@ class _InCodes(CompressionParams):
         rows = (Rows(kind, layers, self.warm_up) for layers in (1, 2))
         return (codes,) if self.sparse is False else (codes, *rows)
 
-    def spec_of(self: Any, gradient: Gradient) -> Spec | LeftAlone:
+    def spec_of(self: Any, gradient: Gradient) -> Spec | Uncompressed:
         dtypes = (tf.float32, tf.float16, tf.bfloat16)
-        if left_alone := _left_alone(self, gradient, dtypes, self._why_no_rows(gradient)):
-            return left_alone
+        if uncompressed := _why_not(self, gradient, dtypes, self._why_no_rows(gradient)):
+            return uncompressed
         keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
         dense, *rows = self.specs()
         return rows[0 if keeps else 1] if gradient.sparse else dense
@@ -231,9 +231,9 @@ class Cast(CompressionParams):
     def specs(self) -> tuple[Spec, ...]:
         return (Codes(CastCodec(self.dtype), self.plan),)
 
-    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
         no_rows = ", and Cast is for dense ones: tf_gc.Quantized() compresses large tables"
-        return _left_alone(self, gradient, (tf.float32,), no_rows) or self.specs()[0]
+        return _why_not(self, gradient, (tf.float32,), no_rows) or self.specs()[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,9 +270,9 @@ class LowRank(CompressionParams):
     def specs(self) -> tuple[Spec, ...]:
         return (*self._codes().specs(), Factors(self.rank, bool(self.warm_up)))
 
-    def spec_of(self, gradient: Gradient) -> Spec | LeftAlone:
+    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
         codes = self._codes().spec_of(gradient)
-        if isinstance(codes, LeftAlone) or gradient.sparse:
+        if isinstance(codes, Uncompressed) or gradient.sparse:
             return codes
         # Codes keep more of a gradient in as many bits as both factors take then.
         more_than_one_bit = 32 * self.rank * sum(matrix_of(gradient.shape)) > gradient.elements
@@ -318,17 +318,17 @@ def _check_threshold(params: Any) -> None:
     normalize(params, threshold=float(given))
 
 
-def _left_alone(
+def _why_not(
     params: Any, gradient: Gradient, dtypes: Iterable[tf.DType], no_rows: str
-) -> LeftAlone | None:
-    """Returns why a gradient is left alone; `no_rows` says why rows are, and is "" if they are not.
+) -> Uncompressed | None:
+    """Returns why a gradient is not compressed; `no_rows` is why rows are not, "" if they are.
 
     The params have `exclude` and `bypass_size`.
     """
     for pattern in params.exclude:
         if matches(pattern, gradient):
             reason = f"are excluded by the pattern {name_of(pattern)}"
-            return LeftAlone(gradient.path, reason, excluded=True)
+            return Uncompressed(gradient.path, reason, excluded=True)
     if gradient.dtype not in dtypes:
         names = ", ".join(dtype.name for dtype in dtypes)
         reason = f"have dtype {gradient.dtype.name}: {type(params).__name__} compresses {names}"
@@ -341,4 +341,4 @@ def _left_alone(
         reason = f"have fewer elements than bypass_size={params.bypass_size}, too few to matter"
     else:
         return None
-    return LeftAlone(gradient.path, reason)
+    return Uncompressed(gradient.path, reason)

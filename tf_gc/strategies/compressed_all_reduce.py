@@ -22,7 +22,7 @@ from tf_gc.observe.accounting import (
 from tf_gc.observe.log import log_visibly
 from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
-from tf_gc.params import Auto, CompressionParams, Gradient, LeftAlone, from_params
+from tf_gc.params import Auto, CompressionParams, Gradient, Uncompressed, from_params
 from tf_gc.params.patterns import Pattern
 from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
@@ -211,7 +211,7 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
                 pairs[i] = (_compat.PerReplica(total), variable)
         step = self._step(sums, self._measurement, schedule, pairs, stream, options)
         results: list[Any] = [None] * len(pairs)
-        if self.compression_params.specs() and schedule.left_alone and not schedule.buckets:
+        if self.compression_params.specs() and schedule.uncompressed and not schedule.buckets:
             step.note(schedule)
             if not self._has_warned:
                 warn_that_nothing_is_compressed(schedule, self.compression_params)
@@ -234,13 +234,14 @@ def check_cross_device_ops(cross_device_ops: Any) -> None:
         )
 
 
-def _gradient(value: Any, destination: Any, earlier: set[int]) -> Gradient | LeftAlone | None:
+def _gradient(value: Any, destination: Any, earlier: set[int]) -> Gradient | Uncompressed | None:
     """Returns what `gradient_of` does; `None` for other values than gradients."""
     if not isinstance(value, _compat.PerReplica):
         return None
     if not isinstance(destination, _compat.DistributedVariable):
         if not isinstance(destination, tf.Variable):
             return None
-        return LeftAlone(path_of(destination), "are of variables made outside of strategy.scope()")
+        reason = "are of variables made outside of strategy.scope()"
+        return Uncompressed(path_of(destination), reason)
     sparse = not all(isinstance(component, tf.Tensor) for component in value.values)
     return gradient_of(destination, value.values[0].dtype, sparse, earlier)
