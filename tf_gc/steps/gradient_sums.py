@@ -1,92 +1,149 @@
-"""Sums of gradients over all replicas by the stock ops, and the replicas' parts of a bucket."""
+"""The sums of a step's gradients: taken apart by how they are sent, and put together."""
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.gradients import gradient_of, path_of
 from tf_gc.network.collectives import CollectiveOps
-from tf_gc.network.group import Network, Replica
-from tf_gc.observe.accounting import Pairs
+from tf_gc.network.group import Network, Replica, on_devices, once_per_host
+from tf_gc.observe.accounting import (
+    Pairs,
+    warn_of_unmatched_patterns,
+    warn_that_nothing_is_compressed,
+)
+from tf_gc.observe.measurement import Measurement, StreamSteps
+from tf_gc.params import CompressionParams, Gradient, Uncompressed
+from tf_gc.params.patterns import Pattern
 from tf_gc.reducers.reducer import Reduction
-from tf_gc.schedule import Bucket
-from tf_gc.state.stream import Stream
+from tf_gc.schedule import Bucket, Schedule, make_schedule
+from tf_gc.state.registry import Slot
+from tf_gc.state.stream import Stream, current_stream
+from tf_gc.steps import warm_up
 from tf_gc.steps.compression_state import CompressionState
 
-# For each gradient, its sum on each local device: a tensor, or of rows a `tf.IndexedSlices`.
-Sums: TypeAlias = list[list[Any]]
+
+@dataclasses.dataclass(eq=False)
+class Step:
+    """The gradients of one step, of one stream, and what the replicas of this host contribute."""
+
+    pairs: Pairs  # each gradient, a value for each local replica, with its variable
+    schedule: Schedule
+    variables: Sequence[Any]  # those whose gradients are compressed first
+    replicas: Sequence[Sequence[Replica]]  # of each bucket
+    stream: Stream
+    recorded: StreamSteps  # what is measured of steps like this one
+    options: Any  # a `tf.distribute.experimental.CommunicationOptions`
 
 
 class GradientSums:
-    """Sums gradients over all replicas of a network; `replicas` are those on all hosts."""
+    """Sums gradients over all replicas of a network.
+
+    Where methods return the sums of buckets, those are `Reduction.sums`, one for each bucket.
+    """
 
     def __init__(
         self,
+        params: CompressionParams,
         network: Network,
         stock: tf.distribute.CrossDeviceOps,
-        compression_state: CompressionState,
+        state: CompressionState,
+        measurement: Measurement,
     ) -> None:
         self.network = network
-        self.compression_state = compression_state
-        self.replicas = network.hosts * len(network.devices)
+        self.replicas = network.hosts * len(network.devices)  # on all hosts
+        # To make a reducer may be a collective, so each is made once.
+        self.reducers = {spec: spec.on(network) for spec in params.specs()}
+        self.state = state
+        self.measurement = measurement
+        self._params = params
         self._stock = stock
         # A branch is one operation for TensorFlow. If that used the order of the stock
         # collectives, all that is summed in full precision would wait for the whole branch.
         self._stock_in_branches = stock.beside() if isinstance(stock, CollectiveOps) else stock
+        self._has_warned = False  # that nothing is compressed
+        self._unmatched: set[Pattern] = set()  # of which a warning was logged
 
-    def stock(self, pairs: Pairs, options: Any, in_branch: bool = False) -> list[Any]:
-        """Returns each pair's sum by the stock ops."""
-        stock = self._stock_in_branches if in_branch else self._stock
-        # They concatenate what they get, and so take one dtype at a time.
-        by_dtype: dict[tf.DType, list[int]] = {}
-        for i, (value, _) in enumerate(pairs):
-            by_dtype.setdefault(value.values[0].dtype, []).append(i)
-        sums: list[Any] = [None] * len(pairs)
-        for indices in by_dtype.values():
-            reduced = stock.batch_reduce_implementation(
-                tf.distribute.ReduceOp.SUM, [pairs[i] for i in indices], options
-            )
-            for i, value in zip(indices, reduced, strict=True):
-                sums[i] = value
-        return sums
+    def sum(self, pairs: Pairs, options: Any) -> list[Any]:
+        """Returns the sum of each gradient; a gradient is a value for each replica of this host."""
+        stream, earlier = current_stream(), set[int]()
+        gradients = [self._known(*pair, earlier) for pair in pairs]
+        sender_of = self.reducers.__getitem__
+        schedule = make_schedule(self._params, gradients, sender_of, options.bytes_per_pack)
+        warn_of_unmatched_patterns(self._params, gradients, self._unmatched)
+        keeping = [b.indices for b in schedule.buckets if b.reducer.keeps_residuals]
+        pairs, kept = list(pairs), {index for indices in keeping for index in indices}
+        for i, (gradient, (value, variable)) in enumerate(zip(gradients, pairs, strict=True)):
+            if isinstance(gradient, Gradient) and i not in kept:
+                total = self.state.add_restored(stream, value.values, variable)
+                pairs[i] = (_compat.PerReplica(total), variable)
+        results: list[Any] = [None] * len(pairs)
+        if self._params.specs() and (schedule.buckets or schedule.uncompressed):
+            step = self._step(pairs, schedule, stream, options)
+            for bucket, sums in zip(schedule.buckets, self._build(step), strict=True):
+                for i, components in zip(bucket.indices, zip(*sums, strict=True), strict=True):
+                    results[i] = _compat.regroup(components, wrap_class=_compat.Mirrored)
+        bypassed = self._by_stock(self._stock, [pairs[i] for i in schedule.bypass], options)
+        for i, total in zip(schedule.bypass, bypassed, strict=True):
+            results[i] = total
+        return results
 
-    def in_branch(self, values: Sequence[Any], variables: Sequence[Any], options: Any) -> Sums:
-        """Returns the sums by the stock ops of values, one for each local replica, in a branch."""
-        parts = [_compat.PerReplica(tuple(of_variable)) for of_variable in values]
-        sums = self.stock(list(zip(parts, variables, strict=True)), options, in_branch=True)
-        # TensorFlow does not wrap a single replica's.
-        return [list(getattr(total, "values", [total])) for total in sums]
+    def _known(
+        self, value: Any, destination: Any, earlier: set[int]
+    ) -> Gradient | Uncompressed | None:
+        """Returns what `gradient_of` does; `None` for other values than gradients."""
+        if len(value.values) < len(self.network.devices) or not isinstance(
+            destination, tf.Variable
+        ):
+            return None
+        if not isinstance(destination, _compat.DistributedVariable):
+            reason = "are of variables made outside of strategy.scope()"
+            return Uncompressed(path_of(destination), reason)
+        sparse = not all(isinstance(component, tf.Tensor) for component in value.values)
+        return gradient_of(destination, value.values[0].dtype, sparse, earlier)
 
-    def in_full_precision(
-        self, number: int, bucket: Bucket, replicas: Sequence[Replica], options: Any
-    ) -> Sums:
-        """Returns the sums of a bucket of this number in full precision, in a branch."""
-        reducer = bucket.reducer.in_full_precision
-        if reducer is not None:
-            return by_gradient(reducer.reduce(number, replicas, options))
-        # Each bucket by itself: the stock ops copy what they sum at once.
-        gradients = list(zip(*(replica.gradients for replica in replicas), strict=True))
-        return self.in_branch(gradients, replicas[0].variables, options)
+    def _step(self, pairs: Pairs, schedule: Schedule, stream: Stream, options: Any) -> Step:
+        order = dict.fromkeys([*schedule.compressed, *range(len(pairs))])
+        variables = [pairs[i][1] for i in order if isinstance(pairs[i][1], tf.Variable)]
+        return Step(
+            pairs,
+            schedule,
+            variables,
+            [self._replicas_of(bucket, pairs, stream) for bucket in schedule.buckets],
+            stream,
+            self.measurement.steps_of(
+                schedule, self.state.notes(stream, variables[0]), stream, variables[0]
+            ),
+            options,
+        )
 
-    def replicas_of(self, bucket: Bucket, pairs: Pairs, stream: Stream) -> list[Replica]:
+    def _replicas_of(self, bucket: Bucket, pairs: Pairs, stream: Stream) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket."""
         values, variables = zip(*(pairs[i] for i in bucket.indices), strict=True)
-        state, reducer = self.compression_state, bucket.reducer
+        for value, variable in zip(values, variables, strict=True):
+            for component in value.values:  # one of a loop, say, may not know its shape
+                if isinstance(component, tf.IndexedSlices):
+                    component.values.set_shape([None, *variable.shape[1:]])
+                else:
+                    component.set_shape(variable.shape)
         residuals: list[Any] = []
-        if reducer.keeps_residuals:
-            residuals = [state.residuals_of(variable, stream) for variable in variables]
-        slots = [reducer.slot(variable.shape) for variable in variables]
+        if bucket.reducer.keeps_residuals:
+            residuals = [self.state.residuals_of(variable, stream) for variable in variables]
+        slots = [bucket.reducer.slot(variable.shape) for variable in variables]
         shared = [
-            state.value(slot, stream, variable).values
+            self.state.value(slot, stream, variable).values
             for slot, variable in zip(slots, variables, strict=True)
             if slot is not None
         ]
-        notes = state.notes(stream, variables[0])
+        notes = self.state.notes(stream, variables[0])
         return [
             Replica(
                 device,
-                [_shaped(v.values[r], to) for v, to in zip(values, variables, strict=True)],
+                [value.values[r] for value in values],
                 [residual[r] for residual in residuals],
                 variables,
                 [component[r] for component in shared],
@@ -95,16 +152,112 @@ class GradientSums:
             for r, device in enumerate(self.network.devices)
         ]
 
+    def state_of(self, step: Step, slot: Slot) -> Any:
+        """Returns the state of the step's stream in a slot, a mirrored variable."""
+        mine = [v for v in step.variables if isinstance(v, _compat.DistributedVariable)]
+        return self.state.of_first(slot, step.stream, mine)
 
-def by_gradient(reduction: Reduction) -> Sums:
-    """Returns the sums of a bucket: for each gradient, one on each local device."""
-    return [list(components) for components in zip(*reduction.sums, strict=True)]
+    def _build(self, step: Step) -> list[Any]:
+        """Returns the sums of buckets, in full precision while a warm-up lasts."""
+        if not step.schedule.buckets:
+            self.built(step, step.schedule, [])
+            if not self._has_warned:
+                warn_that_nothing_is_compressed(step.schedule, self._params)
+                self._has_warned = True
+            return []
+        if not (tf.executing_eagerly() or tf.inside_function()):
+            raise RuntimeError(
+                "tf_gc compresses gradients eagerly or in a tf.function, and not in a graph for a "
+                "tf.compat.v1.Session: put the step into a tf.function"
+            )
+        if not step.schedule.warm_up:
+            return self.after_warm_up(step)
+        state = self.state_of(step, warm_up.SLOT)
+        # One branch for all buckets: TensorFlow would run one after the other those that
+        # share what is stateful, such as the order of the collectives.
+        is_on = warm_up.is_on(state.values[0].read_value())
+        return _compat.cond(
+            is_on, lambda: self._in_warm_up(step, state), lambda: self.after_warm_up(step)
+        )
 
+    def after_warm_up(self, step: Step) -> list[Any]:
+        """Returns the sums of buckets in a step to which no warm-up applies."""
+        measure = self.record(step, compressed=True)
+        reductions = [
+            bucket.reducer.reduce(i, step.replicas[i], step.options)
+            for i, bucket in enumerate(step.schedule.buckets)
+        ]
+        self.built(step, step.schedule, reductions)
+        self.measurement.measure_if(measure, step.recorded, reductions)
+        return [reduction.sums for reduction in reductions]
 
-def _shaped(gradient: Any, variable: Any) -> Any:
-    """Returns a gradient that knows its shape; one of a loop, say, may not."""
-    if isinstance(gradient, tf.IndexedSlices):
-        gradient.values.set_shape([None, *variable.shape[1:]])
-    else:
-        gradient.set_shape(variable.shape)
-    return gradient
+    def _in_warm_up(self, step: Step, state: Any) -> list[Any]:
+        """Returns the sums of buckets; those that warm up are summed in full precision."""
+        self.record(step, compressed=False)
+        reports = on_devices(state.values, lambda mine: [warm_up.report(mine.read_value())])
+        sums, warm = [], []
+        for i, bucket in enumerate(step.schedule.buckets):
+            replicas = step.replicas[i]
+            if bucket.warm_up:
+                sums.append(self.in_full_precision(step, i, replicas))
+                warm.append(sums[-1])
+            else:
+                sums.append(bucket.reducer.reduce(i, replicas, step.options).sums)
+        reported = self._in_branch(reports, [state], step.options)
+
+        def after(component: Any, report: list[tf.Tensor], mine: Any) -> tf.Tensor:
+            return warm_up.after_step(component.read_value(), report[0], itertools.chain(*mine))
+
+        states = once_per_host(state.values, after, reported, zip(*warm, strict=True))
+        on_devices(state.values, lambda mine, now: mine.assign(now, read_value=False), states)
+        return sums
+
+    def in_full_precision(self, step: Step, i: int, replicas: Sequence[Replica]) -> Any:
+        """Returns the sums of bucket `i` in full precision, in a branch."""
+        reducer = step.schedule.buckets[i].reducer.in_full_precision
+        if reducer is not None:
+            return reducer.reduce(i, replicas, step.options).sums
+        # Each bucket by itself: the stock ops copy what they sum at once.
+        gradients = [replica.gradients for replica in replicas]
+        return self._in_branch(gradients, replicas[0].variables, step.options)
+
+    def _in_branch(
+        self, values: Sequence[Sequence[Any]], variables: Sequence[Any], options: Any
+    ) -> list[list[Any]]:
+        """Returns the sums by the stock ops, in a branch, of values of replicas for variables."""
+        parts = map(_compat.PerReplica, zip(*values, strict=True))
+        pairs = list(zip(parts, variables, strict=True))
+        sums = self._by_stock(self._stock_in_branches, pairs, options)
+        # TensorFlow does not wrap a single replica's.
+        by_variable = [getattr(total, "values", [total]) for total in sums]
+        return [list(mine) for mine in zip(*by_variable, strict=True)]
+
+    def _by_stock(
+        self, stock: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any
+    ) -> list[Any]:
+        # They concatenate what they get, and so take one dtype at a time.
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for i, (value, _) in enumerate(pairs):
+            by_dtype.setdefault(value.values[0].dtype, []).append(i)
+        sums: dict[int, Any] = {}
+        for indices in by_dtype.values():
+            mine = [pairs[i] for i in indices]
+            reduced = stock.batch_reduce_implementation(tf.distribute.ReduceOp.SUM, mine, options)
+            sums |= zip(indices, reduced, strict=True)
+        return [sums[i] for i in range(len(pairs))]
+
+    def record(self, step: Step, compressed: bool) -> tf.Tensor:
+        """Records a step; returns whether density and residuals are measured in it."""
+        first = step.replicas[0][0].gradients[0]
+        return self.measurement.note_step(step.recorded, first, compressed)
+
+    def built(
+        self,
+        step: Step,
+        schedule: Schedule,
+        reductions: Sequence[Reduction],
+        compressed: bool = True,
+    ) -> None:
+        """Notes how the step is built."""
+        self.state.log_what_was_restored()
+        self.measurement.built(step.recorded, schedule, step.pairs, reductions, compressed)

@@ -11,14 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.network.group import Group, on_devices
+from tf_gc.network.group import Network, on_devices
 from tf_gc.params import Auto
 from tf_gc.params.composed import WAYS
 from tf_gc.schedule import Schedule
 from tf_gc.state import residuals
 from tf_gc.state.registry import Slot
-from tf_gc.steps.gradient_sums import Sums
-from tf_gc.steps.step import Step
+from tf_gc.steps.gradient_sums import GradientSums, Step
 
 # How many turns each way has, and how many steps each turn. The time from the last step of a turn
 # to the next step counts for neither.
@@ -77,80 +76,81 @@ def faster(times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.where(both_measured, tf.argmin(slowest), tf.constant(UNDECIDED, tf.int64)), slowest
 
 
-@dataclasses.dataclass(eq=False)
-class TrialStep(Step):
-    """Builds sums in full precision or compressed, as the trial among a group says."""
+class TrialSums(GradientSums):
+    """Sums gradients in full precision or compressed, as the trial among all replicas says."""
 
-    auto: Auto
-    group: Group
+    def __init__(self, params: Auto, network: Network, *others: Any) -> None:
+        super().__init__(params, network, *others)
+        self._choice = params.choice
+        self._group = network.group(network.devices)
 
-    def after_warm_up(self) -> Sums:
-        state = self.state(SLOT)
+    def after_warm_up(self, step: Step) -> list[Any]:
+        state = self.state_of(step, SLOT)
         now = state.values[0].read_value()
-        done = steps_done(now, self.sums.replicas)
+        done = steps_done(now, self.replicas)
 
         # The op that counts the step, below, writes the state, and so waits for branches that read
         # it. Otherwise the choice might be made before the last step notes itself.
-        def compressed() -> Sums:
+        def compressed() -> list[Any]:
             state.values[0].read_value()
-            return self.compressed()
+            return super(TrialSums, self).after_warm_up(step)
 
-        def in_full_precision() -> Sums:
+        def in_full_precision() -> list[Any]:
             state.values[0].read_value()
-            return self._in_full_precision(done)
+            return self._in_full_precision(step, done)
 
-        sums = _compat.cond(compresses(now, done), compressed, in_full_precision)
+        sums: list[Any] = _compat.cond(compresses(now, done), compressed, in_full_precision)
         is_on = done <= STEPS  # or the first step after it
-        tf.cond(is_on, lambda: self._after_step(state, now, done), lambda: tf.constant(True))
+        tf.cond(is_on, lambda: self._after(step, state, now, done), lambda: tf.constant(True))
         return sums
 
-    def _in_full_precision(self, done: tf.Tensor) -> Sums:
-        self.begin(compressed=False)
+    def _in_full_precision(self, step: Step, done: tf.Tensor) -> list[Any]:
+        self.record(step, compressed=False)
         # Otherwise what the trial left in the residuals would never be sent.
         gradients = tf.cond(
             tf.equal(done, STEPS),
             lambda: [
                 [[*residuals.emptied_into(r.gradients, r.residuals, all_rows=True)] for r in mine]
-                for mine in self.replicas
+                for mine in step.replicas
             ],
-            lambda: [[[*map(tf.identity, r.gradients)] for r in mine] for mine in self.replicas],
+            lambda: [[[*map(tf.identity, r.gradients)] for r in mine] for mine in step.replicas],
         )
-        sums = Sums()
-        for i, bucket in enumerate(self.schedule.buckets):
+        sums = []
+        for i, bucket in enumerate(step.replicas):
             # A result of `tf.cond` is on no device, and the stock ops would sum such gradients one
             # by one.
             replicas = on_devices(
-                self.replicas[i],
+                bucket,
                 lambda r, mine: dataclasses.replace(r, gradients=[*map(tf.identity, mine)]),
                 gradients[i],
             )
-            sums += self.sums.in_full_precision(i, bucket, replicas, self.options)
-        nothing_compressed = Schedule((), tuple(range(len(self.pairs))), ())
-        self.note(nothing_compressed, compressed=False)
+            sums.append(self.in_full_precision(step, i, replicas))
+        nothing_compressed = Schedule((), tuple(range(len(step.pairs))), ())
+        self.built(step, nothing_compressed, [], compressed=False)
         return sums
 
-    def _after_step(self, state: Any, now: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
+    def _after(self, step: Step, state: Any, now: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
         """Counts a step of the trial, and chooses at the end; returns when that has been done."""
         is_last = tf.equal(done, STEPS - 1)
-        chosen = tf.cond(is_last, self._choose, lambda: tf.zeros([], tf.int64))
+        chosen = tf.cond(is_last, lambda: self._choose(step), lambda: tf.zeros([], tf.int64))
 
         def assign(component: Any) -> Any:
-            after = after_step(now, done, chosen, self.sums.replicas)
+            after = after_step(now, done, chosen, self.replicas)
             return component.assign(after, read_value=False)
 
         with tf.control_dependencies(on_devices(state.values, assign)):
             return tf.constant(True)
 
-    def _choose(self) -> tf.Tensor:
+    def _choose(self, step: Step) -> tf.Tensor:
         """Returns the position in `WAYS` of the way that all workers choose, an int64 scalar."""
-        recorder, number = self.measurement.recorder, self.steps.number
+        recorder, number = self.measurement.recorder, step.recorded.number
         times = recorder.trial_times(number, TIMES)
-        messages = on_devices(self.replicas[0], lambda _: tf.identity(times)[None])
-        received = self.group.open(0, self.options).all_gather(messages)[0]
+        messages = on_devices(step.replicas[0], lambda _: tf.identity(times)[None])
+        received = self._group.open(0, step.options).all_gather(messages)[0]
         with tf.device("CPU:0"):
             chosen, slowest = faster(tf.concat(received, axis=0))
-            if self.auto.choice is not None:
-                chosen = tf.constant(WAYS.index(self.auto.choice), tf.int64)
+            if self._choice is not None:
+                chosen = tf.constant(WAYS.index(self._choice), tf.int64)
             result = tf.cast(tf.concat([[chosen], slowest], axis=0), tf.float64)
             kept = recorder.keep(number, result, of_trial=True)
             with tf.control_dependencies([kept]):
