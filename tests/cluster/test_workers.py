@@ -54,7 +54,7 @@ def test_workers_that_meet_learn_the_numbers_of_all_and_notes_may_differ() -> No
     numbers = [[5, 6], [1, 2], [-3, 1 << 62]]
 
     def learn(workers: Workers, mine: list[int]) -> Any:
-        found = workers.meet("a", *mine, note=str(mine))
+        found = workers.meet("a", *mine, details=str(mine))
         return found.tolist(), len(workers.meet("b")), workers.largest("c", *mine)
 
     results = together(*(lambda workers, n=n: learn(workers, n) for n in numbers))
@@ -64,7 +64,7 @@ def test_workers_that_meet_learn_the_numbers_of_all_and_notes_may_differ() -> No
 def test_workers_that_come_to_different_calls_say_to_which() -> None:
     first, second = together(
         lambda workers: workers.meet("trains", 1, 2),
-        lambda workers: workers.meet("ends", note=", of its own", error="they differ"),
+        lambda workers: workers.meet("ends", details=", of its own", error="they differ"),
     )
     said = "\n  worker 0: trains\n  worker 1: ends, of its own"
     assert re.search(f"different things.*:{said}$", first)

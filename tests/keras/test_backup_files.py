@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.fork_server import FORK_SERVER
 from tf_gc.cluster.workers import Workers
 from tf_gc.keras.backup_files import BackupFiles
-from tf_gc.launch.tasks import NOTES
+from tf_gc.launch.tasks import MESSAGES
 
 PARTS = ("a", "b", "c")
 
@@ -103,8 +103,8 @@ def test_backups_wait_for_the_launcher_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of several trainings of a process nobody could tell which one they are of."""
-    told = tmp_path / "notes"
-    monkeypatch.setenv(NOTES, str(told))
+    told = tmp_path / "messages"
+    monkeypatch.setenv(MESSAGES, str(told))
     monkeypatch.chdir(tmp_path)
     url = f"file://{tmp_path}/url"
     for directory, noted in (("backup", str(tmp_path / "backup")), (url, url)):
@@ -118,5 +118,5 @@ def test_backups_wait_for_the_launcher_once(
             files.end(files.can_wait(), writes=True)
             assert path.exists() == first
         assert told.read_text().splitlines()[-1] == noted
-    monkeypatch.delenv(NOTES)
+    monkeypatch.delenv(MESSAGES)
     assert not BackupFiles("another").can_wait()

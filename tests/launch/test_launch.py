@@ -18,7 +18,7 @@ import pytest
 from tests.launch.programs import LAUNCHER, run
 from tf_gc.launch import __main__ as launch
 from tf_gc.launch.processes import find_error
-from tf_gc.launch.tasks import MET, NOTES, check, gpus_of, in_pods, on_this_host, tasks_of
+from tf_gc.launch.tasks import MESSAGES, MET, check, gpus_of, in_pods, on_this_host, tasks_of
 
 SLURM = {"PROCID": "3", "NODEID": "1", "STEP_NODELIST": "n[2,10]", "STEP_TASKS_PER_NODE": "2(x2)"}
 PODS = {"JOB_COMPLETION_INDEX": "1"}
@@ -282,7 +282,7 @@ def test_one_that_had_met_a_failed_task_starts_again_even_if_it_ends_well_later(
 ) -> None:
     program = (
         f"if name == 'worker 0' and {met}:\n"
-        f"    open(os.environ[{NOTES!r}], 'a').write({MET!r})\n"
+        f"    open(os.environ[{MESSAGES!r}], 'a').write({MET!r})\n"
         "    lives.with_name('told').touch()\n"
         "if name == 'worker 1' and life == 0:\n"
         f"    while {met} and not lives.with_name('told').exists():\n        time.sleep(0.01)\n"

@@ -12,7 +12,7 @@ import tf_gc
 from tests.cases import cases
 from tf_gc.params import Gradient
 from tf_gc.planner.measure import Costs, gradients_of, measure_compute
-from tf_gc.planner.prediction import STOCK, Copies, Cost, Gradients, Prediction, predict
+from tf_gc.planner.prediction import STOCK, Cost, Gradients, Prediction, SimulatedNetwork, predict
 from tf_gc.planner.time_model import Compute, Link, step_seconds
 from tf_gc.planner.workload import Workload, make_workload
 from tf_gc.schedule import Schedule
@@ -29,7 +29,7 @@ def dense(elements: list[int]) -> Gradients:
     return Gradients(tuple(known))
 
 
-def cost_of(schedule: Schedule, network: Copies) -> Cost:
+def cost_of(schedule: Schedule, network: SimulatedNetwork) -> Cost:
     """Of gathers of three bits an element."""
     others = network.hosts - 1
     sent = [(others * bucket.elements * 3 // 8, others, 1) for bucket in schedule.buckets]
@@ -158,7 +158,7 @@ def test_what_is_measured_of_a_model() -> None:
     costs = Costs(workload, values, repeats=1)
     found: list[Cost] = []
 
-    def noted(schedule: Schedule, network: Copies) -> Cost:
+    def noted(schedule: Schedule, network: SimulatedNetwork) -> Cost:
         found.append(costs(schedule, network))
         return found[-1]
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tf_gc.cluster.absent import naming_absent
+from tf_gc.cluster.late_workers import naming_late_workers
 
 Resolver: TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
 
@@ -92,7 +92,7 @@ def joining(
         limit = f"{timeout_seconds:g} seconds (timeout_seconds of communication_options)"
     waits = f"{_describe(resolver)} has waited {patience:g} seconds of {limit} for the others"
     try:
-        with naming_absent(patience, waits, _others(resolver)):
+        with naming_late_workers(patience, waits, _others(resolver)):
             yield
     except (RuntimeError, ValueError) as error:
         if not any(text in str(error) for text in _TOO_LATE):

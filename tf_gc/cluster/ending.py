@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tf_gc import _compat
 from tf_gc.cluster.cluster import Resolver, tasks_of
-from tf_gc.launch.tasks import MET, answers, note
+from tf_gc.launch.tasks import MET, answers, tell_launcher
 
 _PAUSE = 1.0  # seconds between looks
 _MOST = 8  # other workers at whom one looks
@@ -25,7 +25,7 @@ _MOST = 8  # other workers at whom one looks
 
 def end_soon_after_others(resolver: Resolver) -> None:
     """Watches the next workers of a cluster, in which all have met, from a thread."""
-    note(MET)
+    tell_launcher(MET)
     atexit.register(_leave_garbage)
     tasks = {k: v for k, v in sorted(tasks_of(resolver).items()) if k[0] != "evaluator"}
     mine = [*tasks].index((resolver.task_type, resolver.task_id))

@@ -50,13 +50,13 @@ class Workers:
         self.is_evaluator = count == 1 and not is_chief
         self._all_gather = all_gather
 
-    def meet(self, doing: str, *numbers: int, note: str = "", error: str = _DIFFER) -> Numbers:
+    def meet(self, doing: str, *numbers: int, details: str = "", error: str = _DIFFER) -> Numbers:
         """Waits for all workers, and returns the numbers that each of them passed, by rows.
 
         Args:
           doing: what this worker does, with everything that has to be the same on all workers.
           numbers: at most two; how many there are is the same wherever `doing` is.
-          note: more for the error to say, which need not be the same.
+          details: more for the error to say, which need not be the same.
           error: how the error begins.
 
         Raises:
@@ -69,7 +69,7 @@ class Workers:
         everyones: Numbers = all_gather(tf.constant([mine], tf.int64)).numpy()
         if len(np.unique(everyones[:, :_DIGEST], axis=0)) == 1:
             return everyones[:, _DIGEST : _DIGEST + len(numbers)]
-        words = (doing + note).encode()[:_WORDS].ljust(_WORDS)
+        words = (doing + details).encode()[:_WORDS].ljust(_WORDS)
         rows = all_gather(tf.constant([np.frombuffer(words, np.int64)])).numpy()
         listing = "".join(
             f"\n  worker {i}: {row.tobytes().decode(errors='replace').strip()}"

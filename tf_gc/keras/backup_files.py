@@ -11,7 +11,7 @@ import os
 import tensorflow as tf
 
 from tf_gc.cluster.workers import Workers
-from tf_gc.launch.tasks import NOTES, note
+from tf_gc.launch.tasks import MESSAGES, tell_launcher
 
 _LIST = "complete.json"
 
@@ -38,13 +38,14 @@ class BackupFiles:
         Then a program that fails after its training starts again without it. Of several trainings
         with one directory it could not tell which one the backups are of.
         """
-        return NOTES in os.environ and self._directory not in _ended
+        return MESSAGES in os.environ and self._directory not in _ended
 
     def end(self, wait: bool, writes: bool) -> None:
         """Ends a training; if this process `writes`, removes the directory, or has it removed."""
         _ended.add(self._directory)
         if writes and wait:
-            note(self._directory if "://" in self._directory else os.path.abspath(self._directory))
+            is_url = "://" in self._directory
+            tell_launcher(self._directory if is_url else os.path.abspath(self._directory))
         elif writes:
             self.remove()
 

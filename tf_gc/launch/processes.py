@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tf_gc.launch import keeper
-from tf_gc.launch.tasks import MET, NOTES, Task, gpus_of
+from tf_gc.launch.tasks import MESSAGES, MET, Task, gpus_of
 
 # Seconds. A process that fails twice in the same way before this age may never get further.
 _EARLY = 60.0
@@ -72,15 +72,15 @@ class _Run:
         self.due = 0.0  # when it starts, if there is no process
         self.is_left = False  # whether another one has failed that this one has met
         self._log, self._log_fails = log.open("ab", buffering=0), False
-        self._notes = log.with_suffix(".notes")
+        self._messages = log.with_suffix(".messages")
         self._first, self._left, self._restarts = first, restarts, restarts
         self._short, self._failure = 0, ""  # lives in a row; how the last process failed early
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._began, self._tail, self.is_left = time.monotonic(), b"", False
-        self._notes.unlink(missing_ok=True)
-        notes = {NOTES: str(self._notes.absolute())} if self._restarts else {}
-        self.process = keeper.start(command, {**environment, **notes}, to_terminal=self._first)
+        self._messages.unlink(missing_ok=True)
+        messages = {MESSAGES: str(self._messages.absolute())} if self._restarts else {}
+        self.process = keeper.start(command, {**environment, **messages}, to_terminal=self._first)
         self._pipe = self.process.stdout or self.process.stderr
         assert self._pipe is not None
         os.set_blocking(self._pipe.fileno(), False)
@@ -91,9 +91,9 @@ class _Run:
         return None if self.process is None else self.process.poll()
 
     @property
-    def notes(self) -> list[str]:
+    def messages(self) -> list[str]:
         """What the process has told the launcher."""
-        return self._notes.read_text().splitlines() if self._notes.exists() else []
+        return self._messages.read_text().splitlines() if self._messages.exists() else []
 
     def read(self) -> None:
         """Brings what the process has written to its log, and if it is the first to the terminal.
@@ -175,7 +175,7 @@ class Processes:
             status = self._watch()
         finally:
             self._end()
-        folders = {note for run in self._main for note in run.notes if note != MET}
+        folders = {text for run in self._main for text in run.messages if text != MET}
         if status == 0 and folders:
             quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
             command = [sys.executable, "-c", _REMOVE, *folders]
@@ -196,7 +196,7 @@ class Processes:
                 if not run.start_again(status):
                     return 128 - status if status < 0 else status
                 for other in self._main if run not in evaluators else []:
-                    other.is_left = other.status == 0 or MET in other.notes
+                    other.is_left = other.status == 0 or MET in other.messages
             for run in self._main:
                 if run.status == 0 and run.is_left:  # those that started again wait for it
                     run.start_later()

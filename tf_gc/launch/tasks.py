@@ -18,7 +18,7 @@ _PATIENCE = 60.0  # seconds until the name of a new pod is known
 MAX_PORT = 65535
 # Names the file for what a process tells its launcher, if that starts it again: `MET` once it has
 # met the other workers, and folders of backups that are not needed when all have ended well.
-NOTES, MET = "TF_GC_LAUNCH_NOTES", "met"
+MESSAGES, MET = "TF_GC_LAUNCH_MESSAGES", "met"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Task:
         return {**given, "TF_CONFIG": self.tf_config, "no_grpc_proxy": ",".join(hosts)}
 
 
-def note(text: str) -> None:
+def tell_launcher(text: str) -> None:
     """Tells the launcher of this process something, if that would start it again."""
-    if path := os.environ.get(NOTES):
+    if path := os.environ.get(MESSAGES):
         with contextlib.suppress(OSError), open(path, "a") as file:
             print(text, file=file)
 

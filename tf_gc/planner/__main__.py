@@ -8,7 +8,7 @@ import sys
 from tf_gc.cluster.devices import check_devices
 from tf_gc.params import CompressionParams
 from tf_gc.planner import forecast, measure
-from tf_gc.planner.prediction import Copies, Prediction, predict
+from tf_gc.planner.prediction import Prediction, SimulatedNetwork, predict
 from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, Link
 from tf_gc.planner.workload import UsageError, load_function, make_workload
 
@@ -83,7 +83,8 @@ def plan(options: argparse.Namespace) -> forecast.Predict:
     workload = make_workload(make_model, options.batch_size, make_batch)
     compute = measure.measure_compute(workload)
     values, gradients = measure.gradients_of(workload)
-    check_devices(forecast.CHOICES[forecast.DEFAULT], Copies(Link(2, 1e9), gradients.device))
+    two_workers = SimulatedNetwork(Link(2, 1e9), gradients.device)
+    check_devices(forecast.CHOICES[forecast.DEFAULT], two_workers)
     elements = sum(g.elements for g in gradients.known if g is not None and not g.sparse)
     sparse = f", {len(gradients.sparse_bytes)} sparse" if gradients.sparse_bytes else ""
     print(f"{options.model}: {elements:,} elements of dense gradients{sparse}")

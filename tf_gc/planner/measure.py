@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_gc.network.group import Replica
 from tf_gc.params import Gradient
-from tf_gc.planner.prediction import Copies, Cost, Gradients
+from tf_gc.planner.prediction import Cost, Gradients, SimulatedNetwork
 from tf_gc.planner.time_model import Compute
 from tf_gc.planner.workload import Workload
 from tf_gc.schedule import Schedule
@@ -66,13 +66,13 @@ class Costs:
         self._repeats = repeats
         self._known: dict[tuple[int, str], Cost] = {}
 
-    def __call__(self, schedule: Schedule, network: Copies) -> Cost:
+    def __call__(self, schedule: Schedule, network: SimulatedNetwork) -> Cost:
         key = (network.hosts, str(schedule))
         if key not in self._known:
             self._known[key] = self._measured(schedule, network)
         return self._known[key]
 
-    def _measured(self, schedule: Schedule, network: Copies) -> Cost:
+    def _measured(self, schedule: Schedule, network: SimulatedNetwork) -> Cost:
         if not schedule.buckets:
             return Cost(0.0, ())
         options = tf.distribute.experimental.CommunicationOptions()

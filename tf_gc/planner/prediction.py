@@ -19,7 +19,7 @@ STOCK = NoCompression()
 _GATHERS_OF_SPARSE = 3
 
 
-class Copies:
+class SimulatedNetwork:
     """A network of workers of which only one exists: it gets its own messages back as everyone's.
 
     It is the `tf_gc.network.group.Network` of workers of one replica each, the first on a device.
@@ -29,7 +29,7 @@ class Copies:
     def __init__(self, link: Link, device: str) -> None:
         self.hosts = link.workers
         self.devices: tuple[str, ...] = (device,)
-        self.channels: list[CopyChannel] = []
+        self.channels: list[SimulatedChannel] = []
         self._link = link
 
     def rate(self) -> float:
@@ -39,13 +39,13 @@ class Copies:
         del devices
         return Group((0,), self.hosts, self._open)
 
-    def _open(self, bucket: int, options: Any) -> "CopyChannel":
+    def _open(self, bucket: int, options: Any) -> "SimulatedChannel":
         del bucket, options
-        self.channels.append(CopyChannel(self.hosts))
+        self.channels.append(SimulatedChannel(self.hosts))
         return self.channels[-1]
 
 
-class CopyChannel(Channel):
+class SimulatedChannel(Channel):
     """Gives a worker its own messages as everyone's; counts collectives and rounds of messages."""
 
     def __init__(self, size: int) -> None:
@@ -113,12 +113,12 @@ def predict(
     params: CompressionParams,
     gradients: Gradients,
     compute: Compute,
-    cost_of: Callable[[Schedule, Copies], Cost],
+    cost_of: Callable[[Schedule, SimulatedNetwork], Cost],
     link: Link,
 ) -> Prediction:
-    """Predicts a step; `cost_of` a schedule's buckets is the cost on a network of copies."""
+    """Predicts a step; `cost_of` a schedule's buckets is the cost on a simulated network."""
     workers = link.workers
-    network = Copies(link, gradients.device)
+    network = SimulatedNetwork(link, gradients.device)
     schedule = make_schedule(params, gradients.known, lambda spec: spec.on(network))
     cost = cost_of(schedule, network)
     # Backpropagation reaches tables last.

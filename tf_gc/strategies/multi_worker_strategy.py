@@ -205,7 +205,7 @@ class _CompressedMultiWorkerExtended(RunsReplicas, _compat.MultiWorkerExtended):
                 first = tf.convert_to_tensor(first, kwargs.get("dtype"))
             if tf.executing_eagerly():
                 doing = f"makes a variable of {first.dtype.name} {tuple(first.shape)}"
-                self.workers.meet(doing, note=f", {kwargs.get('name')!r}")
+                self.workers.meet(doing, details=f", {kwargs.get('name')!r}")
             return stock(initial_value=first)()
 
         return checked

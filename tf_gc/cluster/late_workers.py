@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 
 @contextlib.contextmanager
-def naming_absent(seconds: float, waits: str, others: Mapping[str, str]) -> Iterator[None]:
+def naming_late_workers(seconds: float, waits: str, others: Mapping[str, str]) -> Iterator[None]:
     """Writes to stderr which of the others do not answer if the block takes some seconds.
 
     `waits` says who waits, and begins the line. `others` have their addresses, "host:port".
