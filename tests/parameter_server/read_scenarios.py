@@ -165,6 +165,13 @@ def in_a_branch(v: Weights) -> Any:
     return ()
 
 
+def in_a_function(v: Weights) -> Any:
+    half = tf.function(lambda: 0.5 * v["a"])
+    v["target"].assign(half() + v["b"])
+    v["a"].assign(half())
+    return ()
+
+
 def of_an_old_value(v: Weights) -> Any:
     old = v["a"] * 1.0
     v["a"].assign_add(old)
@@ -198,6 +205,7 @@ WRITES: list[Program] = [
     soft_update,
     hard_update,
     in_a_branch,
+    in_a_function,
     of_an_old_value,
     differences,
 ]

@@ -221,11 +221,6 @@ def test_what_a_loop_reads_is_pulled_once_before_it(one: Results, pull: str) -> 
     assert not outcome["in loops"]
     for mine, wanted in zip(outcome["on worker"], outcome["here"], strict=True):
         np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
-    # Such a loop must not write what it reads.
-    assert "Put the loop around strategy.run" in outcome["said"][0]
-    # Nothing that a pull has rounded is written back.
-    if pull == "delta":
-        assert "compute it outside of the tf.function" in outcome["said"][1]
 
 
 def test_a_loop_is_built_alike_beside_another_thread(one: Results) -> None:

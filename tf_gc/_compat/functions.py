@@ -72,32 +72,23 @@ def _noting(kind: Any) -> type:
     return type(kind.__name__, (kind,), {each.__name__: noting(each) for each in methods})
 
 
-def computed_from(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
-    """Yields the tensors that others, of functions being built, are computed from.
+def computed_from(values: Sequence[Any]) -> Iterator[tf.Tensor]:
+    """Yields the tensors, of the current graph and those around it, that values come from.
 
-    Gradients of a tape are not followed. The handle of a variable is among the tensors if a
-    function of TensorFlow computes from the variable.
+    Gradients of a tape are not followed.
     """
+    graphs = graphs_from(tf.compat.v1.get_default_graph())
+    outer_of = {id(inner): outer for graph in graphs for outer, inner in captures(graph)}
     seen: set[int] = set()
-    captured: dict[int, dict[int, Any]] = {}  # by the ids of graph and hidden input
-    waiting = list(tensors)
+    waiting = [*values]
     while waiting:
         tensor = waiting.pop()
-        if id(tensor) in seen:
+        if id(tensor) in seen or not tf.is_symbolic_tensor(tensor) or tensor.dtype == tf.resource:
             continue
         seen.add(id(tensor))
         yield tensor
-        if not tf.is_symbolic_tensor(tensor):
-            continue
-        graph, operation = tensor.graph, tensor.op
-        if "gradient_tape/" in operation.name:  # TensorFlow's name scope of what a tape computes
-            continue
-        if id(graph) not in captured:
-            captured[id(graph)] = {id(inner): outer for outer, inner in captures(graph)}
-        calls = any(attribute.type == "func" for attribute in operation.op_def.attr)
-        waiting += [each for each in operation.inputs if calls or each.dtype != tf.resource]
-        if id(tensor) in captured[id(graph)]:
-            waiting.append(captured[id(graph)][id(tensor)])
+        if "gradient_tape/" not in tensor.op.name:  # the name scope of a tape's computations
+            waiting += [*tensor.op.inputs, outer_of.get(id(tensor))]
 
 
 def replace_uses(tensor: tf.Tensor, other: tf.Tensor) -> None:
