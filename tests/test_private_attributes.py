@@ -23,7 +23,7 @@ LISTED = (*of_tensorflow.ATTRIBUTES, *of_keras.ATTRIBUTES, *of_keras2.ATTRIBUTES
 NAMES = {name for attributes in LISTED for name in attributes.purposes}
 # Python documents them in spite of their names.
 PUBLIC = {"_current_frames", "_exit"}
-ASKING = ("getattr", "hasattr", "setattr", "hook")
+ASKING = ("getattr", "hasattr", "setattr", "hook", "hook_in_replica")
 
 
 def trees() -> dict[Path, ast.Module]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_gc
 from tests.bits import assert_same_bits
 from tests.keras import stock
-from tf_gc.keras.strategy import tf_variable
+from tf_gc.keras.variables import tf_variable
 
 # Small models are compressed too: nothing is bypassed for its size.
 AUTO = tf_gc.Quantized(warm_up=False, bypass_size=0)

@@ -13,7 +13,7 @@ from tests.bits import assert_same_bits
 from tests.cases import cases
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
-from tf_gc.keras.strategy import tf_variable
+from tf_gc.keras.variables import tf_variable
 
 pytestmark = pytest.mark.optimized_graphs
 

@@ -12,7 +12,7 @@ from keras import ops
 from tests.cases import matrix
 from tests.keras import compressed, stock
 from tests.keras.compressed import components
-from tf_gc.keras.strategy import tf_variable
+from tf_gc.keras.variables import tf_variable
 from tf_gc.strategies.sample_weights import written_samples
 
 SHAPE = (8, 3)

@@ -6,7 +6,6 @@ variables. The hook keeps the residuals of different optimizers apart.
 
 import importlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +13,9 @@ import tensorflow as tf
 from tf_gc._compat.lookup import Attributes, owner_of, require
 from tf_gc.gradients import sum_gradients
 from tf_gc.keras.backup_files import BackupFiles
-from tf_gc.keras.strategy import hook, strategy_of_replica, warn_of_forgotten_scope, workers_of
+from tf_gc.keras.hook import Method, hook
+from tf_gc.keras.scope import warn_of_forgotten_scope
+from tf_gc.keras.strategy import strategy_of, strategy_of_replica, workers_of
 from tf_gc.state.stream import stream_of
 
 _STREAMS = "to keep apart what was not sent of different optimizers"
@@ -36,7 +37,7 @@ def install() -> None:
     hook(owner_of(_LEGACY), "_aggregate_gradients", _sum)
 
 
-def _sum(keras_sum: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
+def _sum(keras_sum: Method, optimizer: Any, grads_and_vars: Any) -> Any:
     pairs = list(grads_and_vars)
     if strategy_of_replica() is None or all(gradient is None for gradient, _ in pairs):
         warn_of_forgotten_scope()
@@ -76,9 +77,9 @@ def backup_callback(directory: str, save_freq: str | int, deletes: bool) -> Any:
             files.forget(workers_of(self.model))
             self._wait = files.can_wait()
             self.delete_checkpoint = deletes and not self._wait
-            state = getattr(self.model.distribute_strategy, "compression_state", None)
-            if state is not None:
+            if strategy := strategy_of(self.model):
                 # Checkpoints hold what a model has. The residuals themselves would become weights.
+                state = strategy.compression_state
                 self.model._tf_gc_backup = tf.train.Checkpoint(compression_state=state)
             super().on_train_begin(logs)
 

@@ -1,19 +1,16 @@
-"""The interface through which the hooks into Keras use a strategy, and what all hooks need."""
+"""The interface through which the hooks into Keras use a strategy."""
 
 import abc
-import functools
 import weakref
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-import keras
 import tensorflow as tf
-from absl import logging
 
 from tf_gc.cluster.workers import Workers
-from tf_gc.gradients import path_of
 from tf_gc.keras.multi_worker.private_files import PathT, private_path
 from tf_gc.observe.report import Report
+from tf_gc.steps.compression_state import CompressionState
 
 
 class KerasStrategy(abc.ABC):
@@ -31,7 +28,7 @@ class KerasStrategy(abc.ABC):
     extended: Any
     unused: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()  # whose scope nobody has entered
 
-    def scope(self) -> Any:
+    def scope(self) -> AbstractContextManager[Any]:
         """Returns the context in which models and optimizers are made, as every strategy does."""
         self.unused.discard(self)
         return super().scope()  # type: ignore[misc]
@@ -74,6 +71,11 @@ class KerasStrategy(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def compression_state(self) -> CompressionState:
+        """The residuals; trackable, so it can go into a `tf.train.Checkpoint`."""
+
+    @property
+    @abc.abstractmethod
     def traffic(self) -> Any:
         """The bytes of a step; `None` until a compressed step was traced."""
 
@@ -97,59 +99,13 @@ def strategy_of_replica() -> KerasStrategy | None:
     return strategy
 
 
-_warn = functools.cache(logging.warning)  # says each text once
-
-
-def check_scope(optimizer: Any, variables: list[Any]) -> None:
-    """Raises RuntimeError if the optimizer or the step is in a scope, and variables are not."""
-    warn_of_forgotten_scope()
-    for strategy in (optimizer._distribution_strategy, tf.distribute.get_strategy()):
-        if isinstance(strategy, KerasStrategy):
-            created = strategy.extended.variable_created_in_scope
-            where = f"made outside of the scope of the {type(strategy).__name__}: make model and "
-            where += "optimizer, and call compile(), inside of `with strategy.scope():`"
-            if paths := [path_of(v) for v in map(tf_variable, variables) if not created(v)]:
-                raise RuntimeError(f"{', '.join(paths)}: {where}")
-            if not created(tf_variable(optimizer._iterations)):
-                _warn(f"tf_gc: each replica counts the steps of {optimizer.name}, {where}")
-
-
-def warn_of_forgotten_scope() -> None:
-    """Warns of a step outside of all strategies while one of tf_gc was made and never used."""
-    if KerasStrategy.unused and not tf.distribute.has_strategy():
-        KerasStrategy.unused.clear()
-        logging.warning(
-            "tf_gc: training runs outside of strategy.scope(), so on one device and without "
-            "compression: make model and optimizer inside of `with strategy.scope():`"
-        )
+def strategy_of(model: Any) -> KerasStrategy | None:
+    """Returns the strategy that trains a Keras model; `None` for those of others."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return strategy if isinstance(strategy, KerasStrategy) else None
 
 
 def workers_of(model: Any) -> Workers:
     """Returns the workers that train a Keras model; only this one under strategies of others."""
-    strategy = getattr(model, "distribute_strategy", None)
-    return strategy.workers if isinstance(strategy, KerasStrategy) else Workers()
-
-
-def is_variable(value: Any) -> bool:
-    """Returns whether a value is a variable of Keras 3; tf_keras has TensorFlow's own."""
-    return isinstance(value, keras.Variable)
-
-
-def tf_variable(variable: Any) -> Any:
-    """Returns the `tf.Variable` of a Keras variable, with its path; any other value unchanged."""
-    if not is_variable(variable):
-        return variable
-    variable.value._tf_gc_path = variable.path  # for `path_of`
-    return variable.value
-
-
-@functools.cache  # so that a further strategy hooks nothing again
-def hook(owner: Any, name: str, function: Callable[..., Any]) -> None:
-    """Lets a function take the place of a method: it gets that method, and then its arguments."""
-    method = getattr(owner, name)
-
-    @functools.wraps(method)
-    def hooked(*args: Any, **kwargs: Any) -> Any:
-        return function(method, *args, **kwargs)
-
-    setattr(owner, name, hooked)
+    strategy = strategy_of(model)
+    return Workers() if strategy is None else strategy.workers

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.gradients import GradientValue, sum_gradients
-from tf_gc.keras.strategy import tf_variable
+from tf_gc.keras.variables import tf_variable
 from tf_gc.state.stream import named_stream
 
 

@@ -18,7 +18,8 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
-from tf_gc.keras.strategy import strategy_of_replica, tf_variable
+from tf_gc.keras.strategy import strategy_of_replica
+from tf_gc.keras.variables import tf_variable
 from tf_gc.strategies.sample_weights import written_samples
 
 

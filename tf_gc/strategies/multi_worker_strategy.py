@@ -16,7 +16,7 @@ from tf_gc.cluster.devices import check_devices
 from tf_gc.cluster.ending import end_soon_after_others
 from tf_gc.cluster.workers import Workers, check_agreement
 from tf_gc.keras.install import install
-from tf_gc.keras.strategy import is_variable
+from tf_gc.keras.variables import is_variable
 from tf_gc.network.cluster_network import ClusterNetwork
 from tf_gc.network.collectives import key_bases
 from tf_gc.network.group import LocalNetwork, Network

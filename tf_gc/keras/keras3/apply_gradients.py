@@ -11,7 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.keras.strategy import KerasStrategy, tf_variable
+from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.keras.variables import tf_variable
 
 
 def needs_decision(optimizer: Any) -> bool:

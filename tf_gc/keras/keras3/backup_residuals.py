@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tf_gc.keras.strategy import strategy_of
 from tf_gc.state import residuals
 from tf_gc.state.layout import Entry, Key, read, write
 from tf_gc.steps.compression_state import NOTHING_COMPRESSED, CompressionState, describe_residuals
@@ -92,4 +93,5 @@ def _variables(model: Any) -> Variables:
 
 
 def _state(model: Any) -> CompressionState | None:
-    return getattr(model.distribute_strategy, "compression_state", None)
+    strategy = strategy_of(model)
+    return None if strategy is None else strategy.compression_state

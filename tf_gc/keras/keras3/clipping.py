@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.gradients import GradientValue
-from tf_gc.keras.strategy import KerasStrategy, tf_variable
+from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.keras.variables import tf_variable
 
 
 def clip_sums(optimizer: Any, sums: list[GradientValue]) -> list[GradientValue]:

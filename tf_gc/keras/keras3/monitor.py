@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc.keras.keras2 import OfTrainBatches
-from tf_gc.keras.strategy import KerasStrategy
+from tf_gc.keras.strategy import KerasStrategy, strategy_of
 from tf_gc.observe.report import Report
 from tf_gc.params.arguments import POSITIVE, check, integer
 
@@ -58,8 +58,8 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
         self._writer: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        strategy = getattr(self.model, "distribute_strategy", None)
-        if not isinstance(strategy, KerasStrategy):
+        strategy = strategy_of(self.model)
+        if strategy is None:
             logging.warning(
                 "tf_gc: CompressionMonitor writes nothing: the model's strategy is not one of tf_gc"
             )

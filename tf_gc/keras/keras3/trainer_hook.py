@@ -11,15 +11,15 @@ steps as the longest dataset has batches; TensorFlow gives empty batches to thos
 Under parameter servers `fit` fails, so it is refused.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_gc._compat.lookup import owner_of
+from tf_gc.keras.hook import Method, hook
 from tf_gc.keras.keras3 import private
-from tf_gc.keras.strategy import KerasStrategy, hook
+from tf_gc.keras.strategy import KerasStrategy, strategy_of
 
 
 def install(several_workers: bool) -> None:
@@ -34,11 +34,9 @@ def install(several_workers: bool) -> None:
         hook(iterator_class, "reset", _reset)
 
 
-def _refuse_under_servers(
-    keras_method: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any
-) -> Any:
-    strategy = trainer.distribute_strategy
-    if isinstance(strategy, KerasStrategy) and strategy.asynchronous:
+def _refuse_under_servers(keras_method: Method, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    strategy = strategy_of(trainer)
+    if strategy is not None and strategy.asynchronous:
         raise NotImplementedError(
             f"Keras 3 cannot {keras_method.__name__}() under parameter servers. Schedule steps by "
             "tf.distribute.coordinator.ClusterCoordinator(strategy), as docs/parameter_servers.md "
@@ -47,10 +45,8 @@ def _refuse_under_servers(
     return keras_method(trainer, *args, **kwargs)
 
 
-def _build(
-    keras_build: Callable[..., Any], trainer: Any, iterator: Any = None, data_batch: Any = None
-) -> Any:
-    if iterator is not None and isinstance(trainer.distribute_strategy, KerasStrategy):
+def _build(keras_build: Method, trainer: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+    if iterator is not None and strategy_of(trainer) is not None:
         # Until Keras 3.11 it is not iterable itself.
         epoch = iterator if hasattr(iterator, "__iter__") else iterator.enumerate_epoch()
         for *_, batches in epoch:
@@ -64,12 +60,12 @@ def _of_first_replica(value: Any) -> Any:
     return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
 
 
-def _init(keras_init: Callable[..., None], iterator: Any, *args: Any, **kwargs: Any) -> None:
+def _init(keras_init: Method, iterator: Any, *args: Any, **kwargs: Any) -> None:
     keras_init(iterator, *args, **kwargs)
     _agree(iterator)
 
 
-def _reset(keras_reset: Callable[..., None], iterator: Any) -> None:
+def _reset(keras_reset: Method, iterator: Any) -> None:
     keras_reset(iterator)
     if hasattr(iterator, "_distributed_dataset"):  # not while Keras constructs it
         _agree(iterator)

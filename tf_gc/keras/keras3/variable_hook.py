@@ -9,22 +9,22 @@ Keras 3 was not made for variables on servers that workers share: it knows none 
 next one, so that steps of several workers get lost.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_gc.keras.strategy import KerasStrategy, hook, strategy_of_replica
+from tf_gc.keras.hook import Method, hook, hook_in_replica
+from tf_gc.keras.strategy import KerasStrategy
 
 
 def install() -> None:
     """Hooks into Keras' layers and variables."""
     hook(keras.layers.Layer, "_track_variable", _track)
-    hook(keras.Variable, "assign_add", _assign_add)
+    hook_in_replica(keras.Variable, "assign_add", _assign_add)
 
 
-def _track(keras_track: Callable[..., None], layer: Any, variable: Any) -> None:
+def _track(keras_track: Method, layer: Any, variable: Any) -> None:
     # If the layer is not trainable, `keras_track` makes all its weights non-trainable, also
     # those that an optimizer or the program updates, and not the layer itself.
     of_layer = not variable.trainable
@@ -50,8 +50,7 @@ def _track_on_server(layer: Any, variable: Any) -> None:
         variable.sparse_read = variable.value.sparse_read
 
 
-def _assign_add(keras_add: Callable[..., Any], variable: Any, value: Any) -> Any:
-    strategy = strategy_of_replica()
-    if strategy is None or not strategy.asynchronous or not variable.value.dtype.is_integer:
+def _assign_add(strategy: KerasStrategy, keras_add: Method, variable: Any, value: Any) -> Any:
+    if not strategy.asynchronous or not variable.value.dtype.is_integer:
         return keras_add(variable, value)
     return variable.value.assign_add(tf.cast(value, variable.value.dtype))

@@ -24,9 +24,10 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from tf_gc.keras.hook import Method, hook
 from tf_gc.keras.keras3.backup import BackupAndRestore
 from tf_gc.keras.multi_worker import private_files
-from tf_gc.keras.strategy import hook, workers_of
+from tf_gc.keras.strategy import workers_of
 
 # Methods of a model that write to `filepath`, and callbacks with their public path attribute.
 _SAVES = ("save", "save_weights", "export")
@@ -54,7 +55,7 @@ def install() -> None:
 
 
 def _save_in_private(
-    keras_save: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any
+    keras_save: Method, model: Any, filepath: Any, *args: Any, **kwargs: Any
 ) -> Any:
     workers = workers_of(model)
     is_path = isinstance(filepath, str | os.PathLike)
@@ -69,7 +70,7 @@ def _save_in_private(
         return keras_save(model, os.path.join(folder, name), *args, **kwargs)
 
 
-def _redirect_before(keras_set_model: Callable[..., Any], callbacks: Any, model: Any) -> Any:
+def _redirect_before(keras_set_model: Method, callbacks: Any, model: Any) -> Any:
     workers = workers_of(model)
     # Keras adds a History to the callbacks of `fit`.
     trains = any(isinstance(each, keras.callbacks.History) for each in callbacks.callbacks)
@@ -122,7 +123,7 @@ class _WritesNothing:
         return lambda *args, **kwargs: self
 
 
-def _begin_together(keras_train_begin: Callable[..., Any], callbacks: Any, logs: Any = None) -> Any:
+def _begin_together(keras_train_begin: Method, callbacks: Any, logs: Any = None) -> Any:
     """Lets all workers train the same, from the same backup, which no other worker changes.
 
     Keras' BackupAndRestore repairs a broken backup in place, so the other workers make a copy of
@@ -160,15 +161,13 @@ def _describe(model: Any, params: Any) -> str:
     )
 
 
-def _end_epoch_together(
-    keras_epoch_end: Callable[..., Any], callbacks: Any, epoch: int, logs: Any = None
-) -> Any:
+def _end_epoch_together(keras_end: Method, callbacks: Any, epoch: int, logs: Any = None) -> Any:
     # Another worker may evaluate now.
     workers_of(getattr(callbacks, "model", None)).meet(f"ends epoch {epoch + 1} of fit")
-    return keras_epoch_end(callbacks, epoch, logs)
+    return keras_end(callbacks, epoch, logs)
 
 
-def _end_together(keras_train_end: Callable[..., Any], callbacks: Any, logs: Any = None) -> Any:
+def _end_together(keras_train_end: Method, callbacks: Any, logs: Any = None) -> Any:
     """Lets `fit` return only when the chief has written, and removed, all its files."""
     result = keras_train_end(callbacks, logs)
     workers_of(getattr(callbacks, "model", None)).meet("ends fit")
