@@ -16,7 +16,7 @@ from tf_gc.gradients import sum_gradients
 from tf_gc.keras.hook import Method, hook, hook_in_replica
 from tf_gc.keras.keras3 import private
 from tf_gc.keras.keras3.apply_gradients import apply_gradients, needs_decision
-from tf_gc.keras.keras3.clipping import as_sent, clip_rows, clip_sums, has_rows_to_clip
+from tf_gc.keras.keras3.clipping import clip_rows, clip_sums, clips_rows
 from tf_gc.keras.scope import check_scope
 from tf_gc.keras.strategy import KerasStrategy, strategy_of_replica
 from tf_gc.keras.variables import is_variable, tf_variable
@@ -42,7 +42,12 @@ def _sum(strategy: KerasStrategy, keras_sum: Method, optimizer: Any, grads_and_v
     to_sum = []
     for gradient, variable in pairs:
         inner = tf_variable(variable)
-        to_sum.append((as_sent(strategy, gradient, inner), inner))
+        are_clipped = not strategy.clip_after_sum and clips_rows(optimizer, [gradient])
+        # Rows that are not compressed get dense, as Keras makes them: an optimizer may square what
+        # it gets, and the stock ops do not merge rows.
+        if are_clipped and not strategy.compresses_rows_of(inner):
+            gradient = tf.convert_to_tensor(gradient)
+        to_sum.append((gradient, inner))
     sums = sum_gradients(to_sum, stream_of(optimizer, optimizer.name))
     if strategy.clip_after_sum:
         sums = clip_sums(optimizer, sums)
@@ -61,7 +66,8 @@ def _apply(keras_apply: Method, optimizer: Any, grads: Any, variables: Any) -> N
 def _clip(strategy: KerasStrategy, keras_clip: Method, optimizer: Any, grads: Any) -> Any:
     if strategy.clip_after_sum:
         return grads
-    if has_rows_to_clip(strategy, optimizer, grads):
+    variables = map(tf_variable, optimizer._trainable_variables)
+    if clips_rows(optimizer, grads) and any(map(strategy.compresses_rows_of, variables)):
         return clip_rows(optimizer.global_clipnorm, grads)
     return keras_clip(optimizer, grads)
 
