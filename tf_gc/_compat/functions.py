@@ -12,7 +12,7 @@ from tf_gc._compat import symbols
 
 def is_loop(graph: Any) -> bool:
     """Returns whether a graph is the condition or the body of a `tf.while_loop`."""
-    return isinstance(graph, symbols.LOOP_GRAPHS)
+    return isinstance(graph, symbols.WhileCondFuncGraph | symbols.WhileBodyFuncGraph)
 
 
 def is_part_of_outer(graph: Any) -> bool:

@@ -22,7 +22,12 @@ class Attributes:
     """The attributes of a class and of its instances that tf_gc relies on."""
 
     path: str  # the class's module and name
-    purposes: Mapping[str, str]  # for each attribute, why tf_gc needs it
+    groups: Mapping[str, str]  # names of attributes, and why tf_gc needs them
+
+    @property
+    def purposes(self) -> dict[str, str]:
+        """For each attribute, why tf_gc needs it."""
+        return {name: purpose for names, purpose in self.groups.items() for name in names.split()}
 
 
 def symbol(path: str, purpose: str) -> Any:
@@ -31,7 +36,7 @@ def symbol(path: str, purpose: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise _unsupported(path, purpose, f": {error}") from None
+        raise unsupported(f"{path} ({purpose})", f": {error}") from None
 
 
 def owner_of(attributes: Attributes) -> Any:
@@ -49,7 +54,7 @@ def require(*attributes: Attributes) -> None:
         owner = owner_of(of_class)
         for name, purpose in of_class.purposes.items():
             if not has_attribute(owner, name):
-                raise _unsupported(f"{of_class.path}.{name}", purpose)
+                raise unsupported(f"{of_class.path}.{name} ({purpose})")
 
 
 def has_attribute(owner: type, name: str) -> bool:
@@ -62,19 +67,16 @@ def has_attribute(owner: type, name: str) -> bool:
     )
 
 
-def _unsupported(what: str, purpose: str, details: str = "") -> ImportError:
-    return ImportError(
-        f"tf_gc needs {what} ({purpose}), which TensorFlow {tf.__version__} with Keras "
-        f"{_keras_version()} does not have{details}. This pair of versions is not supported; see "
-        "the README for those that are."
-    )
-
-
-def _keras_version() -> str:
+def unsupported(what: str, details: str = "") -> ImportError:
+    """Returns the error for what TensorFlow or Keras does not have, with its purpose."""
     try:
-        return importlib.metadata.version("keras")
+        keras = importlib.metadata.version("keras")
     except importlib.metadata.PackageNotFoundError:  # under another name, such as keras-nightly
-        return "of unknown version"
+        keras = "of unknown version"
+    return ImportError(
+        f"tf_gc needs {what}, which TensorFlow {tf.__version__} with Keras {keras} does not have"
+        f"{details}. This pair of versions is not supported; see the README for those that are."
+    )
 
 
 def _stores(code: types.CodeType, name: str) -> bool:

@@ -18,16 +18,11 @@ OPTIMIZER = Attributes(
         "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
         "_distribution_strategy": "to say that a model was made outside of its strategy's scope",
         "add_variable_from_reference": "to say that an optimizer was",
-        **dict.fromkeys(
-            (
-                *("_backend_apply_gradients", "_backend_update_step", "_apply_weight_decay"),
-                *("_backend_increment_gradient_accumulators", "_accumulated_gradients"),
-                *("_backend_reset_gradient_accumulators", "_get_variable_index", "_iterations"),
-                *("_update_model_variables_moving_average", "_trainable_variables"),
-                "_overwrite_model_variables_with_average_value",
-            ),
-            "to let the replicas decide together what a step of the optimizer does",
-        ),
+        "_backend_apply_gradients _backend_update_step _apply_weight_decay _trainable_variables "
+        "_backend_increment_gradient_accumulators _accumulated_gradients _get_variable_index "
+        "_backend_reset_gradient_accumulators _update_model_variables_moving_average _iterations "
+        "_overwrite_model_variables_with_average_value": "to let the replicas decide together what "
+        "a step of the optimizer does",
     },
 )
 LAYER = Attributes(
@@ -44,16 +39,15 @@ TRAINER = Attributes(
 )
 EPOCH_ITERATOR = Attributes(
     "keras.src.backend.tensorflow.trainer.TFEpochIterator",
-    dict.fromkeys(
-        ("reset", "_distribute_strategy", "_distributed_dataset", "_num_batches"),
-        "to give all workers as many steps; they would wait for each other for ever",
-    ),
+    {
+        "reset _distribute_strategy _distributed_dataset _num_batches": "to give all workers as "
+        "many steps; they would wait for each other for ever"
+    },
 )
 BACKUP = Attributes(
     "keras.callbacks.BackupAndRestore",
     {
-        "_current_epoch": "to write the epoch to a backup",
-        "_last_batch_seen": "to write the batch to a backup",
+        "_current_epoch _last_batch_seen": "to write epoch and batch to a backup",
         "_save_model": "to save in another way",
         "_should_save_on_batch": "to save as often as Keras would",
     },
