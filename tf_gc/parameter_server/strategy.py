@@ -38,7 +38,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
 
     Each worker keeps what rounding leaves of its gradients in its own residuals, and a server
     applies what a worker pushes at once, without waiting for others (MXNet's `dist_async`). All
-    workers and servers run `tf_gc.run_server()`. docs/parameter_servers.md has a whole program.
+    workers and servers run `tf_gc.run_server()`.
     """
 
     asynchronous = True

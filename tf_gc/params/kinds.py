@@ -105,7 +105,7 @@ class Quantized(_InCodes):
     """Sends each gradient element in 1 to 4 bits and keeps the rest in a residual.
 
     Each block of 128 elements has a scale s, found from its magnitudes, which takes another 0.125
-    bits an element. docs/options.md says more about the arguments.
+    bits an element.
 
     Attributes:
       bits: how many bits an element takes. With 3 it is sent as the nearest of 0 and plus or minus

@@ -76,7 +76,7 @@ def words(predict: Predict, numbers: Sequence[int]) -> str:
             said.append(f"{who} pay on links of up to about {limit / 1e9:.2g} Gbit/s.")
     said.append(
         f"To pay means that a step is at least {PAYS} times as fast. Fewer bits are rounded more "
-        "coarsely: docs/precision.md says what that costs."
+        "coarsely, which the planner does not weigh."
     )
     return "\n".join(said)
 

@@ -26,9 +26,10 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
     model.fit(..., callbacks=[tf_gc.keras.CompressionMonitor("logs")])
     ```
 
-    The scalars, which docs/monitoring.md explains, are `compression/step_seconds`,
-    `full_precision_step_seconds`, `sent_bytes`, `density`, `residual_ratio` and, with
-    `per_variable`, `residual_ratio/<variable>`, at the optimizer's steps that were measured. With
+    The scalars are of the optimizer's steps that were measured: `compression/step_seconds` and
+    `full_precision_step_seconds`, medians; `sent_bytes`, by a replica in a step; `density`, the
+    share of codes that do not stand for zero; `residual_ratio`, the norm of the residuals divided
+    by the gradients' norm; and with `per_variable` the same as `residual_ratio/<variable>`. With
     several workers the chief writes its own measurements. Under parameter servers it only writes
     `sent_bytes`, after each epoch. Under other strategies than tf_gc's it writes nothing but a
     warning.
@@ -57,65 +58,60 @@ class CompressionMonitor(OfTrainBatches, keras.callbacks.Callback):
         self._strategy: KerasStrategy | None = None
         self._writer: Any = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        strategy = strategy_of(self.model)
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        strategy, done = strategy_of(self.model), self._steps_done()
         if strategy is None:
             logging.warning(
                 "tf_gc: CompressionMonitor writes nothing: the model's strategy is not one of tf_gc"
             )
-            return
-        optimizer = getattr(self.model, "optimizer", None)
-        done = 0 if optimizer is None else int(optimizer.iterations.numpy())
-        if not strategy.is_chief:
-            return
-        self._strategy = strategy
-        if strategy.asynchronous:
-            return
-        strategy.measure_every(self.every)
-        report = strategy.report()
-        # The optimizer's steps less the recorder's, which a restart sets to zero.
-        self._offset = done - report.warm_up_steps - report.compressed_steps
-        self._written = report.measured_step
-        self._since_look = self._batches = 0
+        elif strategy.is_chief:
+            self._strategy = strategy
+            if not strategy.asynchronous:
+                strategy.measure_every(self.every)
+                report = strategy.report()
+                # The optimizer's steps less the recorder's, which a restart sets to zero.
+                self._offset = done - report.warm_up_steps - report.compressed_steps
+                self._written = report.measured_step
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._batches = 0
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._looked = 0
 
     # Not `on_train_batch_end`: Keras waits for every step of a model with such a callback.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self._strategy is None or self._strategy.asynchronous:
-            return
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         # With steps_per_execution, batches in between are not announced.
-        self._since_look += batch - self._batches
-        self._batches = batch
-        if self._since_look >= self.every:
-            self._write_latest()
+        if (
+            self._strategy
+            and not self._strategy.asynchronous
+            and batch >= self._looked + self.every
+        ):
+            self._looked = batch
+            self._write_latest(self._strategy)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self._strategy is not None:
-            self._write_latest()
-        if self._writer is not None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if self._strategy:
+            self._write_latest(self._strategy)
+        if self._writer:
             self._writer.flush()
 
-    def on_train_end(self, logs: Any = None) -> None:
-        if self._writer is not None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if self._writer:
             self._writer.close()
         self._writer = self._strategy = None
 
-    def _write_latest(self) -> None:
-        assert self._strategy is not None
-        if self._strategy.asynchronous:
-            if (traffic := self._strategy.traffic) is not None:
-                done = int(self.model.optimizer.iterations.numpy())
-                self._write(done, {"sent_bytes": traffic.sent_bytes})
+    def _steps_done(self) -> int:
+        optimizer = getattr(self.model, "optimizer", None)
+        return 0 if optimizer is None else int(optimizer.iterations.numpy())
+
+    def _write_latest(self, strategy: KerasStrategy) -> None:
+        if strategy.asynchronous:
+            if traffic := strategy.traffic:
+                self._write(self._steps_done(), {"sent_bytes": traffic.sent_bytes})
             return
-        self._since_look = 0
-        report = self._strategy.report()
-        if report.measured_step in (0, self._written):
-            return
-        self._written = report.measured_step
-        step = self._offset + report.warm_up_steps + report.measured_step
-        self._write(step, _scalars(report, self.per_variable))
+        report = strategy.report()
+        if report.measured_step not in (0, self._written):
+            self._written = report.measured_step
+            step = self._offset + report.warm_up_steps + report.measured_step
+            self._write(step, _scalars(report, self.per_variable))
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         if self._writer is None:

@@ -39,8 +39,7 @@ def _refuse_under_servers(keras_method: Method, trainer: Any, *args: Any, **kwar
     if strategy is not None and strategy.asynchronous:
         raise NotImplementedError(
             f"Keras 3 cannot {keras_method.__name__}() under parameter servers. Schedule steps by "
-            "tf.distribute.coordinator.ClusterCoordinator(strategy), as docs/parameter_servers.md "
-            "does"
+            "tf.distribute.coordinator.ClusterCoordinator(strategy)"
         )
     return keras_method(trainer, *args, **kwargs)
 
