@@ -31,7 +31,7 @@ BUILDIFIER := npx --yes @bazel/buildifier@8.2.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo build wheels test test-all test-stock test-versions test-wheels lint format bench docs clean lint-bazel cuda-report sanitize fuzz test-cuda mutants
+.PHONY: help demo build wheels release test test-all test-stock test-versions test-wheels lint format bench docs clean lint-bazel cuda-report sanitize fuzz test-cuda mutants
 
 help:
 	@echo "make demo     train a small model with compressed gradients"
@@ -51,6 +51,7 @@ help:
 	@echo "make fuzz     the same for minutes"
 	@echo "make mutants ROOM=state N=20  put faults into tf_gc/state, show those that no test sees"
 	@echo "make wheels   build a wheel for all versions of TensorFlow, in dist"
+	@echo "make release TAG=v0.1.0  check the versions, build wheel and sdist, publish nothing"
 	@echo "make clean    remove .venv and all that was built"
 	@echo
 	@echo "PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)"
@@ -89,6 +90,11 @@ test-wheels:
 wheels:
 	$(PYTHON) build_backend/wheels.py $(if $(ONLY),--only $(ONLY))
 
+# TAG is HEAD's by default. With ONLY as above it is a rehearsal.
+release:
+	$(PYTHON) build_backend/release.py "$(or $(TAG),$(shell git describe --tags --exact-match))" \
+	  $(if $(ONLY),--only $(ONLY))
+
 lint: $(INSTALLED) lint-bazel
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -113,7 +119,7 @@ bench: build
 	$(BIN)/python benchmarks/codec.py $(BENCH_ARGS)
 
 # Pages link to files outside of docs, so the site has the layout of the repository.
-DOCS := README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples benchmarks/results
+DOCS := README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE docs examples benchmarks/results
 docs: $(VENV)/.docs
 	rm -rf build/pages build/site
 	mkdir -p build/pages
