@@ -66,10 +66,13 @@ PYTEST_PROCESSES ?= 2
 test: lint build
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
-# The tests of `make test`, all other cases of them, those that have to compile, and the pages.
+# The tests of `make test`, all other cases of them, those that have to compile, and the pages. Lines
+# that only workers and other processes of the tests run do not count as covered.
 test-all: lint build cuda-report docs $(RAY)/.made
-	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m "not stock" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m "not stock" \
+	  --cov --cov-report= $(PYTEST_ARGS)
 	$(MAKE) sanitize
+	@echo "tests ran $$($(BIN)/coverage report --format=total)% of tf_gc's lines"
 
 # Whether the stock strategies keep the promises that ours are asked for: after a change to a promise,
 # or for another TensorFlow.
