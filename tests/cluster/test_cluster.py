@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,10 @@ def resolver(
 )
 def test_usable_descriptions_pass(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps(value))
-    check_cluster(None)
-    check_cluster(resolver({"worker": {0: "a:1", 2: "b:1"}}, "worker", 2))  # with a gap
+    found = check_cluster(None)
+    assert found.cluster_spec().as_dict() == value.get("cluster", {})
+    given = resolver({"worker": {0: "a:1", 2: "b:1"}}, "worker", 2)  # with a gap
+    assert check_cluster(given) is given
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,9 @@ def test_a_worker_that_waits_for_long_names_those_that_do_not_answer(
         )
         said = ""
         with joining(resolver({"worker": [mine, present, absent]}), 300, patience=0):
-            while "\n" not in said:
+            deadline = time.monotonic() + 120
+            while "\n" not in said and time.monotonic() < deadline:
+                time.sleep(0.05)
                 said += capfd.readouterr().err
     assert said.endswith(
         f"WARNING: tf_gc: worker 0 at {mine} has waited 0 seconds of 300 seconds (timeout_seconds "

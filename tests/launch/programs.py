@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 LAUNCHER = [sys.executable, "-m", "tf_gc.launch"]
+LIMIT = 100  # seconds, for what else would never end
+PRELUDE = f"""
+import json, os, signal, sys, time
+from pathlib import Path
+
+def wait(ready):
+    end = time.monotonic() + {LIMIT}
+    while not ready():
+        assert time.monotonic() < end, 'waits in vain'
+        time.sleep(0.01)
+
+name = '{{type}} {{index}}'.format(**json.loads(os.environ['TF_CONFIG'])['task'])
+lives = Path(sys.argv[1], name)
+life = len(lives.read_text()) if lives.exists() else 0
+lives.write_text('x' * (life + 1))
+"""
 
 
 def start(folder: Path, program: str, *options: str) -> subprocess.Popen[str]:
     """Starts the launcher for a program, which knows its `name` and its `life`, from 0."""
     path = folder / "program.py"
-    path.write_text(
-        "import json, os, signal, sys, time\n"
-        "from pathlib import Path\n"
-        "name = '{type} {index}'.format(**json.loads(os.environ['TF_CONFIG'])['task'])\n"
-        "lives = Path(sys.argv[1], name)\n"
-        "life = len(lives.read_text()) if lives.exists() else 0\n"
-        "lives.write_text('x' * (life + 1))\n" + program
-    )
-    return subprocess.Popen(
+    path.write_text(PRELUDE + program)
+    process = subprocess.Popen(
         # A shell lets what it starts in the background ignore Ctrl-C, and so would the launcher.
         ["env", "--default-signal=INT,HUP", *LAUNCHER, *options, str(path), str(folder)],
         stdout=subprocess.PIPE,
@@ -30,6 +40,10 @@ def start(folder: Path, program: str, *options: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+    late = threading.Timer(LIMIT, process.kill)  # with all that it has started
+    late.daemon = True
+    late.start()
+    return process
 
 
 def wait(process: subprocess.Popen[str], ready: Callable[[], object]) -> None:
@@ -47,6 +61,6 @@ def has_ended(pid: int) -> bool:
 def run(folder: Path, program: str, *options: str) -> tuple[int, str, dict[str, int]]:
     """Returns the launcher's status, its output, and how many lives each task had."""
     process = start(folder, program, *options)
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate()
     lives = {path.name: len(path.read_text()) for path in folder.glob("* [0-9]")}
     return process.returncode, output, lives

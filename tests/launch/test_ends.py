@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.programs import LAUNCHER, has_ended, run, start, wait
+from tests.launch.programs import LAUNCHER, LIMIT, has_ended, run, start, wait
+
+pytestmark = pytest.mark.timeout(LIMIT + 20)
 
 READY = "lives.with_suffix('.ready').touch()\nwhile True:\n    time.sleep(0.1)\n"
 SAVE = (
@@ -41,7 +43,7 @@ def test_signals_end_all_which_may_save_before(
     assert any(f"{signals[0].name}: ends all within {grace} s" in line for line in said)
     for number in signals[1:]:
         process.send_signal(number)
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate()
     assert process.returncode == 128 + signals[0]
     assert len([*tmp_path.glob("*.saved")]) == (2 if program == SAVE else 0)
     assert "Traceback" not in output
@@ -65,8 +67,7 @@ for leave in (lambda: None, os.setsid, daemon):
             print(os.getpid(), file=file)
         time.sleep(600)
         os._exit(0)
-while not pids.exists() or len(pids.read_text().split()) < 3 * (life + 1):
-    time.sleep(0.01)
+wait(lambda: pids.exists() and len(pids.read_text().split()) == 3 * (life + 1))
 if life == 0:
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -89,11 +90,11 @@ def test_processes_that_a_task_leaves_behind_end_with_it(
     if number:
         wait(process, lambda: [*tmp_path.glob("*.ready")])
         process.send_signal(number)
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate()
     assert process.returncode == status, output
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 6
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + LIMIT
     while status == -signal.SIGKILL and time.monotonic() < deadline:  # the keeper goes on
         if all(map(has_ended, pids)):
             break
@@ -118,7 +119,7 @@ def test_the_whole_group_of_a_task_gets_the_signal(tmp_path: Path) -> None:
     process = start(tmp_path, program, "--workers=1", "--grace=60")
     wait(process, lambda: [*tmp_path.glob("*.ready")])
     process.terminate()
-    process.communicate(timeout=600)
+    process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert len([*tmp_path.glob("worker 0.[0-9]*")]) == 2
 
@@ -130,7 +131,7 @@ def test_the_evaluator_may_evaluate_the_last_checkpoint(tmp_path: Path, ends: bo
         "if name != 'evaluator 0':\n"
         "    trained.touch()\n"
         "    sys.exit()\n"
-        "while not trained.exists():\n    time.sleep(0.01)\n"
+        "wait(trained.exists)\n"
         "time.sleep(1)\n"
         "lives.with_name('evaluated').touch()\n"
     ) + ("" if ends else READY)
@@ -168,5 +169,5 @@ def test_a_stderr_that_takes_nothing_is_no_failure(tmp_path: Path, redirection: 
     program = tmp_path / "program.py"
     program.write_text("import sys, time\ntime.sleep(1)\nprint('said', file=sys.stderr)\n")
     line = " ".join([*LAUNCHER, "--workers=2", f"--logs={tmp_path}", str(program), redirection])
-    assert subprocess.run(["bash", "-c", line], timeout=600, check=False).returncode == 0
+    assert subprocess.run(["bash", "-c", line], timeout=LIMIT, check=False).returncode == 0
     assert (tmp_path / "worker-0.log").read_text() == "said\n"

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.programs import LAUNCHER, run
+from tests.launch.programs import LAUNCHER, LIMIT, run
 from tf_gc.launch import __main__ as launch
 from tf_gc.launch.processes import find_error
 from tf_gc.launch.tasks import MESSAGES, MET, check, gpus_of, in_pods, on_this_host, tasks_of
+
+pytestmark = pytest.mark.timeout(LIMIT + 20)
 
 SLURM = {"PROCID": "3", "NODEID": "1", "STEP_NODELIST": "n[2,10]", "STEP_TASKS_PER_NODE": "2(x2)"}
 PODS = {"JOB_COMPLETION_INDEX": "1"}
@@ -167,7 +169,7 @@ def test_it_imports_no_tensorflow_and_public_names_do_when_they_are_used() -> No
         "from tf_gc import TwoBit\n"
         "assert TwoBit is tf_gc.params.TwoBit and not hasattr(tf_gc, 'ThreeBit')\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT)
 
 
 def test_workers_share_gpus_evenly_and_others_see_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +252,7 @@ def test_the_status_is_of_the_task_that_was_killed_not_of_one_that_noticed(tmp_p
         "    pid.with_suffix('.new').write_text(str(os.getpid()))\n"
         "    pid.with_suffix('.new').rename(pid)\n"
         "    time.sleep(600)\n"
-        "while not pid.exists():\n    time.sleep(0.01)\n"
+        "wait(pid.exists)\n"
         "os.kill(os.getppid(), signal.SIGSTOP)\n"
         "os.kill(int(pid.read_text()), signal.SIGKILL)\n"
         "ended = f'grep -q zombie /proc/{os.getpid()}/status'\n"
@@ -285,10 +287,11 @@ def test_one_that_had_met_a_failed_task_starts_again_even_if_it_ends_well_later(
         f"    open(os.environ[{MESSAGES!r}], 'a').write({MET!r})\n"
         "    lives.with_name('told').touch()\n"
         "if name == 'worker 1' and life == 0:\n"
-        f"    while {met} and not lives.with_name('told').exists():\n        time.sleep(0.01)\n"
+        f"    wait(lambda: not {met} or lives.with_name('told').exists())\n"
         "    sys.exit(1)\n"
-        "while not lives.with_name('worker 1').exists() or"
-        " len(lives.with_name('worker 1').read_text()) < 2:\n    time.sleep(0.01)\n"
+        "if name == 'worker 1':\n"
+        "    lives.with_name('again').touch()\n"
+        "wait(lives.with_name('again').exists)\n"
         "time.sleep(0.5)\n"
     )
     status, output, lives = run(tmp_path, program, "--workers=2", "--restarts=1")
@@ -331,7 +334,7 @@ def test_a_module_runs_with_its_arguments(tmp_path: Path, monkeypatch: pytest.Mo
     (package / "train.py").write_text("import sys; print(sys.argv[1:], __name__)\n")
     monkeypatch.chdir(tmp_path)
     command = [*LAUNCHER, "--workers=2", "-m", "package.train", "--workers=9", "-m", "x"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.stdout == "['--workers=9', '-m', 'x'] __main__\n"
     assert (tmp_path / "imported").read_text() == "xx"  # by the tasks, not by the launcher
 
