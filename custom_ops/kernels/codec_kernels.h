@@ -38,8 +38,7 @@ class EncodeOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList gradients;
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    const OpInputList gradients = Inputs(context, "gradients");
     ResidualLock residuals;
     OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
 
@@ -86,10 +85,8 @@ class DecodeOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList messages;
-    OpInputList like;
-    OP_REQUIRES_OK(context, context->input_list("messages", &messages));
-    OP_REQUIRES_OK(context, context->input_list("like", &like));
+    const OpInputList messages = Inputs(context, "messages");
+    const OpInputList like = Inputs(context, "like");
     const Bucket bucket = BucketOf(like);
     std::vector<LibType<T>*> sums;
     OP_REQUIRES_OK(context, ForwardSums<T>(context, &sums));

@@ -21,10 +21,10 @@ class CpuDevice {
   static constexpr bool kMessagesOnHost = true;
 
   template <typename T>
-  static absl::Status Encode(tensorflow::OpKernelContext* context,
+  static absl::Status Encode(OpKernelContext* context,
                              const MessageFormat& format, const Bucket& bucket,
                              int64_t shards, int64_t skip,
-                             const tensorflow::OpInputList& gradients,
+                             const OpInputList& gradients,
                              const ResidualLock& residuals, uint8_t* messages) {
     const MessageLayout layout =
         format.Layout(ShardBlocks(bucket.blocks(), shards));
@@ -61,7 +61,7 @@ class CpuDevice {
   }
 
   template <typename T>
-  static absl::Status Decode(tensorflow::OpKernelContext* context,
+  static absl::Status Decode(OpKernelContext* context,
                              const MessageFormat& format, const Bucket& bucket,
                              const std::vector<const uint8_t*>& rows,
                              const std::vector<LibType<T>*>& sums) {
@@ -84,10 +84,10 @@ class CpuDevice {
 
   template <typename T>
   static absl::Status Reencode(
-      tensorflow::OpKernelContext* context, const MessageFormat& format,
+      OpKernelContext* context, const MessageFormat& format,
       const MessageFormat& of_sum, const Bucket& bucket, int64_t shards,
       int64_t shard, const std::vector<const uint8_t*>& others,
-      const tensorflow::OpInputList& gradients, const ResidualLock& residuals,
+      const OpInputList& gradients, const ResidualLock& residuals,
       uint8_t* message) {
     const Bucket::Shard own = bucket.ShardOf(shard, shards);
     const int64_t shard_blocks = ShardBlocks(bucket.blocks(), shards);
@@ -120,7 +120,7 @@ class CpuDevice {
     return absl::OkStatus();
   }
 
-  static absl::Status Count(tensorflow::OpKernelContext* context,
+  static absl::Status Count(OpKernelContext* context,
                             const MessageFormat& fixed,
                             const MessageFormat& counts, int64_t blocks,
                             const std::vector<const uint8_t*>& rows,
@@ -143,7 +143,7 @@ class CpuDevice {
 
   // `format` is automatic, or the format of counts.
   template <typename T>
-  static absl::Status DecodeShards(tensorflow::OpKernelContext* context,
+  static absl::Status DecodeShards(OpKernelContext* context,
                                    const MessageFormat& format,
                                    const Bucket& bucket,
                                    const std::vector<const uint8_t*>& rows,

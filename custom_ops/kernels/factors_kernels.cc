@@ -90,10 +90,8 @@ class ProjectFactorsOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList gradients;
-    OpInputList factors;
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
-    OP_REQUIRES_OK(context, context->input_list("factors", &factors));
+    const OpInputList gradients = Inputs(context, "gradients");
+    const OpInputList factors = Inputs(context, "factors");
     FactoredMatrices matrices;
     OP_REQUIRES_OK(context, attributes_.Of(gradients, &matrices));
     OP_REQUIRES_OK(context, CheckFactors(factors, matrices));
@@ -136,9 +134,8 @@ class EncodeFactorsOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList gradients;
     const Tensor* total = nullptr;
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    const OpInputList gradients = Inputs(context, "gradients");
     OP_REQUIRES_OK(context, context->input("total", &total));
     FactoredMatrices matrices;
     OP_REQUIRES_OK(context, attributes_.Of(gradients, &matrices));
@@ -192,10 +189,8 @@ class DecodeFactorsOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const Tensor& total = context->input(0);
     const Tensor& basis = context->input(1);
-    OpInputList factors;
-    OpInputList like;
-    OP_REQUIRES_OK(context, context->input_list("factors", &factors));
-    OP_REQUIRES_OK(context, context->input_list("like", &like));
+    const OpInputList factors = Inputs(context, "factors");
+    const OpInputList like = Inputs(context, "like");
     FactoredMatrices matrices;
     OP_REQUIRES_OK(context, attributes_.Of(like, &matrices));
     OP_REQUIRES_OK(context, CheckFactors(factors, matrices));
@@ -233,21 +228,9 @@ class DecodeFactorsOp : public OpKernel {
   FactorsAttributes attributes_;
 };
 
-#define TF_GC_REGISTER_OP(NAME, T)                            \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>" #NAME)                 \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<T>("T"),        \
-                          NAME##Op<T>)
-#define TF_GC_REGISTER(T)               \
-  TF_GC_REGISTER_OP(ProjectFactors, T); \
-  TF_GC_REGISTER_OP(EncodeFactors, T);  \
-  TF_GC_REGISTER_OP(DecodeFactors, T)
-
-TF_GC_REGISTER(float);
-TF_GC_REGISTER(Eigen::half);
-TF_GC_REGISTER(Eigen::bfloat16);
-#undef TF_GC_REGISTER
-#undef TF_GC_REGISTER_OP
+TF_GC_REGISTER_ON_CPU(ProjectFactors);
+TF_GC_REGISTER_ON_CPU(EncodeFactors);
+TF_GC_REGISTER_ON_CPU(DecodeFactors);
 
 }  // namespace
 }  // namespace tf_gc

@@ -8,8 +8,8 @@
 
 namespace tf_gc {
 
-std::vector<gpu::Gradient> GpuDevice::Gradients(
-    const tensorflow::OpInputList& gradients, const ResidualLock& residuals) {
+std::vector<gpu::Gradient> GpuDevice::Gradients(const OpInputList& gradients,
+                                                const ResidualLock& residuals) {
   std::vector<gpu::Gradient> tensors;
   for (int i = 0; i < gradients.size(); ++i) {
     const ResidualLock::Buffers& residual = residuals.buffers(i);
@@ -19,7 +19,7 @@ std::vector<gpu::Gradient> GpuDevice::Gradients(
   return tensors;
 }
 
-CUstream_st* GpuDevice::StreamOf(tensorflow::OpKernelContext* context) {
+CUstream_st* GpuDevice::StreamOf(OpKernelContext* context) {
   return context->eigen_gpu_device().stream();
 }
 

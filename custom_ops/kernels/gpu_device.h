@@ -23,10 +23,10 @@ class GpuDevice {
   static constexpr bool kMessagesOnHost = false;
 
   template <typename T>
-  static absl::Status Encode(tensorflow::OpKernelContext* context,
+  static absl::Status Encode(OpKernelContext* context,
                              const MessageFormat& format, const Bucket&,
                              int64_t shards, int64_t skip,
-                             const tensorflow::OpInputList& gradients,
+                             const OpInputList& gradients,
                              const ResidualLock& residuals, uint8_t* messages) {
     const std::vector<gpu::Gradient> tensors = Gradients(gradients, residuals);
     return Launched(gpu::Encode(format.codec, DTypeOf<LibType<T>>(),
@@ -35,7 +35,7 @@ class GpuDevice {
   }
 
   template <typename T>
-  static absl::Status Decode(tensorflow::OpKernelContext* context,
+  static absl::Status Decode(OpKernelContext* context,
                              const MessageFormat& format, const Bucket& bucket,
                              const std::vector<const uint8_t*>& rows,
                              const std::vector<LibType<T>*>& sums) {
@@ -46,14 +46,11 @@ class GpuDevice {
   }
 
   template <typename T>
-  static absl::Status Reencode(tensorflow::OpKernelContext* context,
-                               const MessageFormat& format,
-                               const MessageFormat& of_sum, const Bucket&,
-                               int64_t shards, int64_t shard,
-                               const std::vector<const uint8_t*>& others,
-                               const tensorflow::OpInputList& gradients,
-                               const ResidualLock& residuals,
-                               uint8_t* message) {
+  static absl::Status Reencode(
+      OpKernelContext* context, const MessageFormat& format,
+      const MessageFormat& of_sum, const Bucket&, int64_t shards, int64_t shard,
+      const std::vector<const uint8_t*>& others, const OpInputList& gradients,
+      const ResidualLock& residuals, uint8_t* message) {
     const std::vector<gpu::Gradient> tensors = Gradients(gradients, residuals);
     return Launched(gpu::Reencode(format.codec, of_sum.codec,
                                   DTypeOf<LibType<T>>(), others.data(),
@@ -61,7 +58,7 @@ class GpuDevice {
                                   shard, shards, message, StreamOf(context)));
   }
 
-  static absl::Status Count(tensorflow::OpKernelContext* context,
+  static absl::Status Count(OpKernelContext* context,
                             const MessageFormat& fixed, const MessageFormat&,
                             int64_t blocks,
                             const std::vector<const uint8_t*>& rows,
@@ -71,7 +68,7 @@ class GpuDevice {
   }
 
   template <typename T>
-  static absl::Status DecodeShards(tensorflow::OpKernelContext* context,
+  static absl::Status DecodeShards(OpKernelContext* context,
                                    const MessageFormat& format,
                                    const Bucket& bucket,
                                    const std::vector<const uint8_t*>& rows,
@@ -98,11 +95,11 @@ class GpuDevice {
     return tensors;
   }
 
-  static std::vector<gpu::Gradient> Gradients(
-      const tensorflow::OpInputList& gradients, const ResidualLock& residuals);
+  static std::vector<gpu::Gradient> Gradients(const OpInputList& gradients,
+                                              const ResidualLock& residuals);
 
   // The stream that the device's kernels are in.
-  static CUstream_st* StreamOf(tensorflow::OpKernelContext* context);
+  static CUstream_st* StreamOf(OpKernelContext* context);
 
   // Internal if `error` is one.
   static absl::Status Launched(int error);

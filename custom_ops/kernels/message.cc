@@ -39,35 +39,22 @@ absl::Status CheckHeader(const MessageHeader& found,
 }
 
 // The format of a codec and the attribute `threshold`.
-absl::Status ReadThreshold(tensorflow::OpKernelConstruction* context,
-                           Codec codec, MessageFormat* format) {
+absl::Status ReadThreshold(OpKernelConstruction* context, Codec codec,
+                           MessageFormat* format) {
   float threshold;
   TF_RETURN_IF_ERROR(context->GetAttr("threshold", &threshold));
   // By the bits: a thread that flushes subnormal numbers takes those for 0.
   const bool zero = (BitCast<uint32_t>(threshold) & 0x7fffffffu) == 0;
-  bool allowed;
-  std::string range;
-  switch (codec) {
-    case Codec::kTwoBitFixed:
-      allowed = threshold >= kMinMagnitude && threshold < kMaxMagnitude;
-      range = absl::StrCat("in [", kMinMagnitude, ", ", kMaxMagnitude,
-                           ") for the codec two_bit");
-      break;
-    case Codec::kOneBitFixed:
-      allowed = IsFinite(threshold);
-      range = absl::StrCat("in (", -kMaxMagnitude, ", ", kMaxMagnitude,
-                           ") for the codec one_bit");
-      break;
-    case Codec::kTwoBitAuto:
-    case Codec::kOneBitAuto:
-    case Codec::kThreeBit:
-    case Codec::kFourBit:
-      allowed = zero;
-      range = "0 where scales are automatic";
-      break;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat(
-          "no gradients are encoded with codec ", static_cast<int>(codec)));
+  bool allowed = zero;
+  std::string range = "0 where scales are automatic";
+  if (codec == Codec::kTwoBitFixed) {
+    allowed = threshold >= kMinMagnitude && threshold < kMaxMagnitude;
+    range = absl::StrCat("in [", kMinMagnitude, ", ", kMaxMagnitude,
+                         ") for the codec two_bit");
+  } else if (codec == Codec::kOneBitFixed) {
+    allowed = IsFinite(threshold);
+    range = absl::StrCat("in (", -kMaxMagnitude, ", ", kMaxMagnitude,
+                         ") for the codec one_bit");
   }
   if (!allowed) {
     return absl::InvalidArgumentError(
@@ -80,14 +67,13 @@ absl::Status ReadThreshold(tensorflow::OpKernelConstruction* context,
 
 }  // namespace
 
-absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
-                        MessageFormat* format) {
+absl::Status ReadFormat(OpKernelConstruction* context, MessageFormat* format) {
   Codec codec;
   TF_RETURN_IF_ERROR(ReadCodec(context, &codec));
   return ReadThreshold(context, codec, format);
 }
 
-absl::Status ReadFixedFormat(tensorflow::OpKernelConstruction* context,
+absl::Status ReadFixedFormat(OpKernelConstruction* context,
                              MessageFormat* format) {
   Codec codec;
   TF_RETURN_IF_ERROR(ReadCodec(context, /*automatic=*/false, &codec));
@@ -119,8 +105,7 @@ absl::Status MessageFormat::CheckHeaders(
   return absl::OkStatus();
 }
 
-std::vector<const uint8_t*> RowsOf(const tensorflow::Tensor& matrix,
-                                   int64_t row_bytes) {
+std::vector<const uint8_t*> RowsOf(const Tensor& matrix, int64_t row_bytes) {
   std::vector<const uint8_t*> rows(matrix.dim_size(0));
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i] = static_cast<const uint8_t*>(matrix.data()) + i * row_bytes;
@@ -128,7 +113,7 @@ std::vector<const uint8_t*> RowsOf(const tensorflow::Tensor& matrix,
   return rows;
 }
 
-absl::Status ReadLayout(Codec codec, const tensorflow::Tensor& messages,
+absl::Status ReadLayout(Codec codec, const Tensor& messages,
                         MessageLayout* layout) {
   if (messages.dims() != 2) {
     return absl::InvalidArgumentError(
@@ -141,10 +126,10 @@ absl::Status ReadLayout(Codec codec, const tensorflow::Tensor& messages,
   return absl::OkStatus();
 }
 
-absl::Status FindMessages(const tensorflow::OpInputList& messages,
+absl::Status FindMessages(const OpInputList& messages,
                           const MessageLayout& layout,
                           std::vector<const uint8_t*>* rows) {
-  for (const tensorflow::Tensor& message : messages) {
+  for (const Tensor& message : messages) {
     if (message.dims() != 2 || message.dim_size(1) != layout.words()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "messages must have the shape [rows, ", layout.words(), "] for ",
@@ -165,7 +150,7 @@ absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
                                                  name, "`, got ", found));
 }
 
-absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
+absl::Status ReadCountsFormat(OpKernelConstruction* context,
                               const MessageFormat& fixed,
                               MessageFormat* counts) {
   int64_t replicas;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "custom_ops/kernels/tensors.h"
 #include "custom_ops/lib/wire/wire.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -30,25 +31,23 @@ struct MessageFormat {
 
 // Reads the attributes `codec`, `automatic` and `threshold`. InvalidArgument if
 // the codec does not take the threshold.
-absl::Status ReadFormat(tensorflow::OpKernelConstruction* context,
-                        MessageFormat* format);
+absl::Status ReadFormat(OpKernelConstruction* context, MessageFormat* format);
 
 // Reads the attributes `codec` and `threshold` of a codec that is fixed.
-absl::Status ReadFixedFormat(tensorflow::OpKernelConstruction* context,
+absl::Status ReadFixedFormat(OpKernelConstruction* context,
                              MessageFormat* format);
 
 // The start of each row, of `row_bytes` bytes, of a matrix.
-std::vector<const uint8_t*> RowsOf(const tensorflow::Tensor& matrix,
-                                   int64_t row_bytes);
+std::vector<const uint8_t*> RowsOf(const Tensor& matrix, int64_t row_bytes);
 
 // The layout of the messages that are the rows of a tensor. InvalidArgument if
 // it is no matrix, or no message of the codec is as long as its rows.
-absl::Status ReadLayout(Codec codec, const tensorflow::Tensor& messages,
+absl::Status ReadLayout(Codec codec, const Tensor& messages,
                         MessageLayout* layout);
 
 // Finds the rows of all tensors of the input list `messages`. InvalidArgument
 // if a tensor's shape is not [rows, layout.words()].
-absl::Status FindMessages(const tensorflow::OpInputList& messages,
+absl::Status FindMessages(const OpInputList& messages,
                           const MessageLayout& layout,
                           std::vector<const uint8_t*>* rows);
 
@@ -59,7 +58,7 @@ absl::Status CheckRows(const std::vector<const uint8_t*>& rows,
 // Reads the attribute `replicas` and gives the format of the counts of as many
 // messages. `fixed` is of a fixed codec. InvalidArgument if the replicas are
 // too many.
-absl::Status ReadCountsFormat(tensorflow::OpKernelConstruction* context,
+absl::Status ReadCountsFormat(OpKernelConstruction* context,
                               const MessageFormat& fixed,
                               MessageFormat* counts);
 

@@ -6,14 +6,9 @@
 
 namespace tf_gc {
 
-using ::tensorflow::OpInputList;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
-using ::tensorflow::Var;
-
 namespace {
 
+using ::tensorflow::Var;
 using Variables = std::vector<tensorflow::core::RefCountPtr<Var>>;
 
 absl::Status FindResiduals(OpKernelContext* context, Variables* variables) {

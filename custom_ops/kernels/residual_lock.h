@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "custom_ops/kernels/tensors.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -15,9 +16,9 @@ namespace tf_gc {
 // Gives the values of the input list `residuals` of `context`, which stay as
 // they are when an encode changes the variables. InvalidArgument if one is no
 // initialized float32 variable of its gradient's shape.
-absl::Status ReadResiduals(tensorflow::OpKernelContext* context,
-                           const tensorflow::OpInputList& gradients,
-                           std::vector<tensorflow::Tensor>* residuals);
+absl::Status ReadResiduals(OpKernelContext* context,
+                           const OpInputList& gradients,
+                           std::vector<Tensor>* residuals);
 
 // Looks the variables up and holds their locks until it is destroyed. A
 // residual that somebody still reads is not written in place: the encode writes
@@ -30,10 +31,9 @@ class ResidualLock {
   };
 
   // InvalidArgument as in ReadResiduals(), or if a variable occurs twice.
-  absl::Status Acquire(tensorflow::OpKernelContext* context,
-                       const std::vector<tensorflow::TensorShape>& shapes);
-  absl::Status Acquire(tensorflow::OpKernelContext* context,
-                       const tensorflow::OpInputList& gradients);
+  absl::Status Acquire(OpKernelContext* context,
+                       const std::vector<TensorShape>& shapes);
+  absl::Status Acquire(OpKernelContext* context, const OpInputList& gradients);
 
   const Buffers& buffers(int index) const { return buffers_[index]; }
 
@@ -42,8 +42,7 @@ class ResidualLock {
  private:
   std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
   std::vector<tensorflow::mutex_lock> locks_;
-  std::vector<tensorflow::Tensor>
-      replacements_;  // uninitialized where in place
+  std::vector<Tensor> replacements_;  // uninitialized where in place
   std::vector<Buffers> buffers_;
 };
 

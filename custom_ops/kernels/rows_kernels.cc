@@ -90,10 +90,8 @@ class EncodeRowsOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList values;
-    OpInputList indices;
-    OP_REQUIRES_OK(context, context->input_list("values", &values));
-    OP_REQUIRES_OK(context, context->input_list("indices", &indices));
+    const OpInputList values = Inputs(context, "values");
+    const OpInputList indices = Inputs(context, "indices");
     for (int i = 0; i < values.size(); ++i) {
       OP_REQUIRES_OK(context, Check(i, values[i], indices[i]));
     }
@@ -176,8 +174,7 @@ class DecodeRowsOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList messages;
-    OP_REQUIRES_OK(context, context->input_list("messages", &messages));
+    const OpInputList messages = Inputs(context, "messages");
     std::vector<std::vector<ReceivedRows>> received;
     for (const Tensor& message : messages) {
       OP_REQUIRES(context, message.dims() == 2,
@@ -230,20 +227,8 @@ class DecodeRowsOp : public OpKernel {
   RowsAttributes attributes_;
 };
 
-#define TF_GC_REGISTER(T)                                     \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>EncodeRows")             \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<T>("T"),        \
-                          EncodeRowsOp<T>);                   \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>DecodeRows")             \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<T>("T"),        \
-                          DecodeRowsOp<T>)
-
-TF_GC_REGISTER(float);
-TF_GC_REGISTER(Eigen::half);
-TF_GC_REGISTER(Eigen::bfloat16);
-#undef TF_GC_REGISTER
+TF_GC_REGISTER_ON_CPU(EncodeRows);
+TF_GC_REGISTER_ON_CPU(DecodeRows);
 
 }  // namespace
 }  // namespace tf_gc

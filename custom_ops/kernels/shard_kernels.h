@@ -32,10 +32,8 @@ class ReencodeOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList messages;
-    OpInputList gradients;
-    OP_REQUIRES_OK(context, context->input_list("messages", &messages));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    const OpInputList messages = Inputs(context, "messages");
+    const OpInputList gradients = Inputs(context, "gradients");
     const Bucket bucket = BucketOf(gradients);
     const int64_t shard_blocks = ShardBlocks(bucket.blocks(), shards_);
     std::vector<const uint8_t*> rows;
@@ -75,8 +73,7 @@ class CountOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList messages;
-    OP_REQUIRES_OK(context, context->input_list("messages", &messages));
+    const OpInputList messages = Inputs(context, "messages");
     MessageLayout layout;
     OP_REQUIRES_OK(context, ReadLayout(fixed_.codec, messages[0], &layout));
     std::vector<const uint8_t*> rows;
@@ -111,10 +108,8 @@ class DecodeShardsOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList messages;
-    OpInputList like;
-    OP_REQUIRES_OK(context, context->input_list("messages", &messages));
-    OP_REQUIRES_OK(context, context->input_list("like", &like));
+    const OpInputList messages = Inputs(context, "messages");
+    const OpInputList like = Inputs(context, "like");
     const Bucket bucket = BucketOf(like);
     std::vector<LibType<T>*> sums;
     OP_REQUIRES_OK(context, ForwardSums<T>(context, &sums));

@@ -38,6 +38,13 @@ LibType<T>* MutableData(Tensor* tensor) {
   return static_cast<LibType<T>*>(tensor->data());
 }
 
+// The tensors of an input list that the op has.
+inline OpInputList Inputs(OpKernelContext* context, const char* name) {
+  OpInputList tensors;
+  context->input_list(name, &tensors).IgnoreError();
+  return tensors;
+}
+
 inline Bucket BucketOf(const OpInputList& tensors) {
   Bucket bucket;
   for (const Tensor& tensor : tensors) {
@@ -71,5 +78,16 @@ absl::Status ForwardSums(OpKernelContext* context,
   }
   return absl::OkStatus();
 }
+
+// Registers NAME##Op<T> on the CPU, for the dtypes of gradients.
+#define TF_GC_REGISTER_ON_CPU(NAME)             \
+  TF_GC_REGISTER_ON_CPU_FOR(NAME, float);       \
+  TF_GC_REGISTER_ON_CPU_FOR(NAME, Eigen::half); \
+  TF_GC_REGISTER_ON_CPU_FOR(NAME, Eigen::bfloat16)
+#define TF_GC_REGISTER_ON_CPU_FOR(NAME, T)                    \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>" #NAME)                 \
+                              .Device(tensorflow::DEVICE_CPU) \
+                              .TypeConstraint<T>("T"),        \
+                          NAME##Op<T>)
 
 }  // namespace tf_gc

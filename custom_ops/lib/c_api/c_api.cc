@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <iterator>
+#include <type_traits>
 
 #include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/compact/compact.h"
@@ -21,16 +22,6 @@ namespace {
 template <typename Call>
 int ForType(int dtype, Call call) {
   return tf_gc::ForType(static_cast<tf_gc::DType>(dtype), 0, call);
-}
-
-template <typename T>
-const T* Typed(const void* data, T*) {
-  return static_cast<const T*>(data);
-}
-
-template <typename T>
-T* Typed(void* data, T*) {
-  return static_cast<T*>(data);
 }
 
 // Whether the codec with a number, if there is one, is as `takes` says.
@@ -69,8 +60,9 @@ int tf_gc_encode(int codec, int dtype, const void* gradient,
   if (!Takes(tf_gc::EncodesGradients, codec)) return 0;
   const auto kind = static_cast<tf_gc::Codec>(codec);
   return ForType(dtype, [=](auto* type) {
-    tf_gc::Encode(kind, Typed(gradient, type), residual_in, residual_out, size,
-                  threshold, codes, scales);
+    using T = std::remove_pointer_t<decltype(type)>;
+    tf_gc::Encode(kind, static_cast<const T*>(gradient), residual_in,
+                  residual_out, size, threshold, codes, scales);
     return 1;
   });
 }
@@ -81,8 +73,9 @@ int tf_gc_decode_sum(int codec, int dtype, const uint8_t* const* codes,
   if (!Takes(tf_gc::EncodesGradients, codec)) return 0;
   const auto kind = static_cast<tf_gc::Codec>(codec);
   return ForType(dtype, [=](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
     tf_gc::DecodeSum(kind, codes, scales, replicas, size, threshold,
-                     Typed(sum, type));
+                     static_cast<T*>(sum));
     return 1;
   });
 }
@@ -96,9 +89,10 @@ int tf_gc_reencode(int codec, int sum_codec, int dtype,
   const auto kind = static_cast<tf_gc::Codec>(codec);
   const auto of_sum = static_cast<tf_gc::Codec>(sum_codec);
   return ForType(dtype, [=](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
     tf_gc::Reencode(kind, of_sum, codes, scales, messages,
-                    Typed(gradient, type), residual_in, residual_out, size,
-                    sum_codes, sum_scales);
+                    static_cast<const T*>(gradient), residual_in, residual_out,
+                    size, sum_codes, sum_scales);
     return 1;
   });
 }
@@ -116,7 +110,8 @@ int tf_gc_decode_counts(int dtype, const uint8_t* counts, int bits,
                         int64_t size, float unit, void* sum) {
   if (!IsCountBits(bits)) return 0;
   return ForType(dtype, [=](auto* type) {
-    tf_gc::DecodeCounts(counts, bits, size, unit, Typed(sum, type));
+    using T = std::remove_pointer_t<decltype(type)>;
+    tf_gc::DecodeCounts(counts, bits, size, unit, static_cast<T*>(sum));
     return 1;
   });
 }

@@ -205,4 +205,24 @@ inline void EncodeBlock(const T* gradient, const float* residual_in,
   PackBlock<CodeBits(Definition::kCodec)>(code, codes);
 }
 
+// The sums of a block over the messages. codes[r] and scales[r] point at the
+// first block of message r. Without scales they are in units of the threshold,
+// exact up to 2^24 messages.
+template <typename Definition>
+inline void SumBlock(const uint8_t* const* codes, const uint16_t* const* scales,
+                     int64_t replicas, int64_t block, float* sums) {
+  constexpr Codec kCodec = Definition::kCodec;
+  for (int64_t r = 0; r < replicas; ++r) {
+    uint8_t code[kBlockSize];
+    UnpackBlock<CodeBits(kCodec)>(codes[r] + block * CodeBytes(kCodec), code);
+    float scale = 1.0f;
+    if (HasScales(kCodec)) scale = ToFloat(BFloat16{scales[r][block]});
+    const auto value_of = Definition::ValuesOf(scale);
+    for (int i = 0; i < kBlockSize; ++i) {
+      const float value = value_of(code[i]);
+      sums[i] = r == 0 ? value : sums[i] + value;
+    }
+  }
+}
+
 }  // namespace tf_gc

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "custom_ops/lib/codec/block.h"
@@ -144,22 +145,12 @@ struct LevelsCodec {
     return scale.bits;
   }
 
-  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
-                                         const uint16_t* const* scales,
-                                         int64_t replicas, int64_t block, float,
-                                         float* sums) {
-    for (int64_t r = 0; r < replicas; ++r) {
-      uint8_t code[kBlockSize];
-      UnpackBlock<CodeBits(kCodec)>(codes[r] + block * CodeBytes(kCodec), code);
-      const float scale = ToFloat(BFloat16{scales[r][block]});
-      float values[1 << CodeBits(kCodec)];
-      for (int i = 0; i < 1 << CodeBits(kCodec); ++i) {
-        values[i] = LevelValue<kMagnitudeBits>(i, scale);
-      }
-      for (int i = 0; i < kBlockSize; ++i) {
-        sums[i] = r == 0 ? values[code[i]] : sums[i] + values[code[i]];
-      }
+  static auto ValuesOf(float scale) {
+    std::array<float, 1 << CodeBits(kCodec)> values;
+    for (int i = 0; i < 1 << CodeBits(kCodec); ++i) {
+      values[i] = LevelValue<kMagnitudeBits>(i, scale);
     }
+    return [=](uint8_t code) { return values[code]; };
   }
 };
 

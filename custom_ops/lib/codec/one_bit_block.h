@@ -58,21 +58,9 @@ TF_GC_HOST_DEVICE inline uint16_t EncodeOneBit(const Team& team, const float* p,
                                   kept);
 }
 
-// The sums of a block over the messages. codes[r] and scales[r] point at the
-// first block of message r.
-TF_GC_HOST_DEVICE inline void SumOneBitBlock(const uint8_t* const* codes,
-                                             const uint16_t* const* scales,
-                                             int64_t replicas, int64_t block,
-                                             float* sums) {
-  for (int64_t r = 0; r < replicas; ++r) {
-    uint8_t code[kBlockSize];
-    UnpackBlock<1>(codes[r] + block * CodeBytes(Codec::kOneBitAuto), code);
-    const float scale = ToFloat(BFloat16{scales[r][block]});
-    for (int i = 0; i < kBlockSize; ++i) {
-      const float value = SignValue(code[i], scale);
-      sums[i] = r == 0 ? value : sums[i] + value;
-    }
-  }
+// The values of codes, for SumBlock().
+inline auto SignValues(float scale) {
+  return [=](uint8_t code) { return SignValue(code, scale); };
 }
 
 TF_GC_HOST_DEVICE inline bool IsNaNScale(uint16_t scale) {
@@ -96,13 +84,7 @@ struct OneBitFixed {
         [=](float element) { return element > threshold; }, code, kept);
   }
 
-  // Counts in float32, exact up to 2^24 messages.
-  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
-                                         const uint16_t* const* scales,
-                                         int64_t replicas, int64_t block, float,
-                                         float* sums) {
-    SumOneBitBlock(codes, scales, replicas, block, sums);
-  }
+  static auto ValuesOf(float scale) { return SignValues(scale); }
 
   TF_GC_HOST_DEVICE static void CountBlock(const uint8_t* const* codes,
                                            const uint16_t* const* scales,
@@ -147,12 +129,7 @@ struct OneBitAuto {
         code, kept);
   }
 
-  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
-                                         const uint16_t* const* scales,
-                                         int64_t replicas, int64_t block, float,
-                                         float* sums) {
-    SumOneBitBlock(codes, scales, replicas, block, sums);
-  }
+  static auto ValuesOf(float scale) { return SignValues(scale); }
 };
 
 }  // namespace tf_gc

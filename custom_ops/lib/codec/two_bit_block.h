@@ -89,15 +89,9 @@ TF_GC_HOST_DEVICE inline void EncodeElements(const float* p,
   }
 }
 
-// Adds the values of a block's codes to its sums, or makes them the sums.
-TF_GC_HOST_DEVICE inline void AddTwoBitBlock(const uint8_t* codes, float scale,
-                                             bool first, float* sums) {
-  uint8_t code[kBlockSize];
-  UnpackBlock<2>(codes, code);
-  for (int i = 0; i < kBlockSize; ++i) {
-    const float value = CodeValue(code[i], scale);
-    sums[i] = first ? value : sums[i] + value;
-  }
+// The values of codes, for SumBlock().
+inline auto TwoBitValues(float scale) {
+  return [=](uint8_t code) { return CodeValue(code, scale); };
 }
 
 // The low bits of the codes in a word.
@@ -143,8 +137,8 @@ TF_GC_HOST_DEVICE inline void CountByte(const uint8_t* const* codes,
 
 // ---- The codecs -------------------------------------------------------------
 //
-// Encode() gives a member's codes, its new residuals and the scale. scalar.cc
-// calls the other functions.
+// Encode() gives a member's codes, its new residuals and the scale. ValuesOf()
+// is what SumBlock() asks for. scalar.cc calls CountBlock().
 
 struct TwoBitFixed {
   static constexpr Codec kCodec = Codec::kTwoBitFixed;
@@ -163,16 +157,7 @@ struct TwoBitFixed {
     }
   }
 
-  // Counts in float32, exact up to 2^24 messages.
-  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
-                                         const uint16_t* const*,
-                                         int64_t replicas, int64_t block,
-                                         float threshold, float* sums) {
-    for (int64_t r = 0; r < replicas; ++r) {
-      AddTwoBitBlock(codes[r] + block * CodeBytes(kCodec), 1.0f, r == 0, sums);
-    }
-    for (int i = 0; i < kBlockSize; ++i) sums[i] *= threshold;
-  }
+  static auto ValuesOf(float scale) { return TwoBitValues(scale); }
 
   TF_GC_HOST_DEVICE static void CountBlock(const uint8_t* const* codes,
                                            const uint16_t* const*,
@@ -211,15 +196,7 @@ struct TwoBitAuto {
     return scale.bits;
   }
 
-  TF_GC_HOST_DEVICE static void SumBlock(const uint8_t* const* codes,
-                                         const uint16_t* const* scales,
-                                         int64_t replicas, int64_t block, float,
-                                         float* sums) {
-    for (int64_t r = 0; r < replicas; ++r) {
-      AddTwoBitBlock(codes[r] + block * CodeBytes(kCodec),
-                     ToFloat(BFloat16{scales[r][block]}), r == 0, sums);
-    }
-  }
+  static auto ValuesOf(float scale) { return TwoBitValues(scale); }
 };
 
 }  // namespace tf_gc

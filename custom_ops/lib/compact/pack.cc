@@ -41,12 +41,12 @@ __attribute__((noinline)) Workspace* ThreadWorkspace() {
 // Puts zeros after `bytes` bytes up to a multiple of 8. Returns its end.
 uint8_t* Pad(uint8_t* start, int64_t bytes) {
   const int64_t padded = RoundUp(bytes, 8);
-  std::memset(start + bytes, 0, static_cast<size_t>(padded - bytes));
+  std::memset(start + bytes, 0, padded - bytes);
   return start + padded;
 }
 
 uint8_t* Append(const void* from, int64_t bytes, uint8_t* to) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
+  std::memcpy(to, from, bytes);
   return Pad(to, bytes);
 }
 
@@ -94,10 +94,9 @@ class WordWriter {
 // Writes a segment as it is in the message.
 SegmentHeader CopySegment(const Blocks& blocks, const uint8_t* codes,
                           const uint8_t* scales, uint8_t* to) {
-  std::memcpy(to, codes, static_cast<size_t>(blocks.code_bytes));
+  std::memcpy(to, codes, blocks.code_bytes);
   if (blocks.scale_bytes > 0) {
-    std::memcpy(to + blocks.code_bytes, scales,
-                static_cast<size_t>(blocks.scale_bytes));
+    std::memcpy(to + blocks.code_bytes, scales, blocks.scale_bytes);
   }
   Pad(to, blocks.code_bytes + blocks.scale_bytes);
   return {};
@@ -241,7 +240,7 @@ struct PlacedSegment {
 
 int64_t CopyMessage(const MessageLayout& layout, const uint8_t* message,
                     uint8_t* compact) {
-  std::memcpy(compact, message, static_cast<size_t>(layout.size));
+  std::memcpy(compact, message, layout.size);
   return layout.size;
 }
 
@@ -268,10 +267,10 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
   // be if none got smaller: never further back, so that it is in no other's
   // way.
   const int64_t stride = PlainBytes(codec, kSegmentBlocks);
-  std::vector<PlacedSegment> placed(static_cast<size_t>(segments));
+  std::vector<PlacedSegment> placed(segments);
   run(segments, [&](int64_t i) {
     const SegmentOf segment(codec, layout, i);
-    PlacedSegment& mine = placed[static_cast<size_t>(i)];
+    PlacedSegment& mine = placed[i];
     const int64_t before = i == 0 ? 0 : (&mine)[-1].end.load();
     mine.start = before == 0 ? start + i * stride : before;
     mine.header = PackSegment(of_scales, segment.blocks, periods,
@@ -286,14 +285,13 @@ int64_t Pack(Codec codec, const MessageLayout& layout, const Periods& periods,
   for (const PlacedSegment& segment : placed) {
     const int64_t size = segment.end - segment.start;
     if (segment.start != end) {
-      std::memmove(compact + end, compact + segment.start,
-                   static_cast<size_t>(size));
+      std::memmove(compact + end, compact + segment.start, size);
     }
     end += size;
   }
   const int64_t bytes = CompactBytes(end);
   if (bytes >= layout.size) return CopyMessage(layout, message, compact);
-  std::memset(compact + end, 0, static_cast<size_t>(bytes - end));
+  std::memset(compact + end, 0, bytes - end);
 
   MessageHeader header;
   std::memcpy(&header, message, sizeof header);

@@ -49,10 +49,9 @@ class PackedSegment {
 
   // Of a segment that is not coded.
   void Copy() const {
-    std::memcpy(codes_, from_, static_cast<size_t>(blocks_.code_bytes));
+    std::memcpy(codes_, from_, blocks_.code_bytes);
     if (scaled()) {
-      std::memcpy(scales_, from_ + blocks_.code_bytes,
-                  static_cast<size_t>(blocks_.scale_bytes));
+      std::memcpy(scales_, from_ + blocks_.code_bytes, blocks_.scale_bytes);
     }
   }
 
@@ -199,7 +198,7 @@ class PackedSegment {
     const int64_t bytes = CodeBytes(blocks_.codec);
     const uint16_t* const empty = space_->list.empty;
     for (int64_t i = 0; i < blocks_.count - header_.filled; ++i) {
-      std::memset(codes_ + empty[i] * bytes, 0, static_cast<size_t>(bytes));
+      std::memset(codes_ + empty[i] * bytes, 0, bytes);
     }
   }
 

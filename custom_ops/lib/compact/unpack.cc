@@ -64,7 +64,7 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
   std::memcpy(&header, compact, sizeof header);
   if (header.magic == kWireMagic) {
     if (size < layout.size) return false;
-    std::memcpy(message, compact, static_cast<size_t>(layout.size));
+    std::memcpy(message, compact, layout.size);
     return true;
   }
   const int64_t start = SegmentsStart(layout.blocks);
@@ -79,17 +79,16 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
   std::memcpy(&table, compact + kScaleTableOffset, sizeof table);
   if (!AreFrequencies(table.frequencies, kScaleSymbols)) return false;
   const int64_t segments = NumSegments(layout.blocks);
-  std::vector<SegmentHeader> headers(static_cast<size_t>(segments));
+  std::vector<SegmentHeader> headers(segments);
   std::memcpy(headers.data(), compact + kSegmentsOffset,
               headers.size() * sizeof(SegmentHeader));
-  std::vector<int64_t> starts(static_cast<size_t>(segments));
+  std::vector<int64_t> starts(segments);
   int64_t end = start;
   for (int64_t i = 0; i < segments; ++i) {
     const int64_t blocks = BlocksInSegment(layout.blocks, i);
-    const size_t n = static_cast<size_t>(i);
-    if (!FitsBlocks(codec, blocks, headers[n])) return false;
-    starts[n] = end;
-    end += SegmentBytes(codec, blocks, headers[n]);
+    if (!FitsBlocks(codec, blocks, headers[i])) return false;
+    starts[i] = end;
+    end += SegmentBytes(codec, blocks, headers[i]);
     if (CompactBytes(end) > most) return false;
   }
   const auto of_scales = std::make_unique<DecodingTable>(table);
@@ -102,9 +101,8 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
     int count = 0;
     for (int64_t i = pair * kTogether;
          i < std::min(segments, (pair + 1) * kTogether); ++i) {
-      const size_t n = static_cast<size_t>(i);
       PackedSegment& segment = memory[i % kTogether].emplace(
-          SegmentOf(codec, layout, i), headers[n], compact + starts[n], message,
+          SegmentOf(codec, layout, i), headers[i], compact + starts[i], message,
           &spaces[i % kTogether]);
       if (segment.coded()) {
         coded[count++] = &segment;
@@ -119,7 +117,7 @@ bool Unpack(Codec codec, const MessageLayout& layout, const uint8_t* compact,
   header.magic = kWireMagic;
   std::memcpy(message, &header, sizeof header);
   std::memset(message + layout.padding_offset, 0,
-              static_cast<size_t>(layout.size - layout.padding_offset));
+              layout.size - layout.padding_offset);
   return whole;
 }
 

@@ -49,17 +49,7 @@ std::atomic<Target>& Active() {
 
 template <typename T>
 const FunctionTable<T>& ActiveFunctions() {
-#if TF_GC_X86_64
-  switch (ActiveTarget()) {
-    case Target::kAvx512:
-      return Avx512Functions<T>();
-    case Target::kAvx2:
-      return Avx2Functions<T>();
-    case Target::kScalar:
-      break;
-  }
-#endif
-  return ScalarFunctions<T>();
+  return TF_GC_ACTIVE(Functions<T>)();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/numbers/host_device.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -37,32 +38,13 @@ struct CodecFunctions {
 
 template <typename T>
 struct FunctionTable {
-  CodecFunctions<T> two_bit_fixed;
-  CodecFunctions<T> two_bit_auto;
-  CodecFunctions<T> one_bit_fixed;
-  CodecFunctions<T> one_bit_auto;
-  CodecFunctions<T> three_bit;
-  CodecFunctions<T> four_bit;
+  CodecFunctions<T> codecs[kEndOfCodecs];  // by their numbers
   void (*decode_counts)(const uint8_t* counts, int bits, int64_t size,
                         float unit, T* sum);
 
   constexpr const CodecFunctions<T>& Of(Codec codec) const {
-    switch (codec) {
-      case Codec::kTwoBitFixed:
-        return two_bit_fixed;
-      case Codec::kTwoBitAuto:
-        return two_bit_auto;
-      case Codec::kOneBitFixed:
-        return one_bit_fixed;
-      case Codec::kOneBitAuto:
-        return one_bit_auto;
-      case Codec::kThreeBit:
-        return three_bit;
-      case Codec::kFourBit:
-        return four_bit;
-      default:
-        Trap();
-    }
+    if (!EncodesGradients(codec)) Trap();
+    return codecs[static_cast<int>(codec)];
   }
 };
 
@@ -75,6 +57,16 @@ struct FunctionTable {
   template const Table<float>& Function();          \
   template const Table<Half>& Function();           \
   template const Table<BFloat16>& Function()
+
+// The one of ScalarX, Avx2X and Avx512X that is for ActiveTarget().
+#if TF_GC_X86_64
+#define TF_GC_ACTIVE(X)                          \
+  (ActiveTarget() == Target::kAvx512 ? Avx512##X \
+   : ActiveTarget() == Target::kAvx2 ? Avx2##X   \
+                                     : Scalar##X)
+#else
+#define TF_GC_ACTIVE(X) Scalar##X
+#endif
 
 template <typename T>
 const FunctionTable<T>& ScalarFunctions();

@@ -43,8 +43,9 @@ void DecodeSumScalar(const uint8_t* const* codes, const uint16_t* const* scales,
                      int64_t replicas, int64_t size, float threshold, T* sum) {
   ForEachBlock(size, [=](int64_t block, int64_t first, int count) {
     float sums[kBlockSize];
-    Definition::SumBlock(codes, scales, replicas, block, threshold, sums);
-    for (int i = 0; i < count; ++i) RoundTo(sums[i], sum + first + i);
+    SumBlock<Definition>(codes, scales, replicas, block, sums);
+    const float unit = HasScales(Definition::kCodec) ? 1.0f : threshold;
+    for (int i = 0; i < count; ++i) RoundTo(sums[i] * unit, sum + first + i);
   });
 }
 
@@ -77,22 +78,32 @@ void DecodeCountsScalar(const uint8_t* counts, int bits, int64_t size,
   Trap();
 }
 
-template <typename Definition, typename T>
-constexpr CodecFunctions<T> Fixed() {
-  return {EncodeScalar<Definition, T>, DecodeSumScalar<Definition, T>,
-          CountScalar<Definition>};
+// Null for automatic codecs.
+template <typename Definition>
+constexpr auto Counting() {
+  if constexpr (IsFixed(Definition::kCodec)) {
+    return CountScalar<Definition>;
+  } else {
+    return nullptr;
+  }
 }
 
-template <typename Definition, typename T>
-constexpr CodecFunctions<T> Auto() {
-  return {EncodeScalar<Definition, T>, DecodeSumScalar<Definition, T>, nullptr};
+// `Codecs` are definitions of codecs.
+template <typename T, typename... Codecs>
+constexpr FunctionTable<T> TableOf() {
+  FunctionTable<T> table = {};
+  table.decode_counts = DecodeCountsScalar<T>;
+  ((table.codecs[static_cast<int>(Codecs::kCodec)] =
+        {EncodeScalar<Codecs, T>, DecodeSumScalar<Codecs, T>,
+         Counting<Codecs>()}),
+   ...);
+  return table;
 }
 
 template <typename T>
-constexpr FunctionTable<T> kScalarFunctions = {
-    Fixed<TwoBitFixed, T>(), Auto<TwoBitAuto, T>(), Fixed<OneBitFixed, T>(),
-    Auto<OneBitAuto, T>(),   Auto<ThreeBit, T>(),   Auto<FourBit, T>(),
-    DecodeCountsScalar<T>};
+constexpr FunctionTable<T> kScalarFunctions =
+    TableOf<T, TwoBitFixed, TwoBitAuto, OneBitFixed, OneBitAuto, ThreeBit,
+            FourBit>();
 
 }  // namespace
 

@@ -20,17 +20,7 @@ constexpr double kIndependent = 1e-6;
 
 template <typename T>
 const FactorFunctions<T>& ActiveFactorFunctions() {
-#if TF_GC_X86_64
-  switch (ActiveTarget()) {
-    case Target::kAvx512:
-      return Avx512FactorFunctions<T>();
-    case Target::kAvx2:
-      return Avx2FactorFunctions<T>();
-    case Target::kScalar:
-      break;
-  }
-#endif
-  return ScalarFactorFunctions<T>();
+  return TF_GC_ACTIVE(FactorFunctions<T>)();
 }
 
 // The sum of a[i] * b[i], in float64 and in one order.

@@ -2,8 +2,7 @@
 // kept on the host, where Python reads it without running a graph. Everything
 // here may be called from any thread.
 
-#ifndef TF_GC_CUSTOM_OPS_LIB_RECORDER_RECORDER_H_
-#define TF_GC_CUSTOM_OPS_LIB_RECORDER_RECORDER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -15,21 +14,15 @@
 
 namespace tf_gc {
 
-// The series that are kept of a reduction. Intervals are times from step to
-// step, in seconds, the oldest first: where both steps are of one kind, and no
-// step of the other kind, of whatever reduction, was between them.
+// The series that are kept of a reduction; tf_gc/ops/recorder.py says what is
+// in them.
 enum class Series : int {
-  kFullPrecision = 0,  // the latest intervals of steps in full precision
-  kCompressed = 1,     // the latest ones of compressed steps
-  kFirst = 2,          // the first ones after the latest step in full precision
-  // How many steps there were in full precision, how many compressed, whether
-  // the latest one was compressed, 1 or 0, and the numbers of the latest one
-  // and of the one before among the steps of all reductions, from 1 on.
+  kFullPrecision = 0,
+  kCompressed = 1,
+  kFirst = 2,
   kSteps = 3,
-  // The number of the compressed step that was measured last, from 1 on, and
-  // what was measured in it.
   kMeasured = 4,
-  kTrial = 5,  // how the latest trial of both kinds ended
+  kTrial = 5,
 };
 
 // A strategy has one recorder. A model trained under it has a number, its
@@ -105,5 +98,3 @@ std::shared_ptr<Recorder> FindRecorder(int64_t number);
 void FreeRecorder(int64_t number);
 
 }  // namespace tf_gc
-
-#endif  // TF_GC_CUSTOM_OPS_LIB_RECORDER_RECORDER_H_

@@ -62,8 +62,9 @@ enum class Codec : uint8_t {
   kThreeBit = 8,  // 3 levels
   kFourBit = 9,   // 7 levels
 };
-// No codec.
+// No codec, and how many numbers there are.
 constexpr Codec kNoCodec = static_cast<Codec>(0);
+constexpr int kEndOfCodecs = 10;
 
 // A codec's name, for users and in attributes of ops, and its two variants.
 struct CodecName {
