@@ -24,16 +24,13 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
-import matplotlib
 import numpy as np
 import report
 import tensorflow as tf
+from matplotlib import pyplot as plt
 
 import tf_gc
 from tf_gc.launch.tasks import on_this_host
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 INPUTS, CLASSES = 1024, 10
 WIDTHS = (3072, 2560, 640)

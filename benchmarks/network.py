@@ -130,7 +130,7 @@ def measure_round(job: Job, links: Links, steps: int) -> dict[str, Any]:
     seconds = job.run(steps)
     sent = (np.array(links.sent()) - before) / steps
     return {
-        "seconds": report.medians(seconds),
+        "seconds": [statistics.median(of_worker) for of_worker in seconds],
         "sent_bytes": sent[:, 0].tolist(),
         "sent_packets": sent[:, 1].tolist(),
         "repeated_segments": sent[:, 2].tolist(),

@@ -76,10 +76,7 @@ class Job:
         self._workers: list[subprocess.Popen[str]] = []
         workers = range(len(links.addresses))
         try:
-            addresses = [
-                f"{address}:{port}"
-                for address, port in zip(links.addresses, links.ports(len(workers)), strict=True)
-            ]
+            addresses = links.with_ports()
             command = [*program, json.dumps(task)]
             for worker in tasks_of({"worker": len(addresses)}, addresses):
                 self._start(worker, [*links.prefix(worker.index), *command])

@@ -42,6 +42,14 @@ def bits_per_second(rate: str) -> float | None:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def label(rate: str) -> str:
+    """Returns a rate for people, such as "100 Mbit/s"."""
+    speed = bits_per_second(rate)
+    if speed is None:
+        return "not shaped"
+    return f"{speed / 1e9:g} Gbit/s" if speed >= 1e9 else f"{speed / 1e6:g} Mbit/s"
+
+
 def why_not_shaped() -> str | None:
     """Returns why this process cannot shape links, `None` if it can try."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
@@ -109,10 +117,10 @@ class Links:
         """Returns what starts a command at a worker's end."""
         return ["ip", "netns", "exec", self._names[worker]]
 
-    def ports(self, count: int) -> list[int]:
-        """Returns ports that nobody listens on, one a worker."""
+    def with_ports(self) -> list[str]:
+        """Returns the address of each worker with a port that nobody listens on."""
         self._next_port += 1
-        return [self._next_port] * count
+        return [f"{address}:{self._next_port}" for address in self.addresses]
 
     def set_rate(self, rate: str) -> None:
         """Gives each direction of each link a rate such as "100mbit", or "none"."""

@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import network_links
 import network_peers
-
-matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib import ticker
 
@@ -41,7 +38,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     for axes in all_axes:
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xticks(ticks, [_label(rate) for rate in rates])
+        axes.set_xticks(ticks, [network_links.label(rate) for rate in rates])
         axes.xaxis.set_minor_locator(ticker.NullLocator())
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
@@ -51,7 +48,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
 
     if len(by_workers) > 1:
         panels = {
-            f"{model}, {_label(rate)}": [
+            f"{model}, {network_links.label(rate)}": [
                 (workers, one[rate]["modes"]) for workers, one in by_workers.items()
             ]
             for rate in rates
@@ -93,10 +90,3 @@ def _position(rate: str, rates: Sequence[str]) -> float:
     """Returns where a rate is on the axis: "none" is a place beyond the fastest."""
     speeds = [speed for one in rates if (speed := network_links.bits_per_second(one))]
     return network_links.bits_per_second(rate) or 5 * max(speeds, default=1e9)
-
-
-def _label(rate: str) -> str:
-    if rate == network_links.UNSHAPED:
-        return "not shaped"
-    speed = network_links.bits_per_second(rate) or 0.0
-    return f"{speed / 1e9:g} Gbit/s" if speed >= 1e9 else f"{speed / 1e6:g} Mbit/s"

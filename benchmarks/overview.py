@@ -9,15 +9,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
+import network_links
 import numpy as np
 import report
-
-from tf_gc.reducers.wire import COMPACT_BELOW
-
-matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib import ticker
+
+from tf_gc.reducers.wire import COMPACT_BELOW
 
 INK, GREY, BLUE, ORANGE = "#222222", "#8a8a8a", "#0b62a4", "#d9560b"
 STYLE = {
@@ -39,7 +37,6 @@ STEP_TIME = {
     "LSTM language model": "links_lstm",
     "ResNet-20": "links_resnet",
 }
-RATES = {"100mbit": (0.1, "100 Mbit/s"), "1gbit": (1, "1 Gbit/s"), "10gbit": (10, "10 Gbit/s")}
 
 # The cell of quality_cells.py, by the title of its panel.
 TRAINING = {"GRU with Nadam": "GRU, Nadam", "LSTM with Nadam, set aside": "LSTM, Nadam"}
@@ -56,8 +53,8 @@ def load(name: str) -> Any:
 def default_mode(rate: str) -> str:
     """Returns the mode of network.py that `compression_params=None` is over links of a rate."""
     # Over a link of 1 Gbit/s the strategy measures 0.7. The compact wire was called "columns".
-    link = 1e9 * RATES[rate][0]
-    return "default:columns" if link <= COMPACT_BELOW else "default:packed"
+    below = network_links.bits_per_second(rate) <= COMPACT_BELOW
+    return "default:columns" if below else "default:packed"
 
 
 def draw_step_time() -> Any:
@@ -91,7 +88,7 @@ def draw_step_time() -> Any:
 
 def _step_time_panel(axes: Any, title: str, result: Any) -> None:
     rates = result["workers"]["2"]["rates"]
-    places = [RATES[rate][0] for rate in rates]
+    places = [network_links.bits_per_second(rate) / 1e9 for rate in rates]
     modes = {
         "alone": dict.fromkeys(rates, "alone"),
         "stock": {rate: rates[rate]["best_stock"] for rate in rates},
@@ -123,7 +120,7 @@ def _step_time_panel(axes: Any, title: str, result: Any) -> None:
         )
     axes.set_title(f"{title}\n{_millions(result['parameters'])} million parameters")
     axes.set_xscale("log")
-    axes.set_xticks(places, [RATES[rate][1] for rate in rates])
+    axes.set_xticks(places, [network_links.label(rate) for rate in rates])
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlim(places[0] / 2.6, places[-1] * 2.6)
     axes.grid(axis="y", color="#e6e6e6")

@@ -56,12 +56,7 @@ class Job:
     def __init__(self, mode: str, task: dict[str, Any], links: Any) -> None:
         self.mode = mode
         self._log = tempfile.NamedTemporaryFile(prefix="tf_gc_ps_")  # noqa: SIM115
-        addresses = [
-            f"{address}:{port}"
-            for address, port in zip(
-                links.addresses, links.ports(len(links.addresses)), strict=True
-            )
-        ]
+        addresses = links.with_ports()
         counts = {"chief": 1, "worker": WORKERS, "ps": SERVERS}
         self._tasks = []
         variables = {"TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -94,8 +89,7 @@ class Job:
 
 def coordinate(task: dict[str, Any]) -> None:
     """Is the coordinator: makes as many steps as each line of its input says."""
-    import keras
-    import models
+    import network_worker
     import tensorflow as tf
 
     import tf_gc
@@ -110,29 +104,11 @@ def coordinate(task: dict[str, Any]) -> None:
     else:
         strategy = tf_gc.CompressedParameterServerStrategy(resolver, partitioner, **arguments)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        if shards > 1:
+    if shards > 1:
+        with strategy.scope():
             step = _sharded(strategy, task["batch"])
-        else:
-            of_model = models.MODELS[task["model"]](task["batch"])
-            model, optimizer = of_model.model, of_model.optimizer()
-            optimizer.build(model.trainable_variables)
-            loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            x, y = tf.nest.map_structure(tf.constant, (of_model.x, of_model.y))
-
-            @tf.function
-            def step() -> tf.Tensor:
-                def replica() -> tf.Tensor:
-                    with tf.GradientTape() as tape:
-                        loss = loss_fn(y, model(x, training=True))
-                    gradients = tape.gradient(loss, model.trainable_variables)
-                    optimizer.apply_gradients(
-                        zip(gradients, model.trainable_variables, strict=True)
-                    )
-                    return loss
-
-                return strategy.run(replica)
-
+    else:
+        step, _ = network_worker.build(strategy, task["model"], task["batch"])
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):
@@ -238,7 +214,6 @@ def draw(rates: dict[str, Any], path: Path) -> None:
     """Draws the step times of all modes, and from the fastest to the slowest round."""
     from matplotlib import pyplot
 
-    names = {"100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s", "none": "not shaped"}
     figure, all_axes = pyplot.subplots(1, len(rates), figsize=(3.4 * len(rates), 3.6), sharey=True)
     for axes, (rate, modes) in zip(np.atleast_1d(all_axes), rates.items(), strict=True):
         for row, (mode, values) in enumerate(reversed(modes.items())):
@@ -247,7 +222,7 @@ def draw(rates: dict[str, Any], path: Path) -> None:
             axes.barh(row, statistics.median(times), color=color)
             axes.plot([min(times), max(times)], [row, row], color="black", linewidth=1)
         axes.set_yticks(range(len(modes)), list(reversed(modes)))
-        axes.set(title=names.get(rate, rate), xlabel="ms a step")
+        axes.set(title=network_links.label(rate), xlabel="ms a step")
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=120)

@@ -6,15 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib import ticker
 from quality_cells import CELLS, DOWNLOADED, Cell
 from quality_report import BASELINE, Run
 from quality_tasks import TASKS
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib import ticker
 
 INK, GREY, BLUE, ORANGE = "#222222", "#8a8a8a", "#0b62a4", "#d9560b"
 COLUMNS = 3  # the cells of a model; the last one is set aside

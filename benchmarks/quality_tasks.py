@@ -89,32 +89,21 @@ def _of_pixels(*widths: int) -> Task:
     return Task(data.load_pixels, make_model, squared_error, SQUARED_ERROR, epochs=30)
 
 
-def _of_words(make_model: Callable[[], keras.Model], epochs: int) -> Task:
-    return Task(
-        data.load_words,
-        make_model,
-        cross_entropy,
-        PERPLEXITY,
-        epochs,
-        batch_size=32,
-        evaluate_every=24,
-    )
+def _of_text(
+    load: Callable[[], data.Data], make_model: Callable[[], keras.Model], epochs: int, **more: int
+) -> Task:
+    return Task(load, make_model, cross_entropy, PERPLEXITY, epochs, **more)
+
+
+_of_words = functools.partial(_of_text, data.load_words, batch_size=32, evaluate_every=24)
 
 
 def _of_pictures(
     load: Callable[[], data.Data],
     make_model: Callable[[], keras.Model] = models.make_large_cnn,
 ) -> Task:
-    return Task(
-        load,
-        make_model,
-        cross_entropy,
-        ERROR_RATE,
-        epochs=3,
-        batch_size=128,
-        evaluate_every=52,
-        test_batch=500,
-    )
+    settings = {"epochs": 3, "batch_size": 128, "evaluate_every": 52, "test_batch": 500}
+    return Task(load, make_model, cross_entropy, ERROR_RATE, **settings)
 
 
 TASKS = {
@@ -125,25 +114,14 @@ TASKS = {
     "wide autoencoder": _of_pixels(512, 32, 512),
     "deep autoencoder": _of_pixels(256, 64, 8, 64, 256),
     "mixer": _of_digits(models.make_mixer, 12),
-    "GRU": Task(
-        data.load_characters, models.make_gru, cross_entropy, PERPLEXITY, 5, evaluate_every=22
-    ),
+    "GRU": _of_text(data.load_characters, models.make_gru, 5, evaluate_every=22),
     "LSTM": _of_words(models.make_lstm, 4),
     "transformer": _of_words(models.make_transformer, 4),
-    "embeddings": Task(
-        data.load_contexts, models.make_embeddings, cross_entropy, PERPLEXITY, 2, evaluate_every=42
-    ),
+    "embeddings": _of_text(data.load_contexts, models.make_embeddings, 2, evaluate_every=42),
     "MNIST": _of_pictures(data.load_mnist),
     "Fashion-MNIST": _of_pictures(data.load_fashion),
     "ResNet-20": _of_pictures(data.load_fashion, models.make_resnet),
-    "Bible": Task(
-        data.load_bible,
-        models.make_large_lstm,
-        cross_entropy,
-        PERPLEXITY,
-        epochs=1,
-        batch_size=80,
-        evaluate_every=57,
-        test_batch=80,
+    "Bible": _of_text(
+        data.load_bible, models.make_large_lstm, 1, batch_size=80, evaluate_every=57, test_batch=80
     ),
 }

@@ -1,10 +1,9 @@
-"""Shared by the benchmarks: the machine's description, JSON, the end of the warm-up, medians."""
+"""Shared by the benchmarks: the machine's description, JSON, the end of the warm-up."""
 
 import datetime
 import json
 import os
 import platform
-import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,3 @@ def finish_warm_up(strategy: Any, step: Callable[[], Any]) -> None:
     while state is not None and state.warm_up_steps > done:
         done = state.warm_up_steps
         step()
-
-
-def medians(rounds: list[list[float]]) -> list[float]:
-    return [statistics.median(values) for values in rounds]

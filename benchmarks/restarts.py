@@ -197,9 +197,6 @@ def cut(job: Job, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     numbers, times = zip(*result["all steps"], strict=True)

@@ -30,17 +30,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import network_links
 import numpy as np
 import report
+from matplotlib import pyplot as plt
+from matplotlib import ticker
 from network_jobs import Job
 from overview import GREY, INK, ORANGE, STYLE, finish
 from quality_tasks import TASKS
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib import ticker
 
 WORKER = Path(__file__).with_name("time_to_quality_worker.py")
 # How many steps between two measurements are made at each rate. The slowest links get few.
@@ -220,8 +217,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 style = {"textcoords": "offset points", "color": color, "weight": "bold"}
                 axes.annotate(label, (seconds[at], losses.mean(0)[at]), offset, **style)
         axes.axhline(goal, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
-        name = rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
-        axes.set_title(f"{name}: {until[best] / until['3 bits']:.1f} ×")
+        axes.set_title(f"{network_links.label(rate)}: {until[best] / until['3 bits']:.1f} ×")
         axes.set(xlabel="seconds of training", yscale="log")
         axes.grid(axis="y", color="#e6e6e6")
     every_axes[0].set(ylabel="test loss", xlim=(0, None))
