@@ -13,7 +13,7 @@ API = Path(__file__).parents[1] / "docs" / "api.md"
 
 def test_public_names_exist() -> None:
     assert sorted(tf_gc.__all__) == tf_gc.__all__
-    for module in (tf_gc, tf_gc.keras, tf_gc.ops):
+    for module in (tf_gc, tf_gc.keras):
         for name in module.__all__:
             assert getattr(module, name).__doc__, f"{module.__name__}.{name}"
     kinds = {getattr(make, "func", make).__name__ for make in tf_gc.params.KINDS.values()}

@@ -22,11 +22,9 @@ class CastCodec(Codec):
     native: ClassVar[bool] = False
 
     def bits(self, replicas: int) -> float:
-        del replicas
         return 8.0 * tf.as_dtype(self.dtype).size
 
     def encode(self, gradients: Tensors, residuals: Variables) -> tf.Tensor:
-        del residuals
         return self._messages(gradients, 1)
 
     def decode(self, messages: Tensors, like: Tensors) -> list[tf.Tensor]:
@@ -35,24 +33,20 @@ class CastCodec(Codec):
     def encode_shards(
         self, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
-        del residuals, own
         return self._messages(gradients, shards)
 
     def sum_shard(
         self, messages: Tensors, gradients: Tensors, residuals: Variables, shards: int, own: int
     ) -> tf.Tensor:
-        del gradients, residuals, shards, own
         return self._messages([self._sum(messages)], 1)
 
     def decode_shards(self, messages: Tensors, like: Tensors, replicas: int) -> list[tf.Tensor]:
-        del replicas
         rows = [self._numbers(message) for message in messages]
         return _split(tf.reshape(tf.concat(rows, axis=0), [-1]), like)
 
     def count_sent(
         self, messages: tf.Tensor, own: int | None = None, own_sum: tf.Tensor | None = None
     ) -> tf.Tensor:
-        del own, own_sum
         # Zero and minus zero have no bits set but the sign.
         numbers = tf.cast(self._numbers(messages), tf.float32)
         count = tf.math.count_nonzero(numbers)

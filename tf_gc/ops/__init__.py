@@ -23,6 +23,9 @@ CPU. And the ops do not count how much a fixed threshold sends. `pack`, `unpack`
 rows and factors have no kernels for GPUs.
 """
 
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
 from tf_gc.ops import _loader
 from tf_gc.ops.codec import decode, encode, two_bit_decode, two_bit_encode
 from tf_gc.ops.compact import pack, periods, unpack
@@ -41,30 +44,3 @@ from tf_gc.ops.shards import count, decode_shards, reencode
 
 # A library that does not fit TensorFlow fails when tf_gc is imported, not in the first step.
 _loader.load()
-
-__all__ = [
-    "Recorder",
-    "Series",
-    "count",
-    "count_sent",
-    "decode",
-    "decode_factors",
-    "decode_rows",
-    "decode_shards",
-    "encode",
-    "encode_factors",
-    "encode_rows",
-    "is_compactible",
-    "max_magnitude",
-    "message_bits",
-    "most_rank",
-    "pack",
-    "periods",
-    "project_factors",
-    "reencode",
-    "sum_codecs",
-    "two_bit_decode",
-    "two_bit_encode",
-    "unpack",
-    "within",
-]

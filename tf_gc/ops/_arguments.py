@@ -23,6 +23,7 @@ def handles(residuals: Variables) -> list[tf.Tensor]:
 
 def bucket(gradients: Tensors, residuals: Variables) -> dict[str, Any]:
     gradients = as_list(gradients, "gradients")
+    # TensorFlow's own error does not name them.
     if len(gradients) != len(residuals):
         raise ValueError(f"{len(gradients)} gradients need as many residuals, got {len(residuals)}")
     return {"gradients": gradients, "residuals": handles(residuals)}
@@ -35,6 +36,6 @@ def is_automatic(threshold: float | str) -> bool:
 
 
 def attributes(codec: str, threshold: float | str) -> dict[str, Any]:
-    if is_automatic(threshold):
-        return {"codec": codec, "automatic": True}
-    return {"codec": codec, "automatic": False, "threshold": threshold}
+    automatic = is_automatic(threshold)
+    fixed = {} if automatic else {"threshold": threshold}
+    return {"codec": codec, "automatic": automatic, **fixed}

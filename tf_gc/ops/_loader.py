@@ -33,33 +33,31 @@ def load() -> types.ModuleType:
       ImportError: if it is missing or does not fit the installed TensorFlow; it names both versions
         and the command that rebuilds the library.
     """
-    built = _built()
-    if not built or (any(map(_fits, built)) and not library_path().is_file()):
-        raise ImportError(
-            f"tf_gc's native ops are not built. Found TensorFlow {tf.__version__}. "
-            + how_to_build()
-        )
-    misfit = (
+    built, path = _built(), library_path()
+    fits = any(map(_fits, built))
+    problem = (
         f"tf_gc's native ops were built for TensorFlow {', '.join(built)}, "
         f"found TensorFlow {tf.__version__}"
     )
-    if not any(map(_fits, built)):
-        if len(built) > 1:
-            known = " or ".join(map(_abi, built))
-            raise ImportError(
-                f"{misfit}. Install TensorFlow {known}, or build tf_gc from its sources: "
-                "pip install FOLDER_OF_THE_SOURCES"
-            )
-        raise ImportError(f"{misfit}. {how_to_build()}")
-    try:
-        return tf.load_op_library(str(library_path()))
-    except tf.errors.OpError as error:
-        # The loader names a mangled symbol, which helps whoever mends it rather than the user.
-        reason = error.message.rpartition(": ")[2]
+    if not built or (fits and not path.is_file()):
+        problem = f"tf_gc's native ops are not built. Found TensorFlow {tf.__version__}"
+    elif not fits and len(built) > 1:
+        known = " or ".join(map(_abi, built))
         raise ImportError(
-            f"{misfit}, and do not load into it ({reason}): another build of TensorFlow, or a "
-            f"damaged file. {how_to_build()}"
-        ) from None
+            f"{problem}. Install TensorFlow {known}, or build tf_gc from its sources: "
+            "pip install FOLDER_OF_THE_SOURCES"
+        )
+    elif fits:
+        try:
+            return tf.load_op_library(str(path))
+        except tf.errors.OpError as error:
+            # The loader names a mangled symbol, which helps whoever mends it rather than the user.
+            reason = error.message.rpartition(": ")[2]
+            problem += (
+                f", and do not load into it ({reason}): another build of TensorFlow, or a damaged "
+                "file"
+            )
+    raise ImportError(f"{problem}. {how_to_build()}")
 
 
 def _built() -> dict[str, str]:

@@ -23,7 +23,7 @@ def project_factors(
     is not finite is zero.
     """
     return _loader.load().tf_gc_project_factors(
-        **bucket(gradients, residuals), factors=list(factors), rows=list(rows), rank=rank
+        **bucket(gradients, residuals), factors=factors, rows=rows, rank=rank
     )
 
 
@@ -36,10 +36,9 @@ def encode_factors(
     [rank * all columns], and the columns of P, made orthonormal, [rank * all rows]. A column of a
     matrix for which Q is not finite is sent as NaN, and its residual stays.
     """
-    message, basis = _loader.load().tf_gc_encode_factors(
-        **bucket(gradients, residuals), total=total, rows=list(rows), rank=rank
+    return _loader.load().tf_gc_encode_factors(
+        **bucket(gradients, residuals), total=total, rows=rows, rank=rank
     )
-    return message, basis
 
 
 def decode_factors(
@@ -57,7 +56,6 @@ def decode_factors(
     matrix the sum of what the replicas have sent of it, as `like`, and its factor Q for the next
     step. Where the sum is not finite, the factor stays as it is.
     """
-    sums, after = _loader.load().tf_gc_decode_factors(
-        total=total, basis=basis, factors=list(factors), like=list(like), rows=list(rows), rank=rank
+    return _loader.load().tf_gc_decode_factors(
+        total=total, basis=basis, factors=factors, like=like, rows=rows, rank=rank
     )
-    return sums, after

@@ -36,11 +36,9 @@ class SimulatedNetwork:
         return 8 * LARGE * (self.hosts - 1) / self._link.all_gather(LARGE)
 
     def group(self, devices: Sequence[str]) -> Group:
-        del devices
         return Group((0,), self.hosts, self._open)
 
     def _open(self, bucket: int, options: Any) -> "SimulatedChannel":
-        del bucket, options
         self.channels.append(SimulatedChannel(self.hosts))
         return self.channels[-1]
 
