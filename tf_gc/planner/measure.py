@@ -13,7 +13,7 @@ from tf_gc.params import Gradient
 from tf_gc.planner.prediction import Cost, Gradients, SimulatedNetwork
 from tf_gc.planner.time_model import Compute
 from tf_gc.planner.workload import Workload
-from tf_gc.schedule import Schedule
+from tf_gc.schedule import Bucket, Schedule
 
 # How often each time is measured; the median counts.
 REPEATS = 10
@@ -44,15 +44,13 @@ def gradients_of(workload: Workload) -> tuple[list[Any], Gradients]:
     values = tf.function(lambda: _gradients(workload))()
     known: list[Gradient | None] = []
     sparse_bytes = {}
-    for i, (value, variable) in enumerate(
-        zip(values, workload.model.trainable_variables, strict=True)
-    ):
+    for value, variable in zip(values, workload.model.trainable_variables, strict=True):
         rows = isinstance(value, tf.IndexedSlices)
-        shape = tuple(variable.shape)
-        known.append(None if value is None else Gradient(variable.path, value.dtype, shape, rows))
         if rows:
             parts = (value.values, value.indices)
-            sparse_bytes[i] = sum(int(tf.size(part)) * part.dtype.size for part in parts)
+            sparse_bytes[len(known)] = sum(int(tf.size(part)) * part.dtype.size for part in parts)
+        shape = tuple(variable.shape)
+        known.append(None if value is None else Gradient(variable.path, value.dtype, shape, rows))
     device = next((value.device for value in values if isinstance(value, tf.Tensor)), "CPU:0")
     return values, Gradients(tuple(known), sparse_bytes, device)
 
@@ -90,20 +88,16 @@ class Costs:
             return _touch(sums), tf.stack(sizes)
 
         (seconds,) = _medians([lambda: reduce()[0]], self._repeats)
-        sent = []
-        for size, channel in zip(reduce()[1].numpy(), network.channels, strict=True):
-            sent.append((int(size), channel.rounds, channel.collectives))
-        return Cost(seconds, tuple(sent))
+        measured = zip(reduce()[1].numpy().tolist(), network.channels, strict=True)
+        return Cost(seconds, tuple((size, it.rounds, it.collectives) for size, it in measured))
 
-    def _replica(self, bucket: Any, device: str) -> Replica:
-        variables = [self._variables[i] for i in bucket.indices]
-        slots = [bucket.reducer.slot(shape) for shape in bucket.shapes]
-        keeps = bucket.reducer.keeps_residuals
+    def _replica(self, bucket: Bucket, device: str) -> Replica:
+        slots = map(bucket.reducer.slot, bucket.shapes)
         return Replica(
             device,
             gradients=[self._values[i] for i in bucket.indices],
-            residuals=[_zeros(shape) for shape in bucket.shapes if keeps],
-            variables=variables,
+            residuals=[_zeros(each) for each in bucket.shapes if bucket.reducer.keeps_residuals],
+            variables=[self._variables[i] for i in bucket.indices],
             shared=[_zeros([slot.size]) for slot in slots if slot is not None],
         )
 
