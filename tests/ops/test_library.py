@@ -3,7 +3,6 @@
 Each test makes a real misfit in a copy of the package, and imports that copy.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -129,43 +128,8 @@ def test_not_built(package: Path, missing: str) -> None:
         assert part in message
 
 
-def test_the_command_names_the_directory_of_the_installation(package: Path, tmp_path: Path) -> None:
-    source = tmp_path / "the source"
-    source.mkdir()
-    metadata = package.parent / "tf_gc-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tf_gc\nVersion: 0.1.0\n")
-    (metadata / "direct_url.json").write_text(json.dumps({"url": source.as_uri(), "dir_info": {}}))
-    (package / "ops" / _loader.library_path().name).unlink()
-    assert import_error(package).endswith(f" --no-deps '{source}'\n")
-
-
-GIT = {"vcs_info": {"vcs": "git", "commit_id": "01ab"}}
-
-
-@pytest.mark.parametrize(
-    ("url", "record", "says", "source"),
-    [
-        ("file:///tmp", {"dir_info": {}}, "", ["/tmp"]),
-        (Path(__file__).as_uri(), {"archive_info": {}}, "", [__file__]),
-        ("https://host/tf_gc.git", GIT, "", ["git+https://host/tf_gc.git@01ab"]),
-        ("https://host/x.tar.gz", {}, "", ["https://host/x.tar.gz"]),
-        ("file:///no/clone", {}, "from /no/clone, which is no longer there", None),
-        ("https://host/x.whl", {}, "from https://host/x.whl, which has no sources", None),
-        (None, {}, "It is not recorded from where tf_gc was installed", None),
-    ],
-)
-def test_what_to_rebuild(
-    url: str | None, record: dict[str, object], says: str, source: list[str] | None, tmp_path: Path
-) -> None:
-    direct_url = None if url is None else json.dumps({"url": url, **record})
-    said, found = _loader._source(direct_url, tmp_path)
-    assert says in said
-    assert bool(said) == (source is None)
-    assert found == (source or ["FOLDER_OF_THE_SOURCES"])
-
-
-@pytest.mark.parametrize("installed", [None, json.dumps({"url": "file:///tmp", "dir_info": {}})])
-def test_a_clone_builds_its_own_ops(installed: str | None, tmp_path: Path) -> None:
-    (tmp_path / "setup.py").touch()
-    assert _loader._source(installed, tmp_path) == ("", ["-e", str(tmp_path)])
+def test_a_clone_builds_its_own_ops(package: Path) -> None:
+    for source in ("FOLDER_OF_THE_SOURCES", f"-e {package.parent}"):
+        (package / "ops" / _loader.library_path().name).unlink(missing_ok=True)
+        assert import_error(package).endswith(f" --no-deps {source}\n")
+        (package.parent / "setup.py").touch()

@@ -6,15 +6,10 @@ compiled against, which `setup.py` writes to `_build_info.py`. A wheel may have 
 
 import functools
 import importlib
-import importlib.metadata
-import json
 import shlex
 import sys
 import types
-import urllib.parse
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -82,14 +77,11 @@ def _abi(version: str) -> str:
 
 def how_to_build() -> str:
     """Returns sentences with the command that builds the library again."""
-    try:
-        direct_url = importlib.metadata.distribution("tf_gc").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        direct_url = None
     parent = Path(__file__).parents[2]
-    origin, source = _source(direct_url, parent)
+    is_clone = (parent / "setup.py").is_file()
+    source = ["-e", str(parent)] if is_clone else ["FOLDER_OF_THE_SOURCES"]
     command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", *source]
-    return f"{_what_is_hidden(parent)}{origin}To build them, run:\n  {shlex.join(command)}"
+    return f"{_what_is_hidden(parent)}To build them, run:\n  {shlex.join(command)}"
 
 
 def _what_is_hidden(parent: Path) -> str:
@@ -103,27 +95,3 @@ def _what_is_hidden(parent: Path) -> str:
         f"The folder {parent} hides the tf_gc that is installed in {others[0].parents[2]}: run the "
         "program from another folder, or build here as well. "
     )
-
-
-def _source(direct_url: str | None, parent: Path) -> tuple[str, list[str]]:
-    """Returns why the source of this package cannot be had, else "", and pip's arguments for it.
-
-    `direct_url` is the record of PEP 610, which pip writes when it installs from a directory, a
-    repository or an archive; `parent` has the package in it.
-    """
-    if (parent / "setup.py").is_file():  # a clone, of which pip may have installed another copy
-        return "", ["-e", str(parent)]
-    direct: dict[str, Any] = json.loads(direct_url) if direct_url else {"url": ""}
-    url = direct["url"]
-    if "vcs_info" in direct:
-        return "", [f"{direct['vcs_info']['vcs']}+{url}@{direct['vcs_info']['commit_id']}"]
-    parts = urllib.parse.urlsplit(url)
-    path = urllib.request.url2pathname(parts.path) if parts.scheme == "file" else None
-    gone = path is not None and not Path(path).exists()
-    if url and not gone and not url.endswith(".whl"):
-        return "", [path or url]
-    origin = "It is not recorded from where tf_gc was installed. "
-    if url:
-        why = "is no longer there" if gone else "has no sources"
-        origin = f"tf_gc was installed from {path or url}, which {why}. "
-    return f"{origin}Get its sources. ", ["FOLDER_OF_THE_SOURCES"]
