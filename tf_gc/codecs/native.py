@@ -10,7 +10,7 @@ from tf_gc import ops
 from tf_gc.codecs.codec import Codec, Tensors, Variables
 
 # The codecs' names in words.
-BITS = {"one_bit": "1 bit", "two_bit": "2 bits", "three_bit": "3 bits", "four_bit": "4 bits"}
+BITS = {kind: f"{n} bit{'s' if n > 1 else ''}" for n, kind in ops.codecs_by_bits().items()}
 
 
 @dataclasses.dataclass(frozen=True)

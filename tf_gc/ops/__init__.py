@@ -32,6 +32,7 @@ from tf_gc.ops.compact import pack, periods, unpack
 from tf_gc.ops.deadline import within
 from tf_gc.ops.factors import decode_factors, encode_factors, project_factors
 from tf_gc.ops.library import (
+    codecs_by_bits,
     is_compactible,
     max_magnitude,
     message_bits,

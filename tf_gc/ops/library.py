@@ -95,6 +95,11 @@ def message_bits(replicas: int, codec: str = "two_bit", threshold: float | str =
     return size * 8 / block_size()
 
 
+def codecs_by_bits() -> dict[int, str]:
+    """Returns the codecs with automatic scales by the bits of a code, in rising order."""
+    return dict(sorted((int(message_bits(1, name)), name) for name in codec_names()))
+
+
 def is_compactible(codec: str, threshold: float | str) -> bool:
     """Returns whether a codec's messages have a compact form (`tf_gc.ops.pack`).
 

@@ -29,7 +29,7 @@ _SIZE = "bypass_size must be None or a number of elements from 0"
 _LARGE_TABLE = 1 << 18
 
 # The codecs, by the bits of a code.
-_CODECS = {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}
+_CODECS = ops.codecs_by_bits()
 
 # Fixed thresholds are below this: the least double that float32 rounds to the limit of magnitudes.
 _THRESHOLD_LIMIT = ops.max_magnitude() * (1 - 2.0**-25)
