@@ -17,11 +17,12 @@ class Codec(abc.ABC):
     decisions of `tf_gc.params` and `tf_gc.schedule`. A codec is a small frozen value: equal
     arguments make equal codecs, and it holds no tensors.
 
-    `gradients` are the bucket's tensors, of one dtype; `residuals` are float32, on the same device,
-    and keep for the next step what a message, int64 [1, words], does not hold. `messages` are int64
-    tensors of shape [rows, words], and `like` tensors with the shapes and the dtype of the results.
-    In a scatter-gather a bucket is cut into as many shards as there are replicas, and replica i
-    owns shard i.
+    `gradients` are the bucket's tensors, of one dtype; `residuals` are float32 variables of their
+    shapes, on the same device, or handles of such (under parameter servers, where `tf_gc.ops` or
+    `tf.raw_ops` read them), and keep for the next step what a message, int64 [1, words], does not
+    hold. `messages` are int64 tensors of shape [rows, words], and `like` tensors with the shapes
+    and the dtype of the results. In a scatter-gather a bucket is cut into as many shards as there
+    are replicas, and replica i owns shard i.
 
     Attributes:
       keeps_residuals: whether the rest, which a message does not hold, is kept. If not, `residuals`
