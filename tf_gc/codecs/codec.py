@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -50,7 +50,9 @@ class Codec(abc.ABC):
         """The codec whose `pack` makes messages of `sum_shard` smaller; `None` if none does."""
         return None
 
-    def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
+    def pack(
+        self, messages: tf.Tensor, like: Sequence[tf.Tensor | tf.Variable] = ()
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Packs messages, int64 [rows, words], into fewer words, without loss.
 
         Returns the compact messages, int64 [rows, n], each in the first words of a row, and for

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -36,7 +35,9 @@ class NativeCodec(Codec):
         of_sums = NativeCodec(self.sum_kind, "auto", self.sum_kind)
         return of_sums if of_sums.compacts else None
 
-    def pack(self, messages: tf.Tensor, like: Sequence[Any] = ()) -> tuple[tf.Tensor, tf.Tensor]:
+    def pack(
+        self, messages: tf.Tensor, like: Sequence[tf.Tensor | tf.Variable] = ()
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         # If no tensor has a period, blocks that follow each other may still be alike.
         periods = ops.periods(tensor.shape for tensor in like) or (1,)
         return ops.pack(messages, self.kind, self.threshold, periods)

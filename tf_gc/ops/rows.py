@@ -7,7 +7,6 @@ it is cut; codes are as from `tf_gc.ops.encode` with automatic scales.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -60,7 +59,7 @@ def encode_rows(
 def decode_rows(
     messages: Messages,
     shapes: Sequence[Sequence[int]],
-    dtype: Any = tf.float32,
+    dtype: tf.DType = tf.float32,
     codec: str = "three_bit",
     layers: int = 1,
 ) -> list[tf.IndexedSlices]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -38,7 +37,7 @@ class SimulatedNetwork:
     def group(self, devices: Sequence[str]) -> Group:
         return Group((0,), self.hosts, self._open)
 
-    def _open(self, bucket: int, options: Any) -> "SimulatedChannel":
+    def _open(self, bucket: int, options: object) -> "SimulatedChannel":
         self.channels.append(SimulatedChannel(self.hosts))
         return self.channels[-1]
 
