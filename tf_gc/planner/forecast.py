@@ -1,5 +1,6 @@
 """The planner's output: a table, and words."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -40,21 +41,19 @@ def fastest_link_that_pays(predict: Predict, workers: int) -> float | None:
 
 def table(predict: Predict, numbers: Sequence[int], rates: Sequence[float]) -> str:
     """Returns a line for each number of workers and rate: ms of a step, and the ratio to stock."""
-    header = f"{'workers':>7}  {'link':>12}  {'stock':>11}"
-    lines = [header + "".join(f"  {name:>17}" for name in CHOICES) + "  plan, wire"]
-    for workers in numbers:
-        for rate in rates:
-            stock = predict(STOCK, workers, rate)
-            line = f"{workers:7}  {f'{rate / 1e9:g} Gbit/s':>12}  {_ms(stock.seconds):>11}"
-            takers: dict[str, list[str]] = {}
-            for name, params in CHOICES.items():
-                predicted = predict(params, workers, rate)
-                ratio = f"{stock.seconds / predicted.seconds:.1f}x"
-                line += f"  {_ms(predicted.seconds):>11}{ratio:>6}"
-                plan = " and ".join(dict.fromkeys(predicted.plans)) or "-"
-                takers.setdefault(plan, []).append(name)
-            plans = [f"{', '.join(names)}: {plan}" for plan, names in takers.items()]
-            lines.append(f"{line}  {'; '.join(plans if len(plans) > 1 else takers)}")
+    header = ["workers", f"{'link':>12}", f"{'stock':>11}", *(f"{name:>17}" for name in CHOICES)]
+    lines = ["  ".join([*header, "plan, wire"])]
+    for workers, rate in itertools.product(numbers, rates):
+        stock = predict(STOCK, workers, rate).seconds
+        cells = [f"{workers:7}", f"{f'{rate / 1e9:g} Gbit/s':>12}", f"{_ms(stock):>11}"]
+        takers: dict[str, list[str]] = {}
+        for name, params in CHOICES.items():
+            predicted = predict(params, workers, rate)
+            ratio = f"{stock / predicted.seconds:.1f}x"
+            cells.append(f"{_ms(predicted.seconds):>11}{ratio:>6}")
+            takers.setdefault(" and ".join(dict.fromkeys(predicted.plans)) or "-", []).append(name)
+        plans = [f"{', '.join(names)}: {plan}" for plan, names in takers.items()]
+        lines.append("  ".join([*cells, "; ".join(plans if len(plans) > 1 else takers)]))
     return "\n".join(lines)
 
 
