@@ -9,18 +9,23 @@ from hypothesis import strategies as st
 import tf_gc
 from tf_gc.network.group import LocalNetwork
 from tf_gc.params import CompressionParams, Gradient
-from tf_gc.schedule import Schedule, compresses_rows_of, make_schedule
+from tf_gc.reducers.reducer import Reducer, Spec
+from tf_gc.schedule import Schedule, make_schedule
 
 F32, F16 = tf.float32, tf.float16
 ALL = tf_gc.TwoBit(warm_up=False, bypass_size=0)
+
+
+def senders(params: CompressionParams, kind: str) -> dict[Spec, Reducer | str]:
+    network = LocalNetwork([f"/device:{kind}:0", f"/device:{kind}:1"])
+    return {spec: spec.on(network) for spec in params.specs()}
 
 
 def schedule_of(
     params: CompressionParams, gradients: list[tuple[tf.DType, int] | None], bucket_bytes: int = 0
 ) -> Schedule:
     known = [one and Gradient(f"v{i}", one[0], (one[1],)) for i, one in enumerate(gradients)]
-    cpus = LocalNetwork(["/device:CPU:0", "/device:CPU:1"])
-    return make_schedule(params, known, lambda spec: spec.on(cpus), bucket_bytes)
+    return make_schedule(params, known, senders(params, "CPU"), bucket_bytes)
 
 
 def places(schedule: Schedule) -> list[tuple[int, ...]]:
@@ -48,10 +53,10 @@ def test_a_warm_up_lasts_until_a_step_was_compressed() -> None:
 
 
 def test_rows_are_compressed_as_the_params_say_of_rows() -> None:
-    table, senders = tf.Variable(tf.zeros([500, 8])), LocalNetwork(["/device:CPU:0"] * 2)
+    table = Gradient("table", F32, (500, 8), sparse=True)
     for sparse in (False, True):
         params = tf_gc.Quantized(sparse=sparse)
-        assert compresses_rows_of(params, table, lambda spec: spec.on(senders)) == sparse
+        assert bool(make_schedule(params, [table], senders(params, "CPU")).buckets) == sparse
 
 
 def test_what_cannot_be_compressed_is_bypassed() -> None:
@@ -117,8 +122,8 @@ def test_a_schedule_can_be_printed() -> None:
 
 def test_it_says_that_a_gpu_leaves_rows_alone() -> None:
     table = Gradient("table", F32, (1 << 12, 64), sparse=True)
-    gpus = LocalNetwork(["/device:GPU:0", "/device:GPU:1"])
-    schedule = make_schedule(tf_gc.Quantized(), [table], lambda spec: spec.on(gpus))
+    params = tf_gc.Quantized()
+    schedule = make_schedule(params, [table], senders(params, "GPU"))
     assert schedule.bypass == (0,)
     said = "1 are sparse (tf.IndexedSlices), which are compressed on CPUs only (table)"
     assert said in str(schedule)

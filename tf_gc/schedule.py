@@ -1,19 +1,17 @@
 """The schedule: which gradients travel together, and how each bucket is sent."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf_gc.gradients import gradient_of
 from tf_gc.network.traffic import ALONE
 from tf_gc.params import CompressionParams, Gradient, Uncompressed
 from tf_gc.reducers.reducer import Sender, Spec
 
-# Bytes of gradient in a bucket, unless the user gives a size (benchmarks/step_time.py). The first
-# bucket is on its way early and its codes stay in the cache; an op's fixed cost does not matter.
+# Bytes of gradient in a bucket, unless the user gives a size. The first bucket is on its way early
+# and its codes stay in the cache; an op's fixed cost does not matter.
 _DEFAULT_BYTES = 4 << 20
 
 # Gradients that fit into a bucket this many times have buckets of their own. TensorFlow's executor
@@ -28,23 +26,30 @@ class Bucket:
 
     Attributes:
       indices: their positions in the list of gradients.
-      variables: the paths of their variables.
-      shapes: the shapes of their variables.
+      gradients: what is known of them.
       reducer: a `tf_gc.reducers.reducer.Reducer`, or under parameter servers a `Push`.
       warm_up: whether it is in full precision in the first steps.
     """
 
     indices: tuple[int, ...]
-    variables: tuple[str, ...]
-    dtype: tf.DType
-    shapes: tuple[tuple[int, ...], ...]
+    gradients: tuple[Gradient, ...]
     reducer: Any
     warm_up: bool
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """The paths of their variables."""
+        return tuple(gradient.path for gradient in self.gradients)
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype that they have in common."""
+        return self.gradients[0].dtype
+
+    @property
     def elements(self) -> int:
         """The number of elements that the gradients have together."""
-        return sum(math.prod(shape) for shape in self.shapes)
+        return sum(gradient.elements for gradient in self.gradients)
 
     def __str__(self) -> str:
         return (
@@ -138,53 +143,36 @@ def together(schedules: Sequence[Schedule]) -> Schedule:
     )
 
 
-def compresses_rows_of(
-    params: CompressionParams, variable: Any, sender_of: Callable[[Spec], Sender | str]
-) -> bool:
-    """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
-    gradient = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
-    return bool(make_schedule(params, [gradient], sender_of).buckets)
-
-
 def make_schedule(
     params: CompressionParams,
     gradients: Sequence[Gradient | Uncompressed | None],
-    sender_of: Callable[[Spec], Sender | str],
+    senders: Mapping[Spec, Sender | str],
     bucket_bytes: int = 0,
 ) -> Schedule:
     """Decides how each gradient is sent, given what is known of each or why it is not compressed.
 
-    `None` is a value that is no gradient. `sender_of` returns what sends the gradients of a spec,
-    or why the stock ops sum them (`Spec.on`). A gradient is never split. One of `bucket_bytes` or
-    more (0 for the default) has a bucket to itself, so that it need not wait for others. Small
-    gradients travel together, apart from the rest, and so do gradients with small messages.
+    `None` is a value that is no gradient. `senders` has what sends the gradients of a spec, or why
+    the stock ops sum them (`Spec.on`). A gradient is never split. One of `bucket_bytes` or more (0
+    for the default) has a bucket to itself, so that it need not wait for others. Small gradients
+    travel together, apart from the rest, and so do gradients with small messages.
     """
     limit = bucket_bytes or _DEFAULT_BYTES
     to_compress: dict[int, tuple[Gradient, Spec]] = {}
     uncompressed = []
     for index, gradient in enumerate(gradients):
-        if isinstance(gradient, Gradient):
-            spec = params.spec_of(gradient)
-            if isinstance(spec, Uncompressed):
-                uncompressed.append(spec)
-            elif isinstance(reason := sender_of(spec), str):
-                uncompressed.append(Uncompressed(gradient.path, reason))
+        found = params.spec_of(gradient) if isinstance(gradient, Gradient) else gradient
+        if isinstance(gradient, Gradient) and isinstance(found, Spec):
+            if isinstance(reason := senders[found], str):
+                found = Uncompressed(gradient.path, reason)
             else:
-                to_compress[index] = (gradient, spec)
-        elif gradient is not None:
-            uncompressed.append(gradient)
+                to_compress[index] = (gradient, found)
+        if isinstance(found, Uncompressed):
+            uncompressed.append(found)
 
     def bucket(indices: list[int]) -> Bucket:
-        known = [to_compress[index][0] for index in indices]
         spec = to_compress[indices[0]][1]
-        return Bucket(
-            indices=tuple(indices),
-            variables=tuple(gradient.path for gradient in known),
-            dtype=known[0].dtype,
-            shapes=tuple(gradient.shape for gradient in known),
-            reducer=sender_of(spec),
-            warm_up=spec.warm_up,
-        )
+        known = tuple(to_compress[index][0] for index in indices)
+        return Bucket(tuple(indices), known, senders[spec], spec.warm_up)
 
     full: list[list[int]] = []
     open_buckets: dict[tuple[Spec, tf.DType, bool], tuple[list[int], int]] = {}

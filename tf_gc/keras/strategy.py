@@ -2,14 +2,19 @@
 
 import abc
 import weakref
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from tf_gc.cluster.workers import Workers
+from tf_gc.gradients import gradient_of
 from tf_gc.keras.multi_worker.private_files import PathT, private_path
 from tf_gc.observe.report import Report
+from tf_gc.params import CompressionParams
+from tf_gc.reducers.reducer import Sender, Spec
+from tf_gc.schedule import make_schedule
 from tf_gc.steps.compression_state import CompressionState
 
 
@@ -65,9 +70,20 @@ class KerasStrategy(abc.ABC):
         """
         return path if self.is_chief else private_path(path)
 
+    @property
     @abc.abstractmethod
+    def compression_params(self) -> CompressionParams:
+        """The params, which say what is compressed and how, as a value, even if given as a dict."""
+
+    @property
+    @abc.abstractmethod
+    def senders(self) -> Mapping[Spec, Sender | str]:
+        """What sends the gradients of each spec of the params, or why the stock ops sum them."""
+
     def compresses_rows_of(self, variable: Any) -> bool:
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
+        rows = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
+        return bool(make_schedule(self.compression_params, [rows], self.senders).buckets)
 
     @property
     @abc.abstractmethod

@@ -28,7 +28,7 @@ class Pushes:
 
     def __init__(self, strategy: tf.distribute.Strategy, params: CompressionParams) -> None:
         self._params = params
-        self.push_of = {spec: spec.push() for spec in params.specs()}.__getitem__
+        self.senders = {spec: spec.push() for spec in params.specs()}
         self.state = WorkersState(strategy, in_use=bool(params.specs()))
         self._built = weakref.WeakKeyDictionary[Stream, tuple[Schedule, Sent]]()
 
@@ -106,7 +106,7 @@ class Pushes:
         for server in dict.fromkeys(variable.device for variable in variables):
             pairs = zip(known, variables, strict=True)
             here = [each if variable.device == server else None for each, variable in pairs]
-            parts.append(make_schedule(self._params, here, self.push_of))
+            parts.append(make_schedule(self._params, here, self.senders))
         buckets = tuple(bucket for part in parts for bucket in part.buckets)
         compressed = {index for bucket in buckets for index in bucket.indices}
         return Schedule(

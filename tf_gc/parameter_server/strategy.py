@@ -18,7 +18,8 @@ from tf_gc.parameter_server.server_variable import BFLOAT16, DELTA, FULL, Pulls,
 from tf_gc.parameter_server.traffic import ServerTraffic
 from tf_gc.params import Auto, CompressionParams, OneBit, Quantized, TwoBit, from_params
 from tf_gc.params.arguments import check
-from tf_gc.schedule import Schedule, compresses_rows_of
+from tf_gc.reducers.reducer import Sender, Spec
+from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.strategies.all_reduce_gradients import all_reduce_gradients
@@ -113,8 +114,9 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
         """The residuals; trackable, so it can go into a `tf.train.Checkpoint`."""
         return self.extended.pushes.state
 
-    def compresses_rows_of(self, variable: Any) -> bool:
-        return compresses_rows_of(self._compression_params, variable, self.extended.pushes.push_of)
+    @property
+    def senders(self) -> Mapping[Spec, Sender | str]:
+        return self.extended.pushes.senders
 
 
 @tf.autograph.experimental.do_not_convert  # AutoGraph would convert what this calls

@@ -92,11 +92,12 @@ class Costs:
         return Cost(seconds, tuple((size, it.rounds, it.collectives) for size, it in measured))
 
     def _replica(self, bucket: Bucket, device: str) -> Replica:
-        slots = map(bucket.reducer.slot, bucket.shapes)
+        shapes = [gradient.shape for gradient in bucket.gradients]
+        slots = map(bucket.reducer.slot, shapes)
         return Replica(
             device,
             gradients=[self._values[i] for i in bucket.indices],
-            residuals=[_zeros(each) for each in bucket.shapes if bucket.reducer.keeps_residuals],
+            residuals=[_zeros(shape) for shape in shapes if bucket.reducer.keeps_residuals],
             variables=[self._variables[i] for i in bucket.indices],
             shared=[_zeros([slot.size]) for slot in slots if slot is not None],
         )

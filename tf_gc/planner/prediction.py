@@ -116,7 +116,9 @@ def predict(
     """Predicts a step; `cost_of` a schedule's buckets is the cost on a simulated network."""
     workers = link.workers
     network = SimulatedNetwork(link, gradients.device)
-    schedule = make_schedule(params, gradients.known, lambda spec: spec.on(network))
+    schedule = make_schedule(
+        params, gradients.known, {spec: spec.on(network) for spec in params.specs()}
+    )
     cost = cost_of(schedule, network)
     # Backpropagation reaches tables last.
     last = {min(schedule.compressed, default=None), *gradients.sparse_bytes}

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from tf_gc.observe.accounting import (
 from tf_gc.observe.measurement import Measurement, StreamSteps
 from tf_gc.params import CompressionParams, Gradient, Uncompressed
 from tf_gc.params.patterns import Pattern
-from tf_gc.reducers.reducer import Reduction
+from tf_gc.reducers.reducer import Reducer, Reduction, Spec
 from tf_gc.schedule import Bucket, Schedule, make_schedule
 from tf_gc.state.registry import Slot
 from tf_gc.state.stream import Stream, current_stream
@@ -50,17 +50,17 @@ class GradientSums:
         self,
         params: CompressionParams,
         network: Network,
+        senders: Mapping[Spec, Reducer | str],
         stock: tf.distribute.CrossDeviceOps,
         state: CompressionState,
         measurement: Measurement,
     ) -> None:
         self.network = network
         self.replicas = network.hosts * len(network.devices)  # on all hosts
-        # To make a reducer may be a collective, so each is made once.
-        self.reducers = {spec: spec.on(network) for spec in params.specs()}
         self.state = state
         self.measurement = measurement
         self._params = params
+        self._senders = senders
         self._stock = stock
         # A branch is one operation for TensorFlow. If that used the order of the stock
         # collectives, all that is summed in full precision would wait for the whole branch.
@@ -72,8 +72,7 @@ class GradientSums:
         """Returns the sum of each gradient; a gradient is a value for each replica of this host."""
         stream, earlier = current_stream(), set[int]()
         gradients = [self._known(*pair, earlier) for pair in pairs]
-        sender_of = self.reducers.__getitem__
-        schedule = make_schedule(self._params, gradients, sender_of, options.bytes_per_pack)
+        schedule = make_schedule(self._params, gradients, self._senders, options.bytes_per_pack)
         warn_of_unmatched_patterns(self._params, gradients, self._unmatched)
         keeping = [b.indices for b in schedule.buckets if b.reducer.keeps_residuals]
         pairs, kept = list(pairs), {index for indices in keeping for index in indices}

@@ -19,7 +19,9 @@ from tf_gc.observe.log import log_visibly
 from tf_gc.observe.measurement import Measurement
 from tf_gc.observe.report import Report
 from tf_gc.params import Auto, CompressionParams, from_params
-from tf_gc.schedule import Schedule, compresses_rows_of
+from tf_gc.params.arguments import POSITIVE, integer
+from tf_gc.reducers.reducer import Reducer, Spec
+from tf_gc.schedule import Schedule
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.steps.gradient_sums import GradientSums
 from tf_gc.steps.trial import TrialSums
@@ -30,7 +32,49 @@ def _by_stock(name: str) -> Any:
     return lambda self, *args, **kwargs: getattr(self._stock, name)(*args, **kwargs)
 
 
-class CompressedAllReduce(tf.distribute.CrossDeviceOps):
+class Observed:
+    """What programs can see of gradients that are summed in compressed form."""
+
+    compression_params: CompressionParams
+    _measurement: Measurement
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """How each gradient is sent, for `print`; `None` until a compressed step was traced."""
+        if self._is_alone:
+            return Schedule((), (), (), alone=True)
+        return self._measurement.schedule()
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """The bytes that a replica sends per step; `None` until a compressed step was traced."""
+        if self._is_alone:
+            return Traffic("stock", 1, 0, 0, 0, 0, 0)
+        return self._measurement.traffic()
+
+    def report(self) -> Report:
+        """Returns what was measured of this worker's steps: times, bytes, density, residuals.
+
+        Nothing waits for a device, and workers may call it by themselves. Before the first
+        compressed step most of it is `None`.
+        """
+        return dataclasses.replace(self._measurement.report(), traffic=self.traffic)
+
+    def measure_every(self, steps: int) -> None:
+        """Measures density and residuals once in `steps` steps from now on; at first in 100.
+
+        Raises:
+          ValueError: if `steps` is not a positive integer.
+        """
+        words = "steps must be a positive integer"
+        self._measurement.recorder.measure_every(integer(words, steps, allowed=POSITIVE))
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._measurement.replicas == 1 and bool(self.compression_params.specs())
+
+
+class CompressedAllReduce(Observed, tf.distribute.CrossDeviceOps):
     """Cross-device ops that sum gradients in compressed form.
 
     A value is taken for a gradient if it is reduced in a batch with `ReduceOp.SUM` to a distributed
@@ -77,7 +121,8 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         self.compression_state = CompressionState(in_use=bool(self.compression_params.specs()))
         self._stock = cross_device_ops or tf.distribute.ReductionToOneDevice()
         self._measurement = Measurement(self.compression_params)
-        self._sums: GradientSums | None = None  # `None` until it is known which replicas there are
+        self.senders: Mapping[Spec, Reducer | str] = {}
+        self._sums: GradientSums | None = None  # until it is known which replicas there are
 
     def connect(self, network: Network, logs: bool = True) -> None:
         """Says which replicas there are; otherwise they are the devices of the first gradients.
@@ -88,52 +133,23 @@ class CompressedAllReduce(tf.distribute.CrossDeviceOps):
         """
         params = self.compression_params
         check_devices(params, network)
-        shared = (network, self._stock, self.compression_state, self._measurement)
+        # To make a reducer may be a collective, so each is made once.
+        reducers = {spec: spec.on(network) for spec in params.specs()}
+        replicas = network.hosts * len(network.devices)
+        self.senders = reducers if replicas > 1 else dict.fromkeys(reducers, ALONE)
+        self._measurement.logs_verdicts = logs
+        self._measurement.replicas = replicas
+        shared = (network, self.senders, self._stock, self.compression_state, self._measurement)
         if isinstance(params, Auto):
             self._sums = TrialSums(params, *shared)
         else:
             self._sums = GradientSums(params, *shared)
-        self._measurement.logs_verdicts = logs
-        self._measurement.replicas = self._sums.replicas
-        reducers = self._sums.reducers.values()
-        choices = dict.fromkeys(r.choice for r in reducers if not isinstance(r, str))
         if logs and self._is_alone:
             log_visibly(f"tf_gc: {ALONE}")
+        choices = dict.fromkeys(r.choice for r in reducers.values() if not isinstance(r, str))
         for choice in filter(None, choices if logs else ()):
             log = log_visibly if network.hosts > 1 else logging.info
             log(f"tf_gc: {params}: {choice}")
-
-    @property
-    def _is_alone(self) -> bool:
-        return self._measurement.replicas == 1 and bool(self.compression_params.specs())
-
-    def compresses_rows_of(self, variable: tf.Variable) -> bool:
-        if self._sums is None or self._sums.replicas == 1:
-            return False
-        return compresses_rows_of(
-            self.compression_params, variable, self._sums.reducers.__getitem__
-        )
-
-    @property
-    def schedule(self) -> Schedule | None:
-        if self._is_alone:
-            return Schedule((), (), (), alone=True)
-        return self._measurement.schedule()
-
-    @property
-    def traffic(self) -> Traffic | None:
-        """The bytes that a replica sends per step; `None` until a compressed step was traced."""
-        if self._is_alone:
-            return Traffic("stock", 1, 0, 0, 0, 0, 0)
-        return self._measurement.traffic()
-
-    def report(self) -> Report:
-        """Returns what was measured of this worker's steps, without waiting for a device."""
-        return dataclasses.replace(self._measurement.report(), traffic=self.traffic)
-
-    def measure_every(self, steps: int) -> None:
-        """Measures density and residuals once in `steps` steps from now on; at first in 100."""
-        self._measurement.recorder.measure_every(steps)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CompressedAllReduce":
         # The copy starts with residuals of its own: those here belong to variables of the original.

@@ -7,13 +7,12 @@ import tensorflow as tf
 
 from tf_gc.cluster.workers import Workers
 from tf_gc.keras.strategy import KerasStrategy
-from tf_gc.network.traffic import Traffic
-from tf_gc.observe.report import Report
+from tf_gc.observe.measurement import Measurement
 from tf_gc.params import CompressionParams
-from tf_gc.params.arguments import POSITIVE, check, integer
-from tf_gc.schedule import Schedule
+from tf_gc.params.arguments import check
+from tf_gc.reducers.reducer import Sender, Spec
 from tf_gc.steps.compression_state import CompressionState
-from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce
+from tf_gc.strategies.compressed_all_reduce import CompressedAllReduce, Observed
 from tf_gc.strategies.layer_state import LayerState
 
 
@@ -52,7 +51,7 @@ def _owned(dataset: Any) -> Any:
     return dataset.with_options(options)
 
 
-class CompressedStrategy(OwnsDatasets, KerasStrategy):
+class CompressedStrategy(Observed, OwnsDatasets, KerasStrategy):
     """Mixin of strategies whose `extended` has a `compressed_all_reduce` and `workers`."""
 
     def _set_options(
@@ -67,14 +66,9 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
         self.clip_after_sum = clip_after_sum
 
     @property
-    def compression_params(self) -> CompressionParams:
+    def compression_params(self) -> CompressionParams:  # type: ignore[override]
         """The params, which say what is compressed and how, as a value, even if given as a dict."""
         return self._all_reduce.compression_params
-
-    @property
-    def schedule(self) -> Schedule | None:
-        """How each gradient is sent, for `print`; `None` until a compressed step was traced."""
-        return self._all_reduce.schedule
 
     @property
     def compression_state(self) -> CompressionState:
@@ -82,34 +76,17 @@ class CompressedStrategy(OwnsDatasets, KerasStrategy):
         return self._all_reduce.compression_state
 
     @property
-    def traffic(self) -> Traffic | None:
-        """The bytes that a replica sends per step; `None` until a compressed step was traced."""
-        return self._all_reduce.traffic
-
-    def report(self) -> Report:
-        """Returns what was measured of this worker's steps: times, bytes, density, residuals.
-
-        Nothing waits for a device, and workers may call it by themselves. Before the first
-        compressed step most of it is `None`.
-        """
-        return self._all_reduce.report()
-
-    def measure_every(self, steps: int) -> None:
-        """Measures density and residuals once in `steps` steps from now on; at first in 100.
-
-        Raises:
-          ValueError: if `steps` is not a positive integer.
-        """
-        words = "steps must be a positive integer"
-        self._all_reduce.measure_every(integer(words, steps, allowed=POSITIVE))
-
-    @property
     def workers(self) -> Workers:
         """The workers of the job, and what they can tell each other."""
         return self.extended.workers
 
-    def compresses_rows_of(self, variable: Any) -> bool:
-        return self._all_reduce.compresses_rows_of(variable)
+    @property
+    def senders(self) -> Mapping[Spec, Sender | str]:
+        return self._all_reduce.senders
+
+    @property
+    def _measurement(self) -> Measurement:  # type: ignore[override]
+        return self._all_reduce._measurement
 
     @property
     def _all_reduce(self) -> CompressedAllReduce:
