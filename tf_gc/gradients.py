@@ -81,46 +81,41 @@ def sum_gradients(
             "tf_gc.all_reduce_gradients must be called in a replica context, that is in the "
             "function given to strategy.run"
         )
-    present = [pair for pair in grads_and_vars if pair[0] is not None]
-    if not present:
+    variables = [variable for gradient, variable in grads_and_vars if gradient is not None]
+    if not variables:
         return [None] * len(grads_and_vars)
     if _compat.in_xla_context(tf.compat.v1.get_default_graph()):
         raise ValueError(
             "tf_gc cannot sum gradients inside a function compiled by XLA: pass "
             "jit_compile=False to model.compile() or tf.function()"
         )
-    gradients, variables = zip(*present, strict=True)
     if stream is None:
         # Outside of any strategy the whole process has one context, so no runs can be counted.
         several = tf.distribute.has_strategy()
         stream = stream_of_call(context, variables) if several else named_stream("")
-    reduce = functools.partial(_batch_reduce, stream)
-    sums = iter(context.merge_call(reduce, args=(gradients, variables)))
-    return [None if gradient is None else next(sums) for gradient, _ in grads_and_vars]
+    pairs = zip(*grads_and_vars, strict=True)
+    sums: list[GradientValue] = context.merge_call(functools.partial(_sum, stream), args=(*pairs,))
+    return sums
 
 
-def _batch_reduce(stream: Stream, strategy: Any, gradients: Any, variables: Any) -> list[Any]:
-    state = getattr(strategy, "compression_state", None)
-    if state is not None and strategy.num_replicas_in_sync == 1:
-        gradients = tuple(
-            state.add_restored(stream, (gradient,), variable)[0]
-            for gradient, variable in zip(gradients, variables, strict=True)
-        )
-        state.log_what_was_restored()
-    # TensorFlow hands on one tensor as it is where all local replicas have the same.
+def _sum(
+    stream: Stream, strategy: tf.distribute.Strategy, gradients: Any, variables: Any
+) -> list[Any]:
+    """Returns the sums of all gradients that there are; called once for all local replicas."""
+    sums = list(gradients)
+    # TensorFlow hands on one tensor as it is where all local replicas have the same: their sum.
     several = strategy.num_replicas_in_sync > 1 and len(strategy.extended.worker_devices) > 1
-    results = list(gradients)
-    to_reduce = {
-        i: (gradient, variables[i])
+    to_sum = [
+        i
         for i, gradient in enumerate(gradients)
-        if not several or isinstance(gradient, tf.distribute.DistributedValues)
-    }
-    if to_reduce:
-        # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
+        if isinstance(gradient, tf.distribute.DistributedValues)
+        or (gradient is not None and not several)
+    ]
+    # The variables travel as destinations: CompressedAllReduce tells a gradient by them.
+    pairs = [(gradients[i], variables[i]) for i in to_sum]
+    if pairs:
         with reducing(stream):
-            sums = strategy.extended.batch_reduce_to(
-                tf.distribute.ReduceOp.SUM, list(to_reduce.values())
-            )
-        for i, total in zip(to_reduce, sums, strict=True):
-            results[i] = total
-    return results
+            totals = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+        for i, total in zip(to_sum, totals, strict=True):
+            sums[i] = total
+    return sums

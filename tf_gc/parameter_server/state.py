@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tf_gc.parameter_server.per_worker import PerWorker, on_workers
 from tf_gc.state.registry import Slot
-from tf_gc.state.stream import Stream
 from tf_gc.steps.compression_state import CompressionState
 
 
@@ -21,18 +20,6 @@ class WorkersState(CompressionState):
     def __init__(self, strategy: Any, in_use: bool) -> None:
         super().__init__(in_use)
         self._strategy = weakref.ref(strategy)
-
-    def log_what_was_restored(self) -> None:
-        # Whoever asks before the first gradients are pushed asks too early.
-        if len(self):
-            super().log_what_was_restored()
-
-    def add_restored(
-        self, stream: Stream, gradients: tuple[Any, ...], variable: Any
-    ) -> tuple[Any, ...]:
-        # Pushed gradients include their residuals, and no others can: these are on the workers.
-        del stream, variable
-        return gradients
 
     def _make(self, slot: Slot, variable: Any, name: str) -> PerWorker:
         del name

@@ -22,6 +22,7 @@ from tf_gc.params import Auto, CompressionParams, from_params
 from tf_gc.params.arguments import POSITIVE, integer
 from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule
+from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.steps.gradient_sums import GradientSums
 from tf_gc.steps.trial import TrialSums
@@ -166,6 +167,19 @@ class CompressedAllReduce(Observed, tf.distribute.CrossDeviceOps):
     broadcast_implementation = _by_stock("broadcast_implementation")
     _all_reduce = _by_stock("_all_reduce")
     _gather_implementation = _by_stock("_gather_implementation")
+
+    def batch_reduce(
+        self, reduce_op: Any, value_destination_pairs: Pairs, options: Any = None
+    ) -> list[Any]:
+        pairs, state = list(value_destination_pairs), self.compression_state
+        if self._is_alone and reduce_op == tf.distribute.ReduceOp.SUM:
+            # The base class returns at once what a single replica has.
+            for i, (value, variable) in enumerate(pairs):
+                if isinstance(variable, _compat.DistributedVariable):
+                    (total,) = state.add_restored(current_stream(), (value,), variable)
+                    pairs[i] = (total, variable)
+            state.log_what_was_restored()
+        return super().batch_reduce(reduce_op, pairs, options)
 
     def batch_reduce_implementation(
         self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
