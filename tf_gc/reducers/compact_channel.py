@@ -10,9 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Bytes, Channel, Group, Received, Replica, cpu_of, on_devices
+from tf_gc.network.group import Bytes, Channel, Received, cpu_of, on_devices
 from tf_gc.network.unequal import WORD_BYTES, Send, UnequalLengths
-from tf_gc.reducers.wire import PACKED
 
 # Messages of fewer bytes are sent as they are: header and table take 0.3 KB, and to tell the others
 # the length takes as long as some KB.
@@ -20,21 +19,6 @@ _SMALL = 4096
 
 # Messages may be longer than the longest of the step before by one in _SLACK words.
 _SLACK = 64
-
-
-def carrier(group: Group, wire: str) -> Group:
-    """Returns the group that carries the messages of a group's members on a wire."""
-    return group if wire == PACKED or group.on_cpus is None else group.on_cpus
-
-
-def open_channel(
-    group: Group, codec: Codec, wire: str, bucket: int, replicas: Sequence[Replica], options: Any
-) -> Channel:
-    """Returns a channel for the messages of a bucket; `group` is what `carrier` returns."""
-    channel = group.open(bucket, options)
-    if wire == PACKED:
-        return channel
-    return CompactChannel(channel, codec, group.ranks, replicas[0].notes, replicas[0].residuals)
 
 
 class CompactChannel(Channel):

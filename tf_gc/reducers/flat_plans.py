@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Group, Received, Replica, on_devices, once_per_host
-from tf_gc.reducers.plan import FlatPlan, Sums
+from tf_gc.network.group import Received, Replica, on_devices, once_per_host
+from tf_gc.reducers.plan import FlatPlan
+from tf_gc.reducers.reducer import Reduction
 
 
 class AllGather(FlatPlan):
@@ -19,13 +21,14 @@ class AllGather(FlatPlan):
     def bits_sent(codec: Codec, replicas: int) -> float:
         return (replicas - 1) * codec.bits(1)
 
-    @staticmethod
-    def sums(codec: Codec, replicas: Sequence[Replica], group: Group, channel: Channel) -> Sums:
-        del group
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        codec, first = self.codec, replicas[0]
+        channel = self.open(bucket, first, options)
         messages = on_devices(replicas, lambda r: codec.encode(r.gradients, r.residuals))
         received = channel.all_gather(messages)
         sums = once_per_host(replicas, lambda r, sent: codec.decode(sent, r.gradients), received)
-        return sums, functools.partial(codec.count_sent, messages[0])
+        count_sent = functools.partial(codec.count_sent, messages[0])
+        return Reduction(sums, first, count_sent, channel.sent_bytes, channel.most_bytes)
 
 
 class ScatterGather(FlatPlan):
@@ -43,9 +46,8 @@ class ScatterGather(FlatPlan):
     def bits_sent(codec: Codec, replicas: int) -> float:
         return (replicas - 1) * (codec.bits(1) + codec.bits(replicas)) / replicas
 
-    @staticmethod
-    def sums(codec: Codec, replicas: Sequence[Replica], group: Group, channel: Channel) -> Sums:
-        size, ranks = group.size, group.ranks
+    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
+        codec, first, size, ranks = self.codec, replicas[0], self.group.size, self.group.ranks
 
         def encode(own: Replica, rank: int) -> tf.Tensor:
             return codec.encode_shards(own.gradients, own.residuals, size, rank)
@@ -56,7 +58,9 @@ class ScatterGather(FlatPlan):
         def decode(own: Replica, received: Received) -> list[tf.Tensor]:
             return codec.decode_shards(received, own.gradients, replicas=size)
 
+        channel = self.open(bucket, first, options)
         shards = on_devices(replicas, encode, ranks)
         shard_sums = on_devices(replicas, add_up, ranks, channel.all_to_all(shards))
         sums = once_per_host(replicas, decode, channel.all_gather_sums(shard_sums))
-        return sums, functools.partial(codec.count_sent, shards[0], ranks[0], shard_sums[0])
+        count_sent = functools.partial(codec.count_sent, shards[0], ranks[0], shard_sums[0])
+        return Reduction(sums, first, count_sent, channel.sent_bytes, channel.most_bytes)

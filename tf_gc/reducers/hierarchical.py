@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tf_gc.codecs import Codec
 from tf_gc.network.group import Network, Replica, cpu_of, on_devices, sum_in_order
-from tf_gc.reducers.compact_channel import carrier, open_channel
 from tf_gc.reducers.flat_plans import AllGather, ScatterGather
 from tf_gc.reducers.plan import FlatPlan, Plan
 from tf_gc.reducers.reducer import Reduction
@@ -25,8 +24,8 @@ class Hierarchical(Plan):
 
     def __init__(self, codec: Codec, wire: str, network: Network) -> None:
         super().__init__(codec, wire, network)
-        groups = [network.group([device]) for device in network.devices]
-        self._groups = [carrier(group, self.wire) for group in groups]
+        flat = _sends_least(codec, network.hosts)
+        self._plans = [flat(codec, wire, network, [device]) for device in network.devices]
 
     @classmethod
     def cost(cls, codec: Codec, network: Network) -> float:
@@ -50,18 +49,15 @@ class Hierarchical(Plan):
         return None  # one device of each host sends
 
     def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
-        round_of_turns, turn = divmod(bucket, len(self._groups))
-        group = self._groups[turn]
-        channel = open_channel(group, self.codec, self.wire, round_of_turns, replicas, options)
-        leader = _sum_on_host(replicas, leader=turn)
-        flat = _sends_least(self.codec, group.size)
-        (sums,), count_sent = flat.sums(self.codec, [leader], group, channel)
         n = len(replicas)
+        round_of_turns, turn = divmod(bucket, n)
+        leader = _sum_on_host(replicas, turn)
+        reduced = self._plans[turn].reduce(round_of_turns, [leader], options)
         with tf.device(cpu_of(leader.device)):
-            sent, most = channel.sent_bytes // n, channel.most_bytes // n
+            sent, most = reduced.sent_bytes // n, reduced.most_bytes // n
         dtype = replicas[0].gradients[0].dtype
-        shared = on_devices(replicas, lambda _: [tf.cast(total, dtype) for total in sums])
-        return Reduction(shared, leader, count_sent, sent, most)
+        shared = on_devices(replicas, lambda _: [tf.cast(x, dtype) for x in reduced.sums[0]])
+        return dataclasses.replace(reduced, sums=shared, sent_bytes=sent, most_bytes=most)
 
 
 def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:

@@ -1,19 +1,14 @@
 """The interface of a plan: who sends which messages to whom so that every replica gets the sum."""
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
-
-import tensorflow as tf
+from collections.abc import Sequence
+from typing import Any
 
 from tf_gc.codecs import Codec
-from tf_gc.network.group import Channel, Group, Network, Replica, is_cpu
-from tf_gc.reducers.compact_channel import carrier, open_channel
-from tf_gc.reducers.reducer import Reducer, Reduction
-
-# The sums of a bucket, for each replica of a group that is on this host, on its device, and what
-# counts the elements that the first of these replicas has sent.
-Sums: TypeAlias = tuple[Sequence[Sequence[tf.Tensor]], Callable[[], tf.Tensor]]
+from tf_gc.network.group import Channel, Network, Replica, is_cpu
+from tf_gc.reducers.compact_channel import CompactChannel
+from tf_gc.reducers.reducer import Reducer
+from tf_gc.reducers.wire import PACKED
 
 
 class Plan(Reducer):
@@ -55,11 +50,14 @@ class Plan(Reducer):
 
 
 class FlatPlan(Plan):
-    """A plan in which all replicas of one group do the same."""
+    """A plan in which all replicas of one group do the same: of some devices, or of all."""
 
-    def __init__(self, codec: Codec, wire: str, network: Network) -> None:
+    def __init__(
+        self, codec: Codec, wire: str, network: Network, devices: Sequence[str] = ()
+    ) -> None:
         super().__init__(codec, wire, network)
-        self._group = carrier(network.group(network.devices), self.wire)
+        group = network.group(devices or network.devices)
+        self.group = group if wire == PACKED else group.on_cpus or group
 
     @classmethod
     def cost(cls, codec: Codec, network: Network) -> float:
@@ -67,17 +65,15 @@ class FlatPlan(Plan):
             return 0  # in shared memory nothing is sent
         return cls.bits_sent(codec, network.hosts * len(network.devices))
 
-    def reduce(self, bucket: int, replicas: Sequence[Replica], options: Any) -> Reduction:
-        channel = open_channel(self._group, self.codec, self.wire, bucket, replicas, options)
-        sums, count_sent = self.sums(self.codec, replicas, self._group, channel)
-        return Reduction(sums, replicas[0], count_sent, channel.sent_bytes, channel.most_bytes)
-
     @staticmethod
     @abc.abstractmethod
     def bits_sent(codec: Codec, replicas: int) -> float:
         """Returns how many bits a replica of a group sends for each element of a gradient."""
 
-    @staticmethod
-    @abc.abstractmethod
-    def sums(codec: Codec, replicas: Sequence[Replica], group: Group, channel: Channel) -> Sums:
-        """Returns the sums over a group, of which `replicas` are on this host."""
+    def open(self, bucket: int, first: Replica, options: Any) -> Channel:
+        """Returns a channel of the group for the messages of a bucket, on the plan's wire."""
+        channel = self.group.open(bucket, options)
+        if self.wire == PACKED:
+            return channel
+        ranks = self.group.ranks
+        return CompactChannel(channel, self.codec, ranks, first.notes, first.residuals)
