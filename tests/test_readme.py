@@ -11,7 +11,7 @@ from tests.programs import ROOT, output_of
 
 
 def test_the_first_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # a single GPU has nobody to send to
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # one GPU has nothing to communicate
     path = tmp_path / "snippet.py"
     seeded = "import keras; keras.utils.set_random_seed(1)\n"  # it decides when the warm-up ends
     end = "print(strategy.report().compressed_steps, 'compressed')\n"

@@ -62,7 +62,7 @@ def test_a_single_replica_is_told_so_when_its_strategy_is_made(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     alone = strategy_of(replicas=1)
-    why = "nothing is compressed: a single replica has nobody to send to"
+    why = "nothing is compressed: one replica has nothing to communicate"
     for _ in range(2):
         assert str(alone.traffic) == str(alone.schedule) == why
         assert str(alone.report()).endswith(f"\n{why}")

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-ALONE = "nothing is compressed: a single replica has nobody to send to"
+ALONE = "nothing is compressed: one replica has nothing to communicate"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -366,7 +366,7 @@ def _measure(reduction: Reduction) -> tf.Tensor:
 
     float64 [2 * variables + 1], on the host. Without residuals their norms are zero.
     """
-    replica = reduction.measured
+    replica = reduction.reporter
     with tf.device(replica.device):
         values = [getattr(gradient, "values", gradient) for gradient in replica.gradients]
         gradients = [tf.cast(value, tf.float32) for value in values]

@@ -22,8 +22,8 @@ from tf_gc.reducers.reducer import Sender, Spec
 from tf_gc.schedule import Schedule
 from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
-from tf_gc.strategies.all_reduce_gradients import all_reduce_gradients
 from tf_gc.strategies.compressed_strategy import refuse_params
+from tf_gc.strategies.loops import all_reduce_gradients
 
 _PULLS = (FULL, BFLOAT16, DELTA)
 

@@ -49,9 +49,9 @@ class Reduction:
     """The sums of a bucket."""
 
     sums: Sequence[Sequence[Any]]  # for each replica of this host, on its device
-    # The replica of this host that reports measure; in a hierarchy the leader, with the gradients
-    # of the whole host.
-    measured: Replica
+    # The replica of this host whose density and residuals are reported; in a hierarchy the leader,
+    # with the gradients of the whole host.
+    reporter: Replica
     count_sent: Callable[[], tf.Tensor]  # the elements that it sent as other than zero, int64 []
     sent_bytes: Bytes  # by a replica (in a hierarchy, its part of those of its host)
     most_bytes: Bytes = 0  # an upper bound where only the step knows `sent_bytes`; 0 if none
