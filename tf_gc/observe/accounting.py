@@ -1,11 +1,15 @@
-"""The bytes that steps send to sum gradients, as they are built."""
+"""The bytes that steps send to sum gradients, as they are built and as they run."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
+from tf_gc import _compat
 from tf_gc.network.traffic import Traffic, all_gather_bytes, all_reduce_bytes
 from tf_gc.params import CompressionParams, Gradient, Uncompressed
 from tf_gc.params.patterns import Pattern, matches, name_of
@@ -13,19 +17,103 @@ from tf_gc.reducers.reducer import Reduction
 from tf_gc.reducers.wire import PACKED
 from tf_gc.schedule import Schedule
 
-# Gradients, each with the variable that it is for.
+# Gradients, a value for each replica of this host, each with the variable that it is for.
 Pairs: TypeAlias = Sequence[tuple[Any, Any]]
 
+# Instead of bytes, before the first step has run.
+_NOT_YET = -1
 
-def traffic_of(
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """How steps are built, and what they send, as far as that is known.
+
+    `latest` has the bytes of each bucket in the latest step, int64 [buckets, 2]: those that were
+    sent, and those that the stock ops would send besides. It is a variable where only steps know.
+    """
+
+    schedule: Schedule
+    traffic: Traffic
+    latest: Any
+
+    @classmethod
+    def of(
+        cls,
+        schedule: Schedule,
+        pairs: Pairs,
+        reductions: Sequence[Reduction],
+        replicas: int,
+        before: "Built | None",
+    ) -> "Built":
+        """Makes it while a step is built, given how earlier ones with these buckets were."""
+        traffic = _traffic_of(schedule, pairs, reductions, replicas)
+        numbers = [
+            (r.sent_bytes, 0 if r.stock_bytes is None else r.stock_bytes) for r in reductions
+        ]
+        if tf.executing_eagerly() or all(isinstance(n, int) for of_all in numbers for n in of_all):
+            known = np.array([[int(n) for n in each] for each in numbers], np.int64)
+            return cls(schedule, traffic, None).with_bytes(known.reshape(-1, 2))
+        latest = None if before is None else before.latest
+        if not isinstance(latest, tf.Variable):
+            with tf.init_scope(), tf.device("CPU:0"):
+                first = tf.fill([len(numbers), 2], tf.constant(_NOT_YET, tf.int64))
+                latest = _compat.OwnVariable(first, trainable=False)
+        with tf.device("CPU:0"):
+            rows = [[tf.cast(n, tf.int64) for n in of_bucket] for of_bucket in numbers]
+            latest.assign(tf.stack(rows), read_value=False)
+        return cls(schedule, traffic, latest)
+
+    def with_bytes(self, latest: npt.NDArray[np.int64]) -> "Built":
+        """Returns it with the bytes of a step."""
+        sent, stock = latest.sum(axis=0).tolist()
+        return Built(self.schedule, self.traffic.measured(sent, stock), latest)
+
+    def now(self) -> "Built":
+        """Returns it with what the latest step sent, if one has run."""
+        if not isinstance(self.latest, tf.Variable):
+            return self
+        latest = self.latest.numpy()
+        return self if latest[0, 0] == _NOT_YET else self.with_bytes(latest)
+
+    @property
+    def sizes(self) -> list[int | None]:
+        """For each bucket the bytes that a step sends; `None` if none has run."""
+        if isinstance(self.latest, tf.Variable):
+            return [None] * len(self.schedule.buckets)
+        return self.latest[:, 0].tolist()
+
+
+def warn_of_unmatched_patterns(
+    params: CompressionParams, gradients: Sequence[Gradient | LeftAlone | None], said: set[Pattern]
+) -> None:
+    """Warns, once for each, of the user's patterns that match none of a model's variables.
+
+    `said` has those of which it has warned.
+    """
+    text = "tf_gc: the pattern %s of compression_params matches none of these %d variables: %s"
+    known = [gradient for gradient in gradients if isinstance(gradient, Gradient)]
+    paths = ", ".join(gradient.path for gradient in known)
+    for pattern in dict.fromkeys(params.patterns()) if known else ():
+        if pattern not in said and not any(matches(pattern, g) for g in known):
+            said.add(pattern)
+            logging.warning(text, name_of(pattern), len(known), paths)
+
+
+def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParams) -> None:
+    """Warns that a schedule has all gradients take the stock path, and says why."""
+    logging.warning(
+        "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients %s. "
+        "compression_params: %s",
+        len(schedule.left_alone),
+        "; ".join(schedule.why_left_alone()),
+        params,
+    )
+
+
+def _traffic_of(
     schedule: Schedule, pairs: Pairs, reductions: Sequence[Reduction], replicas: int
 ) -> Traffic:
-    """Returns the bytes of a step as far as they are known before it runs.
-
-    `pairs` are gradients, a value for each replica of this host, with their variables.
-    `Traffic.measured` adds what only the step knows: how small its messages get, and how many rows
-    it has.
-    """
+    """Returns the bytes of a step as far as they are known before it runs."""
     in_steps = {
         index
         for bucket, reduction in zip(schedule.buckets, reductions, strict=False)
@@ -53,35 +141,6 @@ def traffic_of(
         bypassed_bytes=bypassed,
         without_rows=bool(in_steps),
         after_warm_up=schedule.warm_up,
-    )
-
-
-def warn_of_unmatched_patterns(
-    params: CompressionParams,
-    gradients: Sequence[Gradient | Uncompressed | None],
-    said: set[Pattern],
-) -> None:
-    """Warns, once for each, of the user's patterns that match none of a model's variables.
-
-    `said` has those of which it has warned.
-    """
-    text = "tf_gc: the pattern %s of compression_params matches none of these %d variables: %s"
-    known = [gradient for gradient in gradients if isinstance(gradient, Gradient)]
-    paths = ", ".join(gradient.path for gradient in known)
-    for pattern in dict.fromkeys(params.patterns()) if known else ():
-        if pattern not in said and not any(matches(pattern, g) for g in known):
-            said.add(pattern)
-            logging.warning(text, name_of(pattern), len(known), paths)
-
-
-def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParams) -> None:
-    """Warns that a schedule has all gradients take the stock path, and says why."""
-    logging.warning(
-        "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients %s. "
-        "compression_params: %s",
-        len(schedule.uncompressed),
-        "; ".join(schedule.why_uncompressed()),
-        params,
     )
 
 

@@ -12,74 +12,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
-from tf_gc import _compat
 from tf_gc.network.traffic import Traffic
 from tf_gc.observe import verdict
-from tf_gc.observe.accounting import Pairs, traffic_of
+from tf_gc.observe.accounting import Built, Pairs
 from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import BucketReport, Comparison, Report, StepTime, TrialReport
+from tf_gc.observe.stream_steps import Array, StreamSteps
 from tf_gc.ops.recorder import Recorder, Series
 from tf_gc.params import Auto, CompressionParams
 from tf_gc.params.composed import WAYS
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.schedule import Bucket, Schedule, together
 
-# Instead of bytes, before the first step has run.
-_NOT_YET = -1
 # A stream takes part in steps as long as it is not this many of its own periods late.
 _OVERDUE = 4
-Array = npt.NDArray[np.float64]
 
 # Seconds between two looks for a verdict: at first, and at most.
 _FIRST, _LAST = 0.25, 2.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Built:
-    """How steps of a stream are built, and what they send, as far as that is known.
-
-    Where only a step knows it, `latest` has the bytes of each bucket in the latest step that ran:
-    those that were sent, and those that the stock ops would send besides.
-    """
-
-    schedule: Schedule
-    traffic: Traffic
-    sizes: tuple[int | None, ...]
-    latest: Any = None
-
-    def now(self) -> "Built":
-        """Returns it with what the latest step sent."""
-        if self.latest is None or (numbers := self.latest.numpy())[0, 0] == _NOT_YET:
-            return self
-        sent, stock = numbers.T
-        traffic = self.traffic.measured(int(sent.sum()), int(stock.sum()))
-        return Built(self.schedule, traffic, tuple(sent.tolist()))
-
-
-class StreamSteps:
-    """The steps of some gradients that are reduced together, of one stream."""
-
-    def __init__(self, recorder: Recorder, number: int, ends: Sequence[Any]) -> None:
-        self.number = number  # for the recorder, which forgets it when this is collected
-        # The stream, and the first variable whose gradient is reduced.
-        self.ends = [weakref.ref(each) for each in ends]
-        self.built: dict[bool, Built] = {}  # steps in each way, by whether they compress
-        self.told = False  # whether a preliminary verdict on it was logged
-        weakref.finalize(self, recorder.forget, number).atexit = False
-
-    def is_alive(self) -> bool:
-        """Returns whether stream and variable still exist."""
-        return all(end() is not None for end in self.ends)
-
-    @property
-    def elements(self) -> int:
-        """The number of elements that are compressed."""
-        ways = self.built.values()
-        return max(sum(bucket.elements for bucket in way.schedule.buckets) for way in ways)
 
 
 class Measurement:
@@ -95,7 +47,6 @@ class Measurement:
         self._streams: list[StreamSteps] = []
         self._to_judge: weakref.WeakSet[StreamSteps] = weakref.WeakSet()
         self._is_watched = False  # by a thread that logs verdicts
-        self._tries = isinstance(params, Auto)
         self.replicas: int | None = None
         self.recorder = Recorder()
         self.logs_verdicts = True  # or another worker does, whose steps take as long
@@ -143,61 +94,39 @@ class Measurement:
         What a compressed step sends is logged, if it is new.
         """
         assert self.replicas is not None
-        traffic = traffic_of(schedule, pairs, reductions, self.replicas)
-        numbers: list[list[Any]] = [
-            [r.sent_bytes, 0 if r.stock_bytes is None else r.stock_bytes] for r in reductions
-        ]
-        if tf.executing_eagerly():
-            numbers = [[int(n) for n in of_bucket] for of_bucket in numbers]
-        before, latest = steps.built.get(compressed), None  # type: Built | None, Any
-        sizes = tuple(sent if isinstance(sent, int) else None for sent, _ in numbers)
-        if all(isinstance(n, int) for of_bucket in numbers for n in of_bucket):
-            traffic = traffic.measured(
-                *(sum(of_all) for of_all in zip([0, 0], *numbers, strict=True))
-            )
-        else:
-            latest = None if before is None else before.latest
-            if latest is None:
-                with tf.init_scope(), tf.device("CPU:0"):
-                    first = tf.fill([len(numbers), 2], tf.constant(_NOT_YET, tf.int64))
-                    latest = _compat.OwnVariable(first, trainable=False)
-            with tf.device("CPU:0"):
-                rows = [[tf.cast(n, tf.int64) for n in of_bucket] for of_bucket in numbers]
-                latest.assign(tf.stack(rows), read_value=False)
+        before = steps.built.get(compressed)
+        now = Built.of(schedule, pairs, reductions, self.replicas, before)
         with self._lock:
             if not steps.built:
                 self._streams = [*filter(StreamSteps.is_alive, self._streams), steps]
                 if schedule.buckets:
                     self._to_judge.add(steps)
-            steps.built[compressed] = Built(schedule, traffic, sizes, latest)
+            steps.built[compressed] = now
             watch = self.logs_verdicts and steps in self._to_judge and not self._is_watched
             self._is_watched |= watch
-        if compressed and (
-            before is None or (before.traffic != traffic and not tf.executing_eagerly())
-        ):
-            logging.info("tf_gc: %s: %s", self._params, traffic)
+        is_new = before is None or (before.traffic != now.traffic and not tf.executing_eagerly())
+        if compressed and is_new:
+            logging.info("tf_gc: %s: %s", self._params, now.traffic)
             logging.vlog(1, "tf_gc: schedule:\n%s", schedule)
             for bucket in schedule.buckets:
                 if caution := bucket.reducer.caution:
                     logging.info("tf_gc: %s: %s", ", ".join(bucket.variables), caution)
         if watch:
-            arguments = (weakref.ref(self),)
-            thread = threading.Thread(target=_log_verdicts, args=arguments, name="tf_gc verdict")
-            thread.daemon = True
-            thread.start()
+            threading.Thread(
+                None, _log_verdicts, "tf_gc verdict", (weakref.ref(self),), daemon=True
+            ).start()
 
     def schedule(self) -> Schedule | None:
         """Returns how the gradients of a step are sent; `None` before one was built."""
         schedules = []
         for steps in self._current():
-            full, compressed, *_ = self._counts(steps)
-            schedule = self._way(steps).schedule
-            schedules.append(dataclasses.replace(schedule, steps=(full, compressed)))
+            counts = steps.counts.full_precision, steps.counts.compressed
+            schedules.append(dataclasses.replace(steps.now().schedule, steps=counts))
         return together(schedules) if schedules else None
 
     def traffic(self) -> Traffic | None:
         """Returns what a step sends; `None` before one was built."""
-        return self._traffic(self._current())
+        return _together(self._current())
 
     def report(self) -> Report:
         """Returns what is known of the latest step."""
@@ -207,37 +136,21 @@ class Measurement:
     def _current(self) -> list[StreamSteps]:
         """Returns the streams of which a step is made now: all but those that are overdue.
 
-        The recorder numbers the steps of all streams. One is overdue if its last step was
-        `_OVERDUE` times as long ago as the one before that was before it.
+        One is overdue if its last step was `_OVERDUE` times as long ago, in steps of all streams,
+        as the one before that was before it.
         """
         with self._lock:
             # What is known of the last ones stays when their model has ended.
             living = [*filter(StreamSteps.is_alive, self._streams)]
             self._streams = living or self._streams
-            numbers = {steps: self._counts(steps)[3:] for steps in self._streams}
-        now = max((latest for latest, _ in numbers.values()), default=0)
+            counts = {steps: steps.counts for steps in self._streams}
+        now = max((each.number for each in counts.values()), default=0)
         # One that was only built counts, too.
         return [
-            s for s, (n, before) in numbers.items() if not n or now - n <= _OVERDUE * (n - before)
+            steps
+            for steps, (*_, number, before) in counts.items()
+            if not number or now - number <= _OVERDUE * (number - before)
         ]
-
-    def _way(self, steps: StreamSteps) -> Built:
-        """Returns how the latest step was built; while a warm-up may last, how later ones are."""
-        full, compressed, latest, *_ = self._counts(steps)
-        of_compressed = steps.built.get(True)
-        if of_compressed and (
-            not self._tries or (not compressed and (not full or of_compressed.schedule.warm_up))
-        ):
-            return of_compressed.now()
-        return (steps.built.get(bool(latest)) or list(steps.built.values())[-1]).now()
-
-    def _traffic(self, streams: Sequence[StreamSteps]) -> Traffic | None:
-        traffics = []
-        for steps in streams:
-            built = self._way(steps)
-            waits = built.schedule.warm_up and not self._counts(steps)[1]
-            traffics.append(dataclasses.replace(built.traffic, after_warm_up=waits))
-        return functools.reduce(operator.add, traffics) if traffics else None
 
     def log_verdicts(self) -> bool:
         """Logs the verdicts that are due, and returns whether there are more to come."""
@@ -247,7 +160,7 @@ class Measurement:
         current = self._current()
         # The streams of a step have one verdict, and those of earlier steps theirs.
         for streams in [current, *([steps] for steps in waiting - set(current))]:
-            mine = [steps for steps in streams if steps in waiting and self._lasts(steps)]
+            mine = [steps for steps in streams if steps in waiting and steps.lasts(verdict.STEPS)]
             judged = verdict.judge(self._report(streams, mine))
             if judged is None or (all(steps.told for steps in mine) and not judged.is_last):
                 continue
@@ -261,88 +174,60 @@ class Measurement:
             self._is_watched = bool(self._to_judge)
             return self._is_watched
 
-    def _lasts(self, steps: StreamSteps) -> bool:
-        """Whether a stream has taken part for as many steps, of all streams, as a verdict takes."""
-        full, compressed, _, number, before = self._counts(steps)
-        return (full + compressed) * (number - before) >= verdict.STEPS
-
-    def _counts(self, steps: StreamSteps) -> list[int]:
-        """Returns what `Series.STEPS` has of a stream; zeros before its first step."""
-        return self.recorder.read(steps.number, Series.STEPS).astype(int).tolist()
-
     def _report(self, streams: Sequence[StreamSteps], timed: Sequence[StreamSteps]) -> Report:
         """Returns the report of a step; times are of the largest of some of its streams."""
-        report = Report(self._params, self._traffic(streams), replicas=self.replicas)
+        report = Report(self._params, _together(streams), replicas=self.replicas)
         if not timed or not any(steps.elements for steps in streams):
             return report
         main = max(timed, key=lambda steps: steps.elements)
-        full_steps, compressed_steps, *_ = self._counts(main)
-        buckets: list[Bucket] = []
-        sizes: list[int | None] = []
-        parts: list[Array | None] = []
-        measured = 0
-        for steps in streams:
-            built = self._way(steps)
-            runs = self._counts(steps)[1] > 0
-            number, of_stream = self._measured(steps, built.schedule.buckets)
-            measured = number if steps is main else measured
-            parts += of_stream or [None] * len(built.schedule.buckets)
-            buckets += built.schedule.buckets
-            sizes += [size if runs else None for size in built.sizes]
-        densities = [
-            None if part is None else min(part[-1] / bucket.elements, 1.0)
-            for bucket, part in zip(buckets, parts, strict=True)
-        ]
-        known = [(d, b.elements) for d, b in zip(densities, buckets, strict=True) if d is not None]
-        read = functools.partial(self.recorder.read, main.number)
+        rows = [row for steps in streams for row in steps.buckets()]
+        buckets = tuple(
+            BucketReport(
+                bucket.variables,
+                bucket.elements,
+                bucket.dtype.name,
+                codec=bucket.reducer.name,
+                plan=bucket.reducer.plan,
+                wire=bucket.reducer.wire,
+                sent_bytes=sent_bytes,
+                density=None if kept is None else min(kept[-1] / bucket.elements, 1.0),
+            )
+            for bucket, sent_bytes, kept in rows
+        )
+        known = [(b.density, b.elements) for b in buckets if b.density is not None]
+        density = sum(d * n for d, n in known) / sum(n for _, n in known) if known else None
+        measured = main.read(Series.MEASURED)
         # Otherwise something was compressed in these steps, too.
-        warm_up_is_full = all(bucket.warm_up for bucket in self._way(main).schedule.buckets)
-        full = read(Series.FULL_PRECISION).tolist() if warm_up_is_full else []
+        warm_up_is_full = all(bucket.warm_up for bucket in main.now().schedule.buckets)
+        full = main.read(Series.FULL_PRECISION).tolist() if warm_up_is_full else []
         return dataclasses.replace(
             report,
-            buckets=tuple(
-                BucketReport(
-                    bucket.variables,
-                    bucket.elements,
-                    bucket.dtype.name,
-                    codec=bucket.reducer.name,
-                    plan=bucket.reducer.plan,
-                    wire=bucket.reducer.wire,
-                    sent_bytes=sizes[i],
-                    density=densities[i],
-                )
-                for i, bucket in enumerate(buckets)
-            ),
+            buckets=buckets,
             full_precision=StepTime.of(full),
-            compressed=StepTime.of(read(Series.COMPRESSED).tolist()),
-            comparison=Comparison.of(full, read(Series.FIRST).tolist()),
-            warm_up_steps=full_steps,
-            compressed_steps=compressed_steps,
-            measured_step=measured,
-            density=float(sum(d * n for d, n in known) / sum(n for _, n in known))
-            if known
-            else None,
-            trial=self._trial(main) if self._tries else None,
-            **_residual_ratios(buckets, parts),
+            compressed=StepTime.of(main.read(Series.COMPRESSED).tolist()),
+            comparison=Comparison.of(full, main.read(Series.FIRST).tolist()),
+            warm_up_steps=main.counts.full_precision,
+            compressed_steps=main.counts.compressed,
+            measured_step=int(measured[0]) if measured.size else 0,
+            density=density,
+            trial=_trial(main) if isinstance(self._params, Auto) else None,
+            **_residual_ratios(rows),
         )
 
-    def _measured(self, steps: StreamSteps, buckets: Sequence[Bucket]) -> tuple[int, list[Array]]:
-        """Returns the latest compressed step that was measured, and `_measure` of buckets."""
-        kept = self.recorder.read(steps.number, Series.MEASURED)
-        if not kept.size or not buckets:
-            return 0, []
-        counts = [2 * len(bucket.variables) + 1 for bucket in buckets]
-        return int(kept[0]), np.split(kept[1:], np.cumsum(counts)[:-1])
 
-    def _trial(self, steps: StreamSteps) -> TrialReport:
-        full, compressed, latest, *_ = self._counts(steps)
-        current = WAYS[latest] if full + compressed else None
-        kept = self.recorder.read(steps.number, Series.TRIAL)
-        if not kept.size or kept[0] < 0:  # it has not ended, or began anew
-            return TrialReport(current=current)
-        chosen, times = WAYS[int(kept[0])], kept[1:]
-        seconds = np.where(times < np.iinfo(np.int64).max, times * 1e-9, np.nan)
-        return TrialReport(tuple(seconds.tolist()), chosen, current)
+def _together(streams: Sequence[StreamSteps]) -> Traffic | None:
+    traffics = [steps.traffic() for steps in streams]
+    return functools.reduce(operator.add, traffics) if traffics else None
+
+
+def _trial(steps: StreamSteps) -> TrialReport:
+    counts, kept = steps.counts, steps.read(Series.TRIAL)
+    current = WAYS[counts.latest] if counts.full_precision + counts.compressed else None
+    if not kept.size or kept[0] < 0:  # it has not ended, or began anew
+        return TrialReport(current=current)
+    times = kept[1:]
+    seconds = np.where(times < np.iinfo(np.int64).max, times * 1e-9, np.nan)
+    return TrialReport(tuple(seconds.tolist()), WAYS[int(kept[0])], current)
 
 
 def _log_verdicts(reference: "weakref.ref[Measurement]") -> None:
@@ -379,12 +264,13 @@ def _measure(reduction: Reduction) -> tf.Tensor:
         return tf.concat([tf.cast(norms, tf.float64), tf.cast(sent, tf.float64)[None]], axis=0)
 
 
-def _residual_ratios(buckets: Sequence[Bucket], parts: Sequence[Array | None]) -> dict[str, Any]:
+def _residual_ratios(rows: Sequence[tuple[Bucket, Any, Array | None]]) -> dict[str, Any]:
+    """Returns ratios, given buckets with what `_measure` returned of each."""
     squares: dict[str, Array] = {}  # of the norms of a gradient and of its residual
-    for bucket, part in zip(buckets, parts, strict=True):
-        if part is None or not bucket.reducer.keeps_residuals:
+    for bucket, _, kept in rows:
+        if kept is None or not bucket.reducer.keeps_residuals:
             continue
-        for name, pair in zip(bucket.variables, part[:-1].reshape(2, -1).T, strict=True):
+        for name, pair in zip(bucket.variables, kept[:-1].reshape(2, -1).T, strict=True):
             key, number = name, 1
             while key in squares:
                 number += 1
