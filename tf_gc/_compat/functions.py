@@ -140,30 +140,6 @@ def is_member(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
     return task == (resolver.task_type, resolver.task_id) and cluster == resolver.cluster_spec()
 
 
-def has_coordination_service() -> bool:
-    """Returns whether the processes of this one's cluster can `exchange` texts."""
-    service = symbols.context().coordination_service
-    return service is not None and bool(service.service_type)
-
-
-def exchange(keys: Sequence[str], mine: str, text: str, timeout_seconds: float) -> list[str]:
-    """Returns the texts of all processes of a cluster, which they tell each other by no collective.
-
-    `keys` has one for each process, for this one exchange, of which `mine` is this process's.
-    Raises `tf.errors.OpError` if the others do not come: `DeadlineExceededError` if that takes too
-    long.
-    """
-    context = symbols.context()
-    context.set_config_key_value(mine, text)
-    context.wait_at_barrier(keys[0], int(timeout_seconds * 1000))
-    return [context.get_config_key_value(key) for key in keys]
-
-
-def abort_collectives(code: int, message: str) -> None:
-    """Lets all collectives of this process fail, now and later, with an error of `tf.errors`."""
-    symbols.context().abort_collective_ops(code, message)
-
-
 def value_on_worker(made: Any) -> Any:
     """Returns the variable that a worker makes; `None` after its death, until it is made again."""
     try:

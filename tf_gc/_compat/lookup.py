@@ -30,19 +30,15 @@ class Attributes:
         return {name: purpose for names, purpose in self.groups.items() for name in names.split()}
 
 
-def symbol(path: str, purpose: str) -> Any:
-    """Returns what a module has by a name, or raises an ImportError that says what it is for."""
-    module, _, name = path.rpartition(".")
+def owner_of(attributes: Attributes) -> Any:
+    """Returns the class that is to have attributes, or raises an ImportError that says why."""
+    module, _, name = attributes.path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise unsupported(f"{path} ({purpose})", f": {error}") from None
-
-
-def owner_of(attributes: Attributes) -> Any:
-    """Returns the class that is to have attributes."""
-    first, purpose = next(iter(attributes.purposes.items()))
-    return symbol(attributes.path, f"the class with {first}: {purpose}")
+        first, purpose = next(iter(attributes.purposes.items()))
+        what = f"{attributes.path} (the class with {first}: {purpose})"
+        raise unsupported(what, f": {error}") from None
 
 
 def require(*attributes: Attributes) -> None:
@@ -79,15 +75,9 @@ def unsupported(what: str, details: str = "") -> ImportError:
     )
 
 
-def _stores(code: types.CodeType, name: str) -> bool:
-    return (name in code.co_names and _has_store(code, name)) or any(
-        _stores(inner, name) for inner in code.co_consts if isinstance(inner, types.CodeType)
-    )
-
-
 @functools.cache  # each strategy asks for the same ones
-def _has_store(code: types.CodeType, name: str) -> bool:
-    return any(
-        instruction.opname == "STORE_ATTR" and instruction.argval == name
-        for instruction in dis.get_instructions(code)
-    )
+def _stores(code: types.CodeType, name: str) -> bool:
+    return (
+        name in code.co_names
+        and any(i.opname == "STORE_ATTR" and i.argval == name for i in dis.get_instructions(code))
+    ) or any(_stores(each, name) for each in code.co_consts if isinstance(each, types.CodeType))

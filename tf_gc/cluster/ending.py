@@ -53,7 +53,8 @@ def _watch(*addresses: str) -> None:
             time.sleep(_PAUSE)
             # If the program of the other one has ended well, nothing waits for as long.
             if before & _calls() and answers(gone) is False:
-                _compat.abort_collectives(tf.errors.UNAVAILABLE, f"the worker at {gone} has ended")
+                words = f"the worker at {gone} has ended"
+                _compat.context().abort_collective_ops(tf.errors.UNAVAILABLE, words)
                 return
 
 

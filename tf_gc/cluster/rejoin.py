@@ -36,7 +36,8 @@ def initialize_again(
     tasks = sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")
     limit = timeout_seconds or _HOUR
     number = 1 + tasks.index((resolver.task_type, resolver.task_id))
-    if not _compat.has_coordination_service():
+    service = _compat.context().coordination_service
+    if service is None or not service.service_type:
         _meet_by_collective(len(tasks), initialize, limit)
         return
     try:
@@ -51,11 +52,13 @@ def initialize_again(
 
 
 def _meet(text: str, tasks: list[tuple[str, int]], number: int, limit: float) -> set[str]:
-    """Returns the texts of all workers."""
-    meeting = next(_meetings)
+    """Returns the texts of all workers, which they tell each other by no collective."""
+    context, meeting = _compat.context(), next(_meetings)
     keys = [f"tf_gc/{meeting}/{job}/{index}" for job, index in tasks]
     try:
-        return set(_compat.exchange(keys, keys[number - 1], text, limit))
+        context.set_config_key_value(keys[number - 1], text)
+        context.wait_at_barrier(keys[0], int(limit * 1000))
+        return {context.get_config_key_value(key) for key in keys}
     except tf.errors.DeadlineExceededError:
         raise
     except tf.errors.OpError as error:

@@ -1,11 +1,8 @@
 """Workers train the same weights in the same way, and only the chief's files are kept.
 
-A worker that trains something else would leave the others in a step in which it takes no part. So
-workers meet in `fit`.
-
-They cannot just skip saving, because reading a variable may be a collective. So the workers other
-than the chief save in full, to temporary files that are removed at once, and their callbacks write
-to a temporary directory. Before workers read a file that the chief writes, they wait for the chief.
+Reading a variable may be a collective, so no worker skips saving: those other than the chief save
+to temporary files that are removed at once, and their callbacks write to a temporary directory.
+Before workers read a file that the chief writes, they wait for the chief.
 
 An evaluator is no worker, but may run the same program. Its models and its files of `fit` are
 treated in the same way, and a warning says so. Files that callbacks write in its `evaluate` and
@@ -17,20 +14,20 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
+from tf_gc.cluster.workers import Workers
 from tf_gc.keras.hook import Method, hook
 from tf_gc.keras.keras3.backup import BackupAndRestore
 from tf_gc.keras.multi_worker import private_files
 from tf_gc.keras.strategy import workers_of
 
-# Methods of a model that write to `filepath`, and callbacks with their public path attribute.
-_SAVES = ("save", "save_weights", "export")
+# Callbacks that write files, each with its public attribute of their path.
 _CALLBACKS = {
     keras.callbacks.BackupAndRestore: "backup_dir",
     keras.callbacks.CSVLogger: "filename",
@@ -41,12 +38,12 @@ if hasattr(keras.callbacks, "OrbaxCheckpoint"):  # in newer versions of Keras
     _CALLBACKS[keras.callbacks.OrbaxCheckpoint] = "directory"
 
 # For each BackupAndRestore that was redirected, the backup directory that it was made with.
-_shared_backups: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
+_shared_backups = weakref.WeakKeyDictionary[Any, str]()
 
 
 def install() -> None:
     """Hooks into Keras' models and callbacks."""
-    for name in _SAVES:
+    for name in ("save", "save_weights", "export"):  # which write to `filepath`
         hook(keras.Model, name, _save_in_private)
     hook(keras.callbacks.CallbackList, "set_model", _redirect_before)
     hook(keras.callbacks.CallbackList, "on_train_begin", _begin_together)
@@ -58,10 +55,9 @@ def _save_in_private(
     keras_save: Method, model: Any, filepath: Any, *args: Any, **kwargs: Any
 ) -> Any:
     workers = workers_of(model)
-    is_path = isinstance(filepath, str | os.PathLike)
-    if workers.is_chief or not is_path or private_files.is_private(os.fspath(filepath)):
+    path = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else None
+    if workers.is_chief or path is None or private_files.is_private(path):
         return keras_save(model, filepath, *args, **kwargs)
-    path = os.fspath(filepath)
     if workers.is_evaluator and not private_files.is_below(path, private_files.root()):
         _warn_that_it_is_not_kept(path)
     # Removed at once: a temporary disk may be too small for all checkpoints of a job.
@@ -119,7 +115,7 @@ def _redirect(callback: Any, is_evaluator: bool) -> None:
 class _WritesNothing:
     """A checkpointer of Orbax, and a future of what it saves, that does nothing."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Method:
         return lambda *args, **kwargs: self
 
 
@@ -129,26 +125,30 @@ def _begin_together(keras_train_begin: Method, callbacks: Any, logs: Any = None)
     Keras' BackupAndRestore repairs a broken backup in place, so the other workers make a copy of
     the chief's files, and the chief waits until they have it.
     """
-    workers = workers_of(getattr(callbacks, "model", None))
+    workers = _workers_of(callbacks)
     if workers.count == 1:
         return keras_train_begin(callbacks, logs)
     # Then the chief has finished saves of earlier training, too.
     workers.meet(_describe(callbacks.model, callbacks.params))
     backups = [c for c in callbacks.callbacks if isinstance(c, keras.callbacks.BackupAndRestore)]
-    copies = [callback for callback in backups if callback in _shared_backups]
-    folders = [_shared_backups.get(callback, callback.backup_dir) for callback in backups]
-    listings = [sorted(_files(folder)) for folder in folders]
-    for callback in copies:
-        _copy(_shared_backups[callback], callback.backup_dir)
+    shared = {c.backup_dir: _shared_backups.get(c, c.backup_dir) for c in backups}
+    listings = [sorted(_files(folder)) for folder in shared.values()]
+    copies = {mine: source for mine, source in shared.items() if mine != source}
+    for mine, source in copies.items():
+        _copy(source, mine)
     workers.meet(
         f"sees the files (name, bytes) {listings}",
         error="the workers of this job see different backups of BackupAndRestore; give all of "
         "them the same callbacks, and a backup_dir on a file system that they share",
     )
     result = keras_train_begin(callbacks, logs)
-    for callback in copies:
-        shutil.rmtree(callback.backup_dir, ignore_errors=True)
+    for mine in copies:
+        shutil.rmtree(mine, ignore_errors=True)
     return result
+
+
+def _workers_of(callbacks: Any) -> Workers:
+    return workers_of(getattr(callbacks, "model", None))
 
 
 def _describe(model: Any, params: Any) -> str:
@@ -163,14 +163,14 @@ def _describe(model: Any, params: Any) -> str:
 
 def _end_epoch_together(keras_end: Method, callbacks: Any, epoch: int, logs: Any = None) -> Any:
     # Another worker may evaluate now.
-    workers_of(getattr(callbacks, "model", None)).meet(f"ends epoch {epoch + 1} of fit")
+    _workers_of(callbacks).meet(f"ends epoch {epoch + 1} of fit")
     return keras_end(callbacks, epoch, logs)
 
 
 def _end_together(keras_train_end: Method, callbacks: Any, logs: Any = None) -> Any:
     """Lets `fit` return only when the chief has written, and removed, all its files."""
     result = keras_train_end(callbacks, logs)
-    workers_of(getattr(callbacks, "model", None)).meet("ends fit")
+    _workers_of(callbacks).meet("ends fit")
     return result
 
 
