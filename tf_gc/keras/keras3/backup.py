@@ -92,7 +92,7 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
             )
         self._preemption.request()
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: keras.Model) -> None:
         """Sets the model, or raises ValueError if tf_keras, whose it is, has no such backups."""
         if not keras2.is_model(model):
             super().set_model(model)
@@ -109,25 +109,23 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
         for name in keras2.METHODS:
             setattr(self, name, getattr(of_keras2, name))
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.preempted = False
         self._restore()
         self._preemption.watch(self.model)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._current_epoch = epoch  # Keras' callback has 0 here after a restart
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         due = self.save_freq is not False and self._should_save_on_batch(batch)
         stop = self._preemption.agreed()
-        if stop:
-            self._last_batch_seen = batch
         if due or stop:
             self._save_model()
         if stop:
             self._stop()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self.preempted:  # after a restart, this epoch is trained again
             return
         super().on_epoch_end(epoch, logs)
@@ -136,7 +134,7 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
                 self._save_model()
             self._stop()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._preemption.unwatch()
         if not self.delete_checkpoint or self.preempted:
             return
@@ -156,15 +154,14 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
 
     def _save_model(self) -> None:
         # Reading a variable may be a collective, so all workers read all; only the chief writes.
-        if not self._is_chief:
-            self.model.save_weights(os.path.join(self.backup_dir, _WEIGHTS))
-            write_residuals(self.model, None)
-            return
-        folder = self._files.begin()
+        writes = self._is_chief
+        folder = self._files.begin() if writes else self.backup_dir
         self.model.save_weights(os.path.join(folder, _WEIGHTS))
-        write_residuals(self.model, os.path.join(folder, _RESIDUALS))
+        write_residuals(self.model, os.path.join(folder, _RESIDUALS) if writes else None)
+        if not writes:
+            return
         with tf.io.gfile.GFile(os.path.join(folder, _METADATA), "w") as file:
-            file.write(json.dumps({"epoch": self._current_epoch, "batch": self._last_batch_seen}))
+            file.write(json.dumps({"epoch": self._current_epoch}))
         self._files.commit(folder, keep=2 if self.double_checkpoint else 1)
 
     def _restore(self) -> None:

@@ -57,12 +57,11 @@ def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> l
     state = _state(model)
     if state is not None:
         state.reset()
-    compresses = state is not None and state.in_use
     count = len({e.key.number for e in saved if e.slot == residuals.SLOT.name})
+    if state is None or not state.in_use:
+        return [f"residuals of {count} {NOTHING_COMPRESSED}"] if count else []
     if not count:
-        return ["it has no residuals, and they start at zero"] if compresses else []
-    if state is None or not compresses:
-        return [f"residuals of {count} {NOTHING_COMPRESSED}"]
+        return ["it has no residuals, and they start at zero"]
     mine = _variables(model)
     same = [shape for _, shape in mine] == [shape for _, shape in variables]
     number_of = {variable: number for number, variable in enumerate(mine)}

@@ -16,8 +16,8 @@ OPTIMIZER = Attributes(
         "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
         "_overwrite_variables_directly_with_gradients": "to give all replicas the same scales",
         "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
-        "_distribution_strategy": "to say that a model was made outside of its strategy's scope",
-        "add_variable_from_reference": "to say that an optimizer was",
+        "_distribution_strategy add_variable_from_reference": "to say that a model or an optimizer "
+        "was made outside of its strategy's scope",
         "_backend_apply_gradients _backend_update_step _apply_weight_decay _trainable_variables "
         "_backend_increment_gradient_accumulators _accumulated_gradients _get_variable_index "
         "_backend_reset_gradient_accumulators _update_model_variables_moving_average _iterations "
@@ -47,7 +47,7 @@ EPOCH_ITERATOR = Attributes(
 BACKUP = Attributes(
     "keras.callbacks.BackupAndRestore",
     {
-        "_current_epoch _last_batch_seen": "to write epoch and batch to a backup",
+        "_current_epoch": "to write the epoch to a backup",
         "_save_model": "to save in another way",
         "_should_save_on_batch": "to save as often as Keras would",
     },
