@@ -245,7 +245,6 @@ def test_a_restart_without_compression(
     (True, "residuals.npz"),
     (True, "latest.weights.h5"),
     (False, "residuals.npz"),
-    (False, "training_metadata.json"),
 )
 def test_a_damaged_backup_is_an_error_unless_there_is_another(
     tmp_path: Path, interrupted: Interrupted, double: bool, name: str

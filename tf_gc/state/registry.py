@@ -78,8 +78,8 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
         """Returns whether a value exists, or waits for this stream and variable."""
         with self._lock:
             mine = self._of(variable, stream)
-            waits = self._waits(slot.name, mine.key.of(stream.name))
-            return waits is not None or slot.name in mine.values.get(stream, {})
+            exists = slot.name in mine.values.get(stream, {})
+            return exists or self._waits(slot.name, mine.key.of(stream.name)) is not None
 
     def entries(self, variable: Any = None, slot: Slot | None = None) -> list[Entry]:
         """Returns the values that are kept: of a variable or all, in a slot or all."""
@@ -103,24 +103,19 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
         with self._lock:
             return self._of(variable).key
 
-    def saved(self, variables: Sequence[Any] | None = None) -> list[Entry]:
-        """Returns what a checkpoint holds of all variables or some, to be read by `Entry.numpy`.
+    def saved(self) -> list[Entry]:
+        """Returns what a checkpoint holds, to be read by `Entry.numpy`.
 
         All workers read the values in this order: to read one is a collective.
         """
         gc.collect()  # workers have to sum the same, whatever garbage each of them has collected
         with self._lock:
-            entries = [*self.entries(), *self.waiting]
-            if variables is None:
-                return entries
-            keys = {self.key(variable) for variable in variables}
-            return [entry for entry in entries if entry.key.of(None) in keys]
+            return [*self.entries(), *self.waiting]
 
     def now(self, entry: Entry) -> Entry:
         """Returns an entry with the value that it has by now: one that waited is a variable's."""
-        with self._lock:
-            same = (e for e in self.entries() if (e.slot, e.key) == (entry.slot, entry.key))
-            return next(same, entry)
+        same = (e for e in self.entries() if (e.slot, e.key) == (entry.slot, entry.key))
+        return next(same, entry)
 
     def restore(self, saved: Sequence[Entry]) -> None:
         """Takes all values from a checkpoint or a backup; values that are not in it become zero."""

@@ -1,6 +1,5 @@
 """BackupAndRestore: backups that include what replicas have not sent yet."""
 
-import json
 import os
 import warnings
 from typing import Any
@@ -18,7 +17,7 @@ from tf_gc.keras.multi_worker.preemption import Preemption
 from tf_gc.keras.strategy import workers_of
 from tf_gc.params.arguments import POSITIVE, integer
 
-_WEIGHTS, _METADATA, _RESIDUALS = "latest.weights.h5", "training_metadata.json", "residuals.npz"
+_WEIGHTS, _RESIDUALS = "latest.weights.h5", "residuals.npz"
 
 
 class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
@@ -141,11 +140,7 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
         if self._removed_later:
             self._current_epoch = self.params["epochs"]
             self._save_model()
-        self._files.end(self._removed_later, self._is_chief)
-
-    @property
-    def _is_chief(self) -> bool:
-        return workers_of(self.model).is_chief
+        self._files.end(self._removed_later, self._workers.is_chief)
 
     def _stop(self) -> None:
         self.preempted = True
@@ -154,25 +149,23 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
 
     def _save_model(self) -> None:
         # Reading a variable may be a collective, so all workers read all; only the chief writes.
-        writes = self._is_chief
+        writes = self._workers.is_chief
         folder = self._files.begin() if writes else self.backup_dir
         self.model.save_weights(os.path.join(folder, _WEIGHTS))
-        write_residuals(self.model, os.path.join(folder, _RESIDUALS) if writes else None)
-        if not writes:
-            return
-        with tf.io.gfile.GFile(os.path.join(folder, _METADATA), "w") as file:
-            file.write(json.dumps({"epoch": self._current_epoch}))
-        self._files.commit(folder, keep=2 if self.double_checkpoint else 1)
+        path = os.path.join(folder, _RESIDUALS) if writes else None
+        write_residuals(self.model, path, epoch=self._current_epoch)
+        if writes:
+            self._files.commit(folder, keep=2 if self.double_checkpoint else 1)
 
     def _restore(self) -> None:
-        workers = workers_of(self.model)
-        self._files.forget(workers)
+        self._workers = workers_of(self.model)
+        self._files.forget(self._workers)
         folders = self._files.complete()
         for folder in folders:
             try:
                 said = self._restore_from(folder)
                 break
-            except (OSError, tf.errors.OpError, json.JSONDecodeError) as error:
+            except (OSError, tf.errors.OpError) as error:
                 if folder == folders[-1]:
                     raise
                 logging.warning("tf_gc: backup %s cannot be read: %s", folder, error)
@@ -181,16 +174,18 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
             folder, said = self.backup_dir, []
             if tf.io.gfile.exists(os.path.join(folder, _WEIGHTS)):
                 said = restore_residuals(self.model, [], [])
-        can_wait = workers.meet(
+        can_wait = self._workers.meet(
             f"restored {folder}",
             self._files.can_wait(),
             error=f"the workers of this job restored different backups of {self.backup_dir}; see "
             "the log for what could not be read",
         )
         self._removed_later = bool(can_wait.min())
-        if self._is_chief and (self.model._initial_epoch or 0) >= self.params["epochs"]:
+        if not self._workers.is_chief:
+            return
+        if (self.model._initial_epoch or 0) >= self.params["epochs"]:
             logging.warning("tf_gc: %s is of the end of this training: nothing is left", folder)
-        if said and self._is_chief:
+        if said:
             logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
 
     def _restore_from(self, folder: str) -> list[str]:
@@ -199,9 +194,7 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
                 "build the model before fit(), for instance by calling it on a batch of data: "
                 f"BackupAndRestore cannot restore {self.model.name} from {self.backup_dir} else"
             )
-        with tf.io.gfile.GFile(os.path.join(folder, _METADATA)) as file:
-            epoch = json.loads(file.read())["epoch"]
-        residuals = read_residuals(os.path.join(folder, _RESIDUALS))
+        entries, layout = read_residuals(os.path.join(folder, _RESIDUALS))
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
             optimizer.build(self.model.trainable_variables)
@@ -211,5 +204,5 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
         # Keras says by a UserWarning what does not fit; NumPy may warn of other things.
         texts = [str(each.message) for each in caught if each.category is UserWarning]
         said = [" ".join(text.split()) for text in texts]
-        self.model._initial_epoch = epoch
-        return said + restore_residuals(self.model, *residuals)
+        self.model._initial_epoch = layout["epoch"]
+        return said + restore_residuals(self.model, entries, layout["variables"])

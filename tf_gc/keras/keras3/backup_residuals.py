@@ -11,12 +11,12 @@ from tf_gc.state import residuals
 from tf_gc.state.layout import Entry, Key, read, write
 from tf_gc.steps.compression_state import NOTHING_COMPRESSED, CompressionState, describe_residuals
 
-# Path and shape of each variable of a model, in the model's order.
-Variables: TypeAlias = list[tuple[str, tuple[int, ...]]]
+# Of each variable of a model, in the model's order, the path and then the sizes of its shape.
+Variables: TypeAlias = list[list[Any]]
 
 
-def write_residuals(model: Any, path: str | None) -> None:
-    """Sums what replicas keep of a model's variables, a collective, and writes it.
+def write_residuals(model: Any, path: str | None, **more: Any) -> None:
+    """Sums what replicas keep of a model's variables, a collective; writes it, and JSON of `more`.
 
     Without a path it takes part in the sums and writes nothing.
     """
@@ -26,27 +26,27 @@ def write_residuals(model: Any, path: str | None) -> None:
         key_of = {state.key(v.value): Key(v.path, i, None) for i, v in enumerate(model.weights)}
         entries = [
             dataclasses.replace(entry, key=key_of[entry.key.of(None)].of(entry.key.stream))
-            for entry in state.saved([weight.value for weight in model.weights])
+            for entry in state.saved()
+            if entry.key.of(None) in key_of
         ]
     if path is None:
         for entry in entries:
             entry.numpy()
         return
     with tf.io.gfile.GFile(path, "wb") as file:
-        write(file, entries, variables=_variables(model))
+        write(file, entries, variables=_variables(model), **more)
 
 
-def read_residuals(path: str) -> tuple[Variables, list[Entry]]:
-    """Reads the model's variables and the entries kept for them; raises OSError if it cannot."""
+def read_residuals(path: str) -> tuple[list[Entry], dict[str, Any]]:
+    """Reads the entries kept for a model's variables, and these and `more`, or raises OSError."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            entries, layout = read(file)
-        return [(name, tuple(shape)) for name, shape in layout["variables"]], entries
+            return read(file)
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile, tf.errors.OpError) as error:
         raise OSError(f"{path}: {error}") from error
 
 
-def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> list[str]:
+def restore_residuals(model: Any, saved: list[Entry], variables: Variables) -> list[str]:
     """Gives each replica an equal part of the sums. All other residuals become zero.
 
     If the model's variables have the saved shapes in the saved order, this function takes it for
@@ -63,13 +63,13 @@ def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> l
     if not count:
         return ["it has no residuals, and they start at zero"]
     mine = _variables(model)
-    same = [shape for _, shape in mine] == [shape for _, shape in variables]
-    number_of = {variable: number for number, variable in enumerate(mine)}
+    same = [shape for _, *shape in mine] == [shape for _, *shape in variables]
+    number_of = {tuple(variable): number for number, variable in enumerate(mine)}
     restored: list[Entry] = []
     dropped, orphans = set(), []
     for entry in saved:
         key = entry.key
-        number = key.number if same else number_of.get(variables[key.number])
+        number = key.number if same else number_of.get((*variables[key.number],))
         if number is not None:
             of_model = state.key(model.weights[number].value).of(key.stream)
             restored.append(dataclasses.replace(entry, key=of_model))
@@ -88,7 +88,7 @@ def restore_residuals(model: Any, variables: Variables, saved: list[Entry]) -> l
 
 
 def _variables(model: Any) -> Variables:
-    return [(variable.path, tuple(variable.shape)) for variable in model.weights]
+    return [[variable.path, *variable.shape] for variable in model.weights]
 
 
 def _state(model: Any) -> CompressionState | None:
