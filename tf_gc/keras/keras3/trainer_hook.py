@@ -11,6 +11,7 @@ steps as the longest dataset has batches; TensorFlow gives empty batches to thos
 Under parameter servers `fit` fails, so it is refused.
 """
 
+import contextlib
 from typing import Any
 
 import keras
@@ -78,19 +79,13 @@ def _agree(iterator: Any) -> None:
     # Keras counted the whole dataset, and not the part of it that this worker gets.
     unsharded = getattr(iterator._distributed_dataset, "unsharded", False)
     batches = None if unsharded else iterator._num_batches
+    batch_size = None
+    with contextlib.suppress(AttributeError, IndexError):  # distributed, or without batches
+        batch_size = iterator.data_adapter.batch_size
     # The first one is called steps in evaluate and predict, and validation_steps in fit.
     doing = (
         f"begins to read data, steps_per_epoch={iterator.steps_per_epoch}, "
-        f"steps_per_execution={iterator.steps_per_execution}, "
-        f"batch_size={_batch_size(iterator.data_adapter)}"
+        f"steps_per_execution={iterator.steps_per_execution}, batch_size={batch_size}"
     )
     unknown, longest = strategy.workers.largest(doing, batches is None, batches or 0)
     iterator._num_batches = None if unknown else longest
-
-
-def _batch_size(adapter: Any) -> int | None:
-    try:
-        size: int | None = adapter.batch_size
-    except (AttributeError, IndexError):  # a distributed dataset, or one without batches
-        return None
-    return size
