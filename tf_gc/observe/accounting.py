@@ -84,7 +84,7 @@ class Built:
 
 
 def warn_of_unmatched_patterns(
-    params: CompressionParams, gradients: Sequence[Gradient | LeftAlone | None], said: set[Pattern]
+    params: CompressionParams, gradients: Sequence[Gradient | Uncompressed | None], said: set[Pattern]
 ) -> None:
     """Warns, once for each, of the user's patterns that match none of a model's variables.
 
@@ -104,8 +104,8 @@ def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParam
     logging.warning(
         "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients %s. "
         "compression_params: %s",
-        len(schedule.left_alone),
-        "; ".join(schedule.why_left_alone()),
+        len(schedule.uncompressed),
+        "; ".join(schedule.why_uncompressed()),
         params,
     )
 

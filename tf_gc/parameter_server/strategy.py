@@ -48,7 +48,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     def __init__(
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
-        variable_partitioner: Any = None,
+        variable_partitioner: tf.distribute.experimental.partitioners.Partitioner | None = None,
         compression_params: CompressionParams | Mapping[str, Any] | None = None,
         *,
         pull: str = FULL,

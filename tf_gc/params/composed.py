@@ -4,13 +4,16 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tf_gc.gradients import Gradient, Uncompressed
 from tf_gc.params.arguments import CompressionParams, check, normalize
 from tf_gc.params.kinds import CASTS, Cast, LowRank, NoCompression, OneBit, Quantized, TwoBit
 from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
 from tf_gc.reducers.reducer import Spec
+
+# Whatever `compression_params` may be.
+Params: TypeAlias = CompressionParams | Mapping[str, Any] | None
 
 # The ways that a trial tries, and the values of `choice`.
 FULL_PRECISION, COMPRESSED = WAYS = ("full precision", "compressed")
@@ -34,10 +37,10 @@ class ByVariable(CompressionParams):
       ValueError, TypeError: if a pattern or params are not what they may be.
     """
 
-    rules: Any
-    default: Any = None
+    rules: Mapping[Pattern, Params] | Iterable[tuple[Pattern, Params]]
+    default: Params = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self: Any) -> None:
         rules = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
         pairs = tuple(rules) if isinstance(rules, Iterable) else (rules,)
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
@@ -51,17 +54,17 @@ class ByVariable(CompressionParams):
         kept = tuple(rule for i, rule in enumerate(rules) if rule[0] not in patterns[:i])
         normalize(self, rules=kept, default=_rule(self.default, "default"))
 
-    def contained(self) -> list[CompressionParams]:
+    def contained(self: Any) -> list[CompressionParams]:
         return [*(params for _, params in self.rules), self.default]
 
-    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
+    def spec_of(self: Any, gradient: Gradient) -> Spec | Uncompressed:
         meant = (params for pattern, params in self.rules if matches(pattern, gradient))
         return next(meant, self.default).spec_of(gradient)
 
-    def patterns(self) -> tuple[Pattern, ...]:
+    def patterns(self: Any) -> tuple[Pattern, ...]:
         return (*(pattern for pattern, _ in self.rules), *super().patterns())
 
-    def __repr__(self) -> str:
+    def __repr__(self: Any) -> str:
         rules = ", ".join(f"{name_of(pattern)}: {params!r}" for pattern, params in self.rules)
         return f"ByVariable({{{rules}}}, default={self.default!r})"
 
@@ -92,7 +95,7 @@ class Auto(CompressionParams):
         `choice` is something else.
     """
 
-    params: Any = None
+    params: Params = None
     choice: str | None = None
 
     def __post_init__(self) -> None:
@@ -104,10 +107,10 @@ class Auto(CompressionParams):
         check(self.choice in (None, *WAYS), words, self.choice)
         normalize(self, params=params)
 
-    def contained(self) -> list[CompressionParams]:
+    def contained(self: Any) -> list[CompressionParams]:
         return [self.params]
 
-    def spec_of(self, gradient: Gradient) -> Spec | Uncompressed:
+    def spec_of(self: Any, gradient: Gradient) -> Spec | Uncompressed:
         return self.params.spec_of(gradient)
 
 
@@ -124,9 +127,7 @@ KINDS: dict[str, Callable[..., CompressionParams]] = {
 }
 
 
-def from_params(
-    params: CompressionParams | Mapping[str, Any] | None, name: str = "compression_params"
-) -> CompressionParams:
+def from_params(params: Params, name: str = "compression_params") -> CompressionParams:
     """Returns the value that `compression_params`, or an argument of another name, stands for.
 
     `None` is the default `Quantized()`, and a dict in MXNet's form, such as

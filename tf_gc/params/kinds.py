@@ -13,7 +13,7 @@ from tf_gc.gradients import Gradient, Uncompressed
 from tf_gc.params.arguments import CompressionParams, check, integer, normalize
 from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
 from tf_gc.reducers.codes import Codes, plan_names
-from tf_gc.reducers.factors import Factors, matrix_of
+from tf_gc.reducers.factors import MAX_MAGNITUDE, Factors, matrix_of
 from tf_gc.reducers.reducer import Spec
 from tf_gc.reducers.rows import Rows
 from tf_gc.reducers.wire import PACKED, WIRES
@@ -321,10 +321,7 @@ def _check_threshold(params: Any) -> None:
 def _why_not(
     params: Any, gradient: Gradient, dtypes: Iterable[tf.DType], no_rows: str
 ) -> Uncompressed | None:
-    """Returns why a gradient is not compressed; `no_rows` is why rows are not, "" if they are.
-
-    The params have `exclude` and `bypass_size`.
-    """
+    """Returns why a gradient is not compressed; `no_rows` is why rows are not, "" if they are."""
     for pattern in params.exclude:
         if matches(pattern, gradient):
             reason = f"are excluded by the pattern {name_of(pattern)}"
