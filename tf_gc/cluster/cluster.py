@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tf_gc.cluster.late_workers import naming_late_workers
+from tf_gc.launch.tasks import MAX_PORT
 
 Resolver: TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
 
@@ -21,7 +22,7 @@ _JOBS = ("chief", "worker", "evaluator")
 # TensorFlow copies what a collective sends into strings of 4 KB each, unless it is told otherwise.
 # Above 128 KB glibc would ask the kernel for the memory of each string.
 _CHUNK_BYTES = 64 << 10
-_MAX_PORT = 65535
+_EXAMPLE = '{"cluster": {"worker": ["10.0.0.1:8888"]}, "task": {"type": "worker", "index": 0}}'
 # Variables that gRPC reads, in its order (doc/environment_variables.md): lower case only.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 # The second one follows a strategy of one host.
@@ -51,8 +52,7 @@ def check_cluster(resolver: Resolver | None) -> Resolver:
     if None in mine:
         raise ValueError(
             "the cluster's workers are known, but not which of them this process is: task type "
-            f'{mine[0]!r}, task index {mine[1]!r}. In TF_CONFIG that is "task": '
-            '{"type": "worker", "index": 0}'
+            f"{mine[0]!r}, task index {mine[1]!r}. TF_CONFIG is such as {_EXAMPLE}"
         )
     if mine not in tasks and not is_evaluator(resolver):
         known = ", ".join(f"{job} {index}" for job, index in tasks)
@@ -134,39 +134,29 @@ def set_server_options(config: tf.compat.v1.ConfigProto, timeout_seconds: float 
 
 def _check_tf_config() -> None:
     text = os.environ.get("TF_CONFIG", "{}")
+    wrong = ""
     try:
         config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from None
-    if not isinstance(config, dict) or not isinstance(config.get("task", {}), dict):
-        raise ValueError(
-            f'TF_CONFIG must be {{"cluster": {{...}}, "task": {{...}}}}, and is {text!r}'
-        )
-    cluster = config.get("cluster", {})
-    lists = cluster.values() if isinstance(cluster, dict) else [None]
-    if not all(isinstance(addresses, list | dict) for addresses in lists):
-        raise ValueError(
-            "the cluster in TF_CONFIG must have lists of addresses such as "
-            f'{{"worker": ["10.0.0.1:8888"]}}, and is {cluster!r}'
-        )
-    if "task" in config and "cluster" not in config:
-        # TensorFlow would take this for a job of one worker.
-        raise ValueError(f'TF_CONFIG has a "task" but no "cluster": {text!r}')
-    index = config.get("task", {}).get("index", 0)
-    try:
+        lists, index = config.get("cluster", {}).values(), config.get("task", {}).get("index", 0)
         int(index)
-    except (TypeError, ValueError):
-        raise ValueError(f"the task index in TF_CONFIG must be a number, not {index!r}") from None
+        if not all(isinstance(addresses, list | dict) for addresses in lists):
+            wrong = "a job has a list of addresses"
+        elif "task" in config and "cluster" not in config:  # for TensorFlow a job of one worker
+            wrong = 'there is a "task" but no "cluster"'
+    except (AttributeError, TypeError, ValueError) as error:
+        wrong = str(error)
+    if wrong:
+        raise ValueError(f"TF_CONFIG must be JSON such as {_EXAMPLE} ({wrong}), got {text!r}")
 
 
 def _check_addresses(tasks: dict[tuple[str, int], str]) -> None:
     seen: dict[str, tuple[str, int]] = {}
     for task, address in tasks.items():
         host, _, port = address.rpartition(":")
-        if not host or "/" in host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
+        if not host or "/" in host or not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
             raise ValueError(
                 f"{task[0]} {task[1]} of the cluster has the address {address!r}; an address is "
-                f'"host:port", with a port from 1 to {_MAX_PORT}'
+                f'"host:port", with a port from 1 to {MAX_PORT}'
             )
         if address in seen:
             other = seen[address]

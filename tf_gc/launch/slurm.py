@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+from typing import Any
 
 _HOST = r"(?:[^\[\],\s]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
 
@@ -19,11 +20,9 @@ def tasks_of_step(port_base: int) -> tuple[list[str], int]:
     rank, node, nodes, per_node = (os.environ[f"SLURM_{name}"] for name in names)
     try:
         hosts, counts = _hosts(nodes), _counts(per_node)
-        places = [(i, port) for i, count in enumerate(counts) for port in range(count)]
+        places = dict(enumerate((i, n) for i, count in enumerate(counts) for n in range(count)))
         is_block = len(hosts) == len(counts) and places[int(rank)][0] == int(node)
-        if int(rank) < 0:
-            raise ValueError
-    except (IndexError, ValueError):
+    except (KeyError, TypeError, ValueError):
         given = ", ".join(f"SLURM_{name}={os.environ[f'SLURM_{name}']!r}" for name in names)
         raise RuntimeError(f"the environment is none that srun makes: {given}") from None
     if not isinstance(port_base, int) or not 0 < port_base <= (1 << 16) - max(counts):
@@ -36,7 +35,7 @@ def tasks_of_step(port_base: int) -> tuple[list[str], int]:
             f"the task of rank {rank} is on node {node} of {nodes!r} with {per_node!r} tasks, "
             "which are not in blocks of consecutive ranks: use srun --distribution=block"
         )
-    return [f"{hosts[i]}:{port_base + port}" for i, port in places], int(rank)
+    return [f"{hosts[i]}:{port_base + n}" for i, n in places.values()], int(rank)
 
 
 def _hosts(nodes: str) -> list[str]:
@@ -44,8 +43,8 @@ def _hosts(nodes: str) -> list[str]:
     if not re.fullmatch(_HOST + f"(,{_HOST})*", nodes):
         raise ValueError
     hosts: list[str] = []
-    for match in re.finditer(_HOST, nodes):
-        parts = re.split(r"[\[\]]", match.group())  # every other one was in brackets
+    for host in re.findall(_HOST, nodes):
+        parts = re.split(r"[\[\]]", host)  # every other one was in brackets
         choices = [_numbers(part) if i % 2 else [part] for i, part in enumerate(parts)]
         hosts += map("".join, itertools.product(*choices))
     return hosts
@@ -62,9 +61,5 @@ def _numbers(ranges: str) -> list[str]:
 
 def _counts(per_node: str) -> list[int]:
     """Returns the tasks of each node, given a text such as "2(x3),1"."""
-    counts = []
-    for part in per_node.split(","):
-        if not (match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)):
-            raise ValueError
-        counts += [int(match[1])] * int(match[2] or 1)
-    return counts
+    matches: list[Any] = [re.fullmatch(r"(\d+)(\(x(\d+)\))?", n) for n in per_node.split(",")]
+    return [int(match[1]) for match in matches for _ in range(int(match[3] or 1))]
