@@ -84,7 +84,9 @@ class Built:
 
 
 def warn_of_unmatched_patterns(
-    params: CompressionParams, gradients: Sequence[Gradient | Uncompressed | None], said: set[Pattern]
+    params: CompressionParams,
+    gradients: Sequence[Gradient | Uncompressed | None],
+    said: set[Pattern],
 ) -> None:
     """Warns, once for each, of the user's patterns that match none of a model's variables.
 

@@ -13,7 +13,7 @@ from tf_gc.gradients import Gradient, Uncompressed
 from tf_gc.params.arguments import CompressionParams, check, integer, normalize
 from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
 from tf_gc.reducers.codes import Codes, plan_names
-from tf_gc.reducers.factors import MAX_MAGNITUDE, Factors, matrix_of
+from tf_gc.reducers.factors import Factors, matrix_of
 from tf_gc.reducers.reducer import Spec
 from tf_gc.reducers.rows import Rows
 from tf_gc.reducers.wire import PACKED, WIRES

@@ -16,7 +16,8 @@ from tf_gc.observe.accounting import (
     warn_of_unmatched_patterns,
     warn_that_nothing_is_compressed,
 )
-from tf_gc.observe.measurement import Measurement, StreamSteps
+from tf_gc.observe.measurement import Measurement
+from tf_gc.observe.stream_steps import StreamSteps
 from tf_gc.params import CompressionParams, Gradient, Uncompressed
 from tf_gc.params.patterns import Pattern
 from tf_gc.reducers.reducer import Reducer, Reduction, Spec
