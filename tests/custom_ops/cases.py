@@ -31,6 +31,13 @@ each_codec = pytest.mark.parametrize(
     "codec", CODECS, ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto", "three_bit", "four_bit"]
 )
 AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels]
+# Each codec with the codec of its sums: the same, or a finer one.
+SUMS: list[tuple[AnyCodec, AnyCodec]] = [
+    *((codec, codec) for codec in AUTOMATIC),
+    (OneBit.AUTO, Levels.THREE_BIT),
+    (Codec.AUTO, Levels.THREE_BIT),
+    (Levels.THREE_BIT, Levels.FOUR_BIT),
+]
 each_auto = pytest.mark.parametrize("codec", AUTOMATIC, ids=NAMES.get)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 

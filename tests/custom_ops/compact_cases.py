@@ -165,6 +165,27 @@ class Wire:
     def check_refused(self, blocks: int, compact: Array) -> None:
         assert self.check_as_oracle(blocks, compact) is None
 
+    def changed(self, compact: Array) -> Array:
+        """A copy of a packed message, of which a number in a header, a count or a bit differs."""
+        rng, compact = self.rng, compact.copy()
+        at = self.counts_slice(compact)
+        what = rng.integers(3)
+        if what == 0:
+            values = segment_headers(compact)[rng.choice([WORDS, MIXED, FILLED, PERIOD, PAIRED])]
+            near = int(values[0]) + int(rng.integers(-2, 3))
+            value = int(rng.choice([near, 0, 1, 2, 63, 64, 0xFFFF, 1 << 31, 0xFFFFFFFF]))
+            values[0] = value % (1 << 8 * values.itemsize)
+        elif what == 1:
+            of_plane = self.counts(compact)[rng.integers(self.planes)]
+            if rng.random() < 0.5:  # all of one kind, or of several as before
+                of_plane[:] = 0
+            of_plane[rng.integers(KINDS)] = rng.integers(256)
+        else:
+            parts = [(0, 16), (16, SEGMENTS_OFFSET), (SEGMENTS_OFFSET + 16, at.start)]
+            start, end = [*parts, (at.start, compact.size)][rng.integers(4)]
+            compact[rng.integers(start, end)] ^= 1 << rng.integers(8)
+        return compact
+
     def counts_slice(self, compact: Array) -> slice:
         """Where the first segment, which is coded, has the counts of kinds."""
         header = segment_headers(compact)[0]

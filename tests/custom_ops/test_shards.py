@@ -15,6 +15,7 @@ from tests.custom_ops.cases import (
     AUTOMATIC,
     FIXED,
     FLOAT32,
+    SUMS,
     THRESHOLD,
     Array,
     Guarded,
@@ -29,7 +30,7 @@ from tests.custom_ops.cases import (
     random_residual,
     zeros,
 )
-from tests.custom_ops.native import AnyCodec, Codec, Levels, Library, OneBit
+from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit
 from tests.oracles import one_bit as oracle_one_bit
 from tests.oracles import two_bit as oracle
 
@@ -38,13 +39,6 @@ SIZES = [0, 1, 127, 128, 129, 16 * 128, 16 * 128 + 1, 7919]
 REPLICAS = [1, 2, 3, 7, 8, 9, 127, 128, 130, 255]
 
 each_fixed = pytest.mark.parametrize("codec", FIXED, ids=["two_bit", "one_bit"])
-# Each codec with the codec of its sums: the same, or a finer one.
-SUMS: list[tuple[AnyCodec, AnyCodec]] = [
-    *((codec, codec) for codec in AUTOMATIC),
-    (OneBit.AUTO, Levels.THREE_BIT),
-    (Codec.AUTO, Levels.THREE_BIT),
-    (Levels.THREE_BIT, Levels.FOUR_BIT),
-]
 each_sum = pytest.mark.parametrize(
     ("codec", "sum_codec"), SUMS, ids=lambda codec: f"{type(codec).__name__}.{codec.name}"
 )

@@ -1,12 +1,12 @@
 """Builds the native code with sanitizers and attacks it, each part for some seconds.
 
-- fuzz_*.cc: the codec library, under AddressSanitizer and UndefinedBehaviorSanitizer;
-- fuzz_ops.py: the ops in TensorFlow, their library built with the same two;
+- attacks.py: the ops and the codec library, under AddressSanitizer and
+  UndefinedBehaviorSanitizer;
 - threads.cc: the codec library in many threads, under ThreadSanitizer. Not the ops: it has to see
   every lock, and TensorFlow's own are not compiled for it.
 
-It needs GCC, or a compiler in CXX that takes the same flags. Programs stay in build/sanitize, with
-the input that made a fuzz target fail.
+It needs GCC, or a compiler in CXX that takes the same flags. Programs and logs stay in
+build/sanitize.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 from setuptools import Distribution
 
 ROOT = Path(__file__).resolve().parents[2]
-HERE = ROOT / "tests" / "sanitize"
 OUT = ROOT / "build" / "sanitize"
 CXX = shlex.split(os.environ.get("CXX", "g++"))
 FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-Wall", "-Wextra"]
@@ -35,6 +34,7 @@ ADDRESS, THREAD = "-fsanitize=address,undefined", "-fsanitize=thread"
 # With these as well GCC 12 cannot compile TensorFlow's headers.
 NOT_IN_OPS = "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute,vptr"
 
+SEEDS = ("0", "1000000000")  # the first ones of two processes
 OPTIONS = {
     # Python and TensorFlow keep what they have to the end. An allocation that is too large has to
     # fail, not to take the machine's memory.
@@ -64,13 +64,16 @@ def link(result: Path, *parts: str | Path) -> Path:
     return result
 
 
-def program(name: str, sanitizer: str, sources: Iterable[Path]) -> Path:
-    names = [*LIB, *(source.relative_to(ROOT).as_posix() for source in sources)]
-    compiled = objects(names, sanitizer)
-    return link(OUT / name, sanitizer, "-pthread", *compiled)
+def threads_program() -> Path:
+    compiled = objects([*LIB, "tests/sanitize/threads.cc"], THREAD)
+    return link(OUT / "threads", THREAD, "-pthread", *compiled)
 
 
-def op_library() -> Path:
+def package() -> Path:
+    """The folder with a copy of tf_gc whose op library has sanitizers."""
+    copy = OUT / "package" / "tf_gc"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(ROOT / "tf_gc", copy, ignore=shutil.ignore_patterns("*.so"))
     # Together, since each op by itself takes most of its time for TensorFlow's headers.
     tf_flags = SETUP["flags"](SETUP["find_tensorflow"]())
     together = OUT / "ops.cc"
@@ -84,7 +87,9 @@ def op_library() -> Path:
         *SETUP["BuildOps"].compile_flags(tf_flags),
     )
     of_lib = objects(LIB, ADDRESS)
-    return link(OUT / "_tf_gc_ops.so", "-shared", ADDRESS, *of_ops, *of_lib, *tf_flags.link)
+    library = copy / "ops" / "_tf_gc_ops.so"
+    link(library, "-shared", ADDRESS, *of_ops, *of_lib, *tf_flags.link)
+    return copy.parent
 
 
 def fixed_addresses() -> list[str]:
@@ -102,17 +107,18 @@ def libraries(*names: str) -> list[str]:
 
 def main(seconds: str) -> None:
     def run(name: str, *command: str, **environment: str) -> None:
-        start = time.monotonic()
-        done = subprocess.run(
-            [*prefix, *command],
-            cwd=OUT,
-            env={**os.environ, **OPTIONS, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=1200 + 10 * float(seconds),
-        )
-        print(f"{name}: {time.monotonic() - start:.0f} s", done.stdout, sep="\n", flush=True)
+        start, log = time.monotonic(), OUT / f"{name}.log"
+        log.unlink(missing_ok=True)
+        with log.open("a") as output:
+            done = subprocess.run(
+                [*prefix, *command],
+                cwd=OUT,
+                env={**os.environ, **OPTIONS, **environment},
+                stdout=output,
+                stderr=output,
+                timeout=1200 + 10 * float(seconds),
+            )
+        print(f"{name}: {time.monotonic() - start:.0f} s", log.read_text(), sep="\n", flush=True)
         if done.returncode:
             raise SystemExit(f"{name} failed: {shlex.join(command)}")
 
@@ -120,16 +126,14 @@ def main(seconds: str) -> None:
         print("skipped: sanitizers (need libasan, libubsan and libtsan of g++)")
         return
     prefix = fixed_addresses()
-    fuzz = program("fuzz_codec", ADDRESS, sorted(HERE.glob("fuzz_*.cc")))
-    threads = program("threads", THREAD, [HERE / "threads.cc"])
-    library = op_library()
+    threads, of_tf_gc = threads_program(), package()
     # Python is not built with AddressSanitizer, which has to be the first library of a process.
     preloaded = " ".join(libraries("asan", "stdc++"))
-    ops = [sys.executable, "-m", "tests.sanitize.fuzz_ops", str(library), seconds]
+    attacks = [sys.executable, "-m", "tests.sanitize.attacks", seconds]
+    variables = {"LD_PRELOAD": preloaded, "PYTHONPATH": f"{of_tf_gc}:{ROOT}"}
     with ThreadPoolExecutor(2) as pool:
         runs = [
-            pool.submit(run, "fuzz_ops", *ops, LD_PRELOAD=preloaded, PYTHONPATH=str(ROOT)),
-            pool.submit(run, "fuzz_codec", str(fuzz), seconds),
+            *(pool.submit(run, f"from {seed}", *attacks, seed, **variables) for seed in SEEDS),
             pool.submit(run, "threads", str(threads)),
         ]
     for done in runs:
