@@ -43,9 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
-    from tests import tuning
-
-    tuning.collect_garbage_rarely()
+    # Tracing a step makes many objects, few of which are garbage: to look for it after each 700 new
+    # ones took a tenth of the time of the tests.
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +55,3 @@ def _graphs_as_they_are(request: pytest.FixtureRequest) -> None:
     # Most graphs run a few times. To optimize them takes a quarter of all the time.
     as_they_are = request.node.get_closest_marker("optimized_graphs") is None
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": as_they_are})
-
-
-@pytest.fixture(autouse=True)
-def _cheap_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests import tuning
-
-    tuning.turn_off(monkeypatch)

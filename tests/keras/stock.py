@@ -34,10 +34,18 @@ def cpus(replicas: int) -> list[str]:
 
 
 def stock_strategy(replicas: int = 2) -> tf.distribute.MirroredStrategy:
-    """Returns a MirroredStrategy whose collectives do not meet an earlier one's."""
+    """Returns a MirroredStrategy whose collectives do not meet an earlier one's.
+
+    Of datasets without any rewrite, as Keras has them for arrays, its iterators may crash.
+    """
 
     class NumberedMirroredStrategy(tf.distribute.MirroredStrategy):
         _collective_key_base = next(_collective_key_bases)
+
+        def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+            rewritten = tf.data.Options()
+            rewritten.experimental_optimization.noop_elimination = True
+            return super().experimental_distribute_dataset(dataset.with_options(rewritten), options)
 
     return NumberedMirroredStrategy(cpus(replicas))
 

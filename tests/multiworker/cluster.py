@@ -7,6 +7,7 @@ given, and what it returns comes back; all of that has to pickle.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import pickle
@@ -20,7 +21,7 @@ from tests.fork_server import ForkServer, Task
 from tf_gc.launch.tasks import tasks_of
 
 # With what workers import.
-_FORK_SERVER = ForkServer(["tensorflow", "keras", "pytest", "tests.tuning", "tf_gc"])
+_FORK_SERVER = ForkServer(["tensorflow", "keras", "pytest", "tf_gc"])
 
 
 @dataclasses.dataclass
@@ -98,10 +99,7 @@ def each(calls: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def work(folder: str, index: str) -> None:
-    import pytest
     import tensorflow as tf
-
-    from tests import tuning
 
     devices, optimized, scenario, arguments = pickle.loads(Path(folder, "task").read_bytes())
     if devices > 1:
@@ -110,8 +108,7 @@ def work(folder: str, index: str) -> None:
             [tf.config.LogicalDeviceConfiguration()] * devices,
         )
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tuning.turn_off(pytest.MonkeyPatch())
-    tuning.collect_garbage_rarely()
+    gc.set_threshold(50_000)  # as in tests/conftest.py
     if not optimized:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     partial = Path(folder, f"partial{index}")
