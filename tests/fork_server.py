@@ -5,8 +5,6 @@ of what its forks do, so that each of them begins and ends like a new one. Forks
 of what was imported and the seed of `hash()`; what may depend on them asks for `new` processes.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """Clusters that a worker does not even try to join, and its options. Nothing is started here."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

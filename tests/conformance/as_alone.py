@@ -1,7 +1,5 @@
 """Small models, and the rule that training under a strategy is training without one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

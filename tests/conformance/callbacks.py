@@ -1,7 +1,5 @@
 """Keras' callbacks see and do what they do without a strategy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """The two contexts, and copies of a strategy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

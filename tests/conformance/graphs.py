@@ -1,7 +1,5 @@
 """Graphs that are built first and run in a session later, as in TensorFlow 1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Distributed datasets: who gets what, how they are iterated over, and how they end."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

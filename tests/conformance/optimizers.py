@@ -1,7 +1,5 @@
 """Keras optimizers in the replicas of a custom loop."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ A promise is a function of a strategy, whatever its devices and workers. `test_o
 `test_workers.py` run all of them under the stock strategies and under ours.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

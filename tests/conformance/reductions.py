@@ -1,7 +1,5 @@
 """Reductions and gathers of distributed values, from outside of the replicas."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """Reductions and gathers that replicas ask for, and their gradients."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """A strategy saves files of plain TensorFlow, and any strategy restores them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import keras

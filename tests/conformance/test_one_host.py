@@ -1,7 +1,5 @@
 """The stock MirroredStrategy and ours keep their promises."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The stock MultiWorkerMirroredStrategy and ours keep their promises, in real processes."""
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

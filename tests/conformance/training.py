@@ -1,7 +1,5 @@
 """Keras' fit, evaluate and predict, and their relatives that take one batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

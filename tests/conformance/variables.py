@@ -1,7 +1,5 @@
 """Variables with a copy on each replica: how they are made, read, assigned to and reduced."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

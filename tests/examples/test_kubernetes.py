@@ -1,7 +1,5 @@
 """The manifests fit the published schemas, and the launcher makes TF_CONFIG of their commands."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,7 +1,5 @@
 """The training examples run as the README shows them, and write what they are asked for."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

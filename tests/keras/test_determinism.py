@@ -1,7 +1,5 @@
 """The same seed, data and replicas give the same bits in two runs, whatever the op determinism."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.cases import cases

@@ -1,7 +1,5 @@
 """The models that the tests of tf_keras train."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Training with tf_keras (Keras 2) under the strategies of one host."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The environment of all tests of the launcher."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small programs without TensorFlow that the launcher starts."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

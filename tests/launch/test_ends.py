@@ -1,7 +1,5 @@
 """The launcher: how processes end, with all that they have started, and what is left of them."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

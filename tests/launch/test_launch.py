@@ -3,8 +3,6 @@
 The programs here are a few lines without TensorFlow; tests/launch/test_training.py has real ones.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Training goes on when workers are killed: the launcher, backups and strategies together."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ A scenario is a function of a module in this folder. Every worker calls it, with
 given, and what it returns comes back; all of that has to pickle.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import json

@@ -1,7 +1,5 @@
 """Workers that save, log and go on from backups; each reports what it did."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

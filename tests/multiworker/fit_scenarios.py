@@ -1,7 +1,5 @@
 """Training in one process or in several workers, with results that can be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

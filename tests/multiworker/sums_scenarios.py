@@ -1,7 +1,5 @@
 """Workers that sum gradients, and what came of it."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Jobs that are killed, or told to end, and go on where their backup is."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

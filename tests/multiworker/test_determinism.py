@@ -1,7 +1,5 @@
 """The same seed, data and workers give the same bits in two runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

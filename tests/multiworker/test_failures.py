@@ -1,7 +1,5 @@
 """Workers that die, never come or differ: an error in bounded time, the same one for all."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

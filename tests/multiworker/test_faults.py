@@ -1,7 +1,5 @@
 """Faulty links and workers that stand still: right sums or an error in bounded time."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

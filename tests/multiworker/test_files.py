@@ -1,7 +1,5 @@
 """Several workers run one program, and its files come out as if one worker had run it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import socket

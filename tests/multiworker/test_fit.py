@@ -1,7 +1,5 @@
 """Keras' fit, evaluate and predict, and custom loops, over real worker processes."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Iterators of distributed datasets can be deleted at any time."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

@@ -1,7 +1,5 @@
 """tf_keras on several workers, and with parameter servers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs that broke other strategies, run by two workers with two replicas each."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reports of workers, and the verdict, which the chief says for all of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import logging.handlers

@@ -1,7 +1,5 @@
 """Sums of gradients over real worker processes: two with two replicas each, three with one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The wires over real worker processes: one result, fewer bytes, one choice of all workers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any
