@@ -77,28 +77,31 @@ class GradientSums:
         warn_of_unmatched_patterns(self._params, gradients, self._unmatched)
         keeping = [b.indices for b in schedule.buckets if b.reducer.keeps_residuals]
         pairs, kept = list(pairs), {index for indices in keeping for index in indices}
-        for i, (gradient, (value, variable)) in enumerate(zip(gradients, pairs, strict=True)):
-            if isinstance(gradient, Gradient) and i not in kept:
+        for i, (value, variable) in enumerate(pairs):
+            if isinstance(gradients[i], Gradient) and i not in kept:
                 total = self.state.add_restored(stream, value.values, variable)
                 pairs[i] = (_compat.PerReplica(total), variable)
-        results: list[Any] = [None] * len(pairs)
+        results: dict[int, Any] = {}
         if self._params.specs() and (schedule.buckets or schedule.uncompressed):
             step = self._step(pairs, schedule, stream, options)
             for bucket, sums in zip(schedule.buckets, self._build(step), strict=True):
                 for i, components in zip(bucket.indices, zip(*sums, strict=True), strict=True):
                     results[i] = _compat.regroup(components, wrap_class=_compat.Mirrored)
-        bypassed = self._by_stock(self._stock, [pairs[i] for i in schedule.bypass], options)
-        for i, total in zip(schedule.bypass, bypassed, strict=True):
-            results[i] = total
-        return results
+        # The stock ops concatenate what they get, and so take one dtype at a time.
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for i in schedule.bypass:
+            by_dtype.setdefault(pairs[i][0].values[0].dtype, []).append(i)
+        for indices in by_dtype.values():
+            mine = [pairs[i] for i in indices]
+            results |= zip(indices, _sums_by(self._stock, mine, options), strict=True)
+        return [results[i] for i in range(len(pairs))]
 
     def _known(
         self, value: Any, destination: Any, earlier: set[int]
     ) -> Gradient | Uncompressed | None:
         """Returns what `gradient_of` does; `None` for other values than gradients."""
-        if len(value.values) < len(self.network.devices) or not isinstance(
-            destination, tf.Variable
-        ):
+        is_reduced = len(value.values) < len(self.network.devices)
+        if is_reduced or not isinstance(destination, tf.Variable):
             return None
         if not isinstance(destination, _compat.DistributedVariable):
             reason = "are of variables made outside of strategy.scope()"
@@ -107,19 +110,12 @@ class GradientSums:
         return gradient_of(destination, value.values[0].dtype, sparse, earlier)
 
     def _step(self, pairs: Pairs, schedule: Schedule, stream: Stream, options: Any) -> Step:
-        order = dict.fromkeys([*schedule.compressed, *range(len(pairs))])
-        variables = [pairs[i][1] for i in order if isinstance(pairs[i][1], tf.Variable)]
-        return Step(
-            pairs,
-            schedule,
-            variables,
-            [self._replicas_of(bucket, pairs, stream) for bucket in schedule.buckets],
-            stream,
-            self.measurement.steps_of(
-                schedule, self.state.notes(stream, variables[0]), stream, variables[0]
-            ),
-            options,
-        )
+        replicas = [self._replicas_of(bucket, pairs, stream) for bucket in schedule.buckets]
+        variables = [pairs[i][1] for i in (*schedule.compressed, *schedule.bypass)]
+        first = next(v for v in variables if isinstance(v, tf.Variable))
+        notes = self.state.notes(stream, first)
+        recorded = self.measurement.steps_of(schedule, notes, stream, first)
+        return Step(pairs, schedule, variables, replicas, stream, recorded, options)
 
     def _replicas_of(self, bucket: Bucket, pairs: Pairs, stream: Stream) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket."""
@@ -227,24 +223,10 @@ class GradientSums:
         """Returns the sums by the stock ops, in a branch, of values of replicas for variables."""
         parts = map(_compat.PerReplica, zip(*values, strict=True))
         pairs = list(zip(parts, variables, strict=True))
-        sums = self._by_stock(self._stock_in_branches, pairs, options)
         # TensorFlow does not wrap a single replica's.
+        sums = _sums_by(self._stock_in_branches, pairs, options)
         by_variable = [getattr(total, "values", [total]) for total in sums]
         return [list(mine) for mine in zip(*by_variable, strict=True)]
-
-    def _by_stock(
-        self, stock: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any
-    ) -> list[Any]:
-        # They concatenate what they get, and so take one dtype at a time.
-        by_dtype: dict[tf.DType, list[int]] = {}
-        for i, (value, _) in enumerate(pairs):
-            by_dtype.setdefault(value.values[0].dtype, []).append(i)
-        sums: dict[int, Any] = {}
-        for indices in by_dtype.values():
-            mine = [pairs[i] for i in indices]
-            reduced = stock.batch_reduce_implementation(tf.distribute.ReduceOp.SUM, mine, options)
-            sums |= zip(indices, reduced, strict=True)
-        return [sums[i] for i in range(len(pairs))]
 
     def record(self, step: Step, compressed: bool) -> tf.Tensor:
         """Records a step; returns whether density and residuals are measured in it."""
@@ -261,3 +243,7 @@ class GradientSums:
         """Notes how the step is built."""
         self.state.log_what_was_restored()
         self.measurement.built(step.recorded, schedule, step.pairs, reductions, compressed)
+
+
+def _sums_by(stock: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -> list[Any]:
+    return stock.batch_reduce_implementation(tf.distribute.ReduceOp.SUM, pairs, options)
