@@ -41,10 +41,6 @@ class PerWorker:
         values = map(self._value, self._made)
         return [value for value in values if value is not None]
 
-    @property
-    def parts(self) -> int:
-        return len(self.values)
-
     def handle(self) -> tf.Tensor:
         """Returns the handle of the calling worker's variable, in the function being built.
 

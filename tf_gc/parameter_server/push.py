@@ -10,13 +10,34 @@ from absl import logging
 from tf_gc.gradients import gradient_of
 from tf_gc.network.group import Replica
 from tf_gc.observe.accounting import warn_that_nothing_is_compressed
-from tf_gc.parameter_server.state import WorkersState
+from tf_gc.parameter_server.per_worker import PerWorker, on_workers
 from tf_gc.parameter_server.traffic import Sent, full_bytes
 from tf_gc.params import CompressionParams
 from tf_gc.schedule import Schedule, make_schedule, together
 from tf_gc.state import residuals
+from tf_gc.state.registry import Slot
 from tf_gc.state.stream import Stream
 from tf_gc.steps import warm_up
+from tf_gc.steps.compression_state import CompressionState
+
+
+class WorkersState(CompressionState):
+    """Residuals on the workers.
+
+    A checkpoint holds the sum of all workers' residuals, and restoring gives each an equal part of
+    it. The residuals of a worker that dies are lost.
+    """
+
+    def __init__(self, strategy: Any, in_use: bool) -> None:
+        super().__init__(in_use)
+        self._strategy = weakref.ref(strategy)
+
+    def _make(self, slot: Slot, variable: Any, name: str) -> PerWorker:
+        del name
+        if slot.size is None:
+            return on_workers(self._strategy(), variable.shape)
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        return on_workers(self._strategy(), tf.TensorShape([slot.size]), aggregation=first)
 
 
 class Pushes:

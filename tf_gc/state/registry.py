@@ -207,7 +207,7 @@ def _assign(variable: Any, value: Any) -> None:
         if isinstance(variable, tf.Variable):
             parts = variable.distribute_strategy.num_replicas_in_sync
         else:
-            parts = variable.parts  # on the workers that are alive
+            parts = len(variable.values)  # on the workers that are alive
         if parts == 0:
             raise tf.errors.UnavailableError(
                 None, None, "no worker is alive to take what was restored: restore it again later"
