@@ -33,7 +33,8 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
             loss = tf.reduce_sum(once * 3.0 + again)
         return once, again, tape.gradient(loss, variable)
 
-    reads = servers.Steps(strategy, replica)
+    # A tf.function given to strategy.run is the function of the replica, too.
+    reads = servers.Steps(strategy, tf.function(replica) if pull == "delta" else replica)
 
     def step() -> Array:
         once, again, gradient = reads.run(1)[-1]

@@ -71,7 +71,7 @@ _OF_PYTHON: dict[str, dict[str, str]] = {
         "wait_at_barrier": "to join a cluster again with all other workers",
     },
     "eager.polymorphic_function.polymorphic_function.Function": {
-        "_clone _jit_compile": "to average the state of layers in what is traced"
+        "_clone _jit_compile": "to trace what replicas run with what is done before and after it"
     },
     "ops.resource_variable_ops.BaseResourceVariable": {
         "_lazy_read": "to learn which weights layers update; replicas would drift apart"

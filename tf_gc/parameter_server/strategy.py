@@ -215,6 +215,10 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
         return [results[i] for i in range(len(pairs))]
 
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(fn, _compat.Function) and not (tf.executing_eagerly() or fn._jit_compile):
+            inner = fn.python_function  # its graph is the one in which replicas run
+            run = fn._clone(lambda *args, **kw: self._call_for_each_replica(inner, args, kw))
+            return run(*args, **kwargs)
         with self.pulls.run():
             return super()._call_for_each_replica(fn, args, kwargs)
 
