@@ -7,7 +7,6 @@ They tell each other by TensorFlow's coordination service, which goes on working
 """
 
 import itertools
-import time
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -16,8 +15,6 @@ from tf_gc import _compat
 from tf_gc.cluster.cluster import Resolver, tasks_of
 
 _HOUR = 3600.0
-_PATIENCE = 10.0  # seconds after which a worker that was not answered asks again
-_PAUSE = 0.2  # seconds until a worker whose collective has failed asks again
 _meetings = itertools.count()
 
 
@@ -37,11 +34,11 @@ def initialize_again(
     limit = timeout_seconds or _HOUR
     number = 1 + tasks.index((resolver.task_type, resolver.task_id))
     service = _compat.context().coordination_service
-    if service is None or not service.service_type:
-        _meet_by_collective(len(tasks), initialize, limit)
+    if service is None or not service.service_type:  # which only private functions switch off
+        initialize(False)
         return
     try:
-        _gather(1, number, seconds=0)  # of this worker alone
+        _gather_alone(number)
         state = "works"
     except tf.errors.OpError:
         state = "aborted"
@@ -68,33 +65,13 @@ def _meet(text: str, tasks: list[tuple[str, int]], number: int, limit: float) ->
         ) from error
 
 
-def _meet_by_collective(workers: int, initialize: Callable[[bool], None], limit: float) -> None:
-    """Initializes, and joins again wherever collectives fail until all workers have met in one.
-
-    A worker that has to join again lets nobody into a group before, and joining forgets at most who
-    asked. So all ask, under the same key, until nobody fails or waits too long.
-    """
-    key, end, joins = 1 + workers + next(_meetings), time.monotonic() + limit, False
-    while True:
-        try:
-            initialize(joins)
-            return _gather(workers, key, min(_PATIENCE, limit))
-        except tf.errors.OpError:
-            if time.monotonic() > end:
-                raise
-            joins = True
-            time.sleep(_PAUSE)
-
-
-def _gather(size: int, key: int, seconds: float) -> None:
-    """Waits for the workers of a group. The keys of strategies are positive."""
-    tensor = tf.zeros([1])
+def _gather_alone(key: int) -> None:
+    """Runs a collective of this worker. The keys of strategies are positive."""
     with tf.device("CPU:0"):
         tf.raw_ops.CollectiveGatherV2(
-            input=tensor,
-            group_size=size,
+            input=tf.zeros([1]),
+            group_size=1,
             group_key=-key,
             instance_key=-key,
             ordering_token=[],
-            timeout_seconds=seconds,
         )
