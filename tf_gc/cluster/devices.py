@@ -30,11 +30,8 @@ def check_device_names(devices: Any) -> None:
     """Raises an error if a user's `devices` are no devices of this machine, each once."""
     if devices is None:
         return
-    if isinstance(devices, str):
-        raise TypeError(f"devices must be a list such as [{devices!r}], got {devices!r}")
-    if not isinstance(devices, Sequence) or not all(
-        isinstance(device, str | tf.config.LogicalDevice) for device in devices
-    ):
+    is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
+    if not is_list or not all(isinstance(d, str | tf.config.LogicalDevice) for d in devices):
         raise TypeError(f'devices must be a list such as ["GPU:0", "GPU:1"], got {devices!r}')
     local = [_place(device.name) for device in tf.config.list_logical_devices()]
     known = [f"{kind}:{index}" for job, _, kind, index in local if kind in ("CPU", "GPU")]
