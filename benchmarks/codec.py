@@ -71,7 +71,7 @@ def timed(call: Callable[[], object]) -> Callable[[int], float]:
 
 
 class Library(native.Library):
-    """The codec library. What is timed of it is called without converting arguments first."""
+    """The codec library; a call that is timed converts no arguments."""
 
     def timed(self, name: str, *arguments: Any) -> Callable[[int], float]:
         function = getattr(self._c, f"tf_gc_{name}")

@@ -22,7 +22,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "by_variable": {"rules": {"other": {"type": "2bit"}}, "default": {"type": "bfloat16"}},
     "auto": {"params": {"type": "quantized", **AT_ONCE}},
 }
-# What parameter servers refuse, and how the error begins.
+# Which kinds parameter servers refuse, and how the error begins.
 REFUSED_BY_SERVERS = {
     "auto": "compression_params must not be tf_gc.Auto under parameter servers",
     "low_rank": "tf_gc.LowRank is for sums over replicas",

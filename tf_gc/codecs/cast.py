@@ -53,24 +53,19 @@ class CastCodec(Codec):
         with tf.device("CPU:0"):
             return tf.identity(count)
 
-    @property
-    def _numbers_of_a_word(self) -> int:
-        # A message is int64, so its numbers fill up words.
-        return tf.int64.size // tf.as_dtype(self.dtype).size
-
     def _messages(self, tensors: Tensors, rows: int) -> tf.Tensor:
         """Returns tensors one after the other, rounded, int64 [rows, words]."""
+        in_word = tf.int64.size // tf.as_dtype(self.dtype).size
         parts = [tf.reshape(tf.cast(tensor, self.dtype), [-1]) for tensor in tensors]
         elements = sum(tensor.shape.num_elements() for tensor in tensors)
-        if rest := -elements % (rows * self._numbers_of_a_word):
+        if rest := -elements % (rows * in_word):
             parts.append(tf.zeros([rest], self.dtype))
         numbers = tf.concat(parts, axis=0) if len(parts) > 1 else parts[0]
-        return tf.bitcast(tf.reshape(numbers, [rows, -1, self._numbers_of_a_word]), tf.int64)
+        return tf.bitcast(tf.reshape(numbers, [rows, -1, in_word]), tf.int64)
 
     def _numbers(self, messages: tf.Tensor) -> tf.Tensor:
         """Returns what `_messages` rounded, of shape [rows, numbers]."""
-        numbers = tf.bitcast(messages, tf.as_dtype(self.dtype))
-        return tf.reshape(numbers, [messages.shape[0], messages.shape[1] * self._numbers_of_a_word])
+        return tf.reshape(tf.bitcast(messages, self.dtype), [messages.shape[0], -1])
 
     def _sum(self, messages: Tensors) -> tf.Tensor:
         """Returns the sum of all rows in their order, float32 [numbers]."""
