@@ -18,8 +18,6 @@
 namespace tf_gc {
 namespace {
 
-constexpr int64_t kWordBytes = sizeof(WireWord);
-
 // Nanoseconds for a byte of a message on one core.
 constexpr int64_t kByteCost = 1;
 

@@ -17,8 +17,6 @@
 namespace tf_gc {
 namespace {
 
-constexpr int64_t kRowsWord = sizeof(WireWord);
-
 // Nanoseconds for an element of a row of a replica, on one core.
 constexpr int64_t kRowElementCost = 1;
 
@@ -108,7 +106,7 @@ class EncodeRowsOp : public OpKernel {
     Tensor* message = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(
-                       0, TensorShape({1, bytes / kRowsWord}), &message));
+                       0, TensorShape({1, bytes / kWordBytes}), &message));
     // Last of all that may fail: from here on residuals change.
     ResidualLock residuals;
     OP_REQUIRES_OK(context, residuals.Acquire(context, attributes_.shapes));
@@ -181,7 +179,7 @@ class DecodeRowsOp : public OpKernel {
                   absl::InvalidArgumentError(absl::StrCat(
                       "messages must have the shape [rows, words], got ",
                       message.shape().DebugString())));
-      const int64_t bytes = message.dim_size(1) * kRowsWord;
+      const int64_t bytes = message.dim_size(1) * kWordBytes;
       const auto* data = static_cast<const uint8_t*>(message.data());
       for (int64_t row = 0; row < message.dim_size(0); ++row) {
         received.emplace_back();

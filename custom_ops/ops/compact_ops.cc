@@ -34,8 +34,8 @@ absl::Status PackShape(InferenceContext* c) {
   DimensionHandle capacity = c->UnknownDim();
   if (c->ValueKnown(words)) {
     const int64_t blocks = BlocksOf(codec, c->Value(words));
-    capacity = c->MakeDim(PackCapacity(codec, LayoutOf(codec, blocks)) /
-                          static_cast<int64_t>(sizeof(WireWord)));
+    capacity =
+        c->MakeDim(PackCapacity(codec, LayoutOf(codec, blocks)) / kWordBytes);
   }
   c->set_output(0, c->Matrix(c->Dim(messages, 0), capacity));
   c->set_output(1, c->Vector(c->Dim(messages, 0)));

@@ -121,8 +121,7 @@ bool SplitScales(const uint8_t* scales, int64_t count, Workspace* space) {
 // False if one of these blocks has a code that is not kCodeZero.
 bool AreEmpty(Codec codec, const uint8_t* codes, const uint16_t* blocks,
               int64_t count) {
-  const int64_t words =
-      CodeBytes(codec) / static_cast<int64_t>(sizeof(WireWord));
+  const int64_t words = CodeBytes(codec) / kWordBytes;
   return std::all_of(blocks, blocks + count, [&](uint16_t block) {
     const WireWord* const of_block =
         reinterpret_cast<const WireWord*>(codes) + block * words;

@@ -47,11 +47,6 @@ std::atomic<Target>& Active() {
   return active;
 }
 
-template <typename T>
-const FunctionTable<T>& ActiveFunctions() {
-  return TF_GC_ACTIVE(Functions<T>)();
-}
-
 }  // namespace
 
 Target BestTarget() {
@@ -73,9 +68,9 @@ void Encode(Codec codec, const T* gradient, const float* residual_in,
             float* residual_out, int64_t size, float threshold, uint8_t* codes,
             uint16_t* scales) {
   const ScopedExactFloatMode mode;
-  ActiveFunctions<T>().Of(codec).encode(gradient, residual_in, nullptr,
-                                        residual_out, size, threshold, codes,
-                                        scales);
+  TF_GC_ACTIVE(Functions<T>)().Of(codec).encode(gradient, residual_in, nullptr,
+                                                residual_out, size, threshold,
+                                                codes, scales);
 }
 
 template <typename T>
@@ -83,8 +78,8 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
                const uint16_t* const* scales, int64_t replicas, int64_t size,
                float threshold, T* sum) {
   const ScopedExactFloatMode mode;
-  ActiveFunctions<T>().Of(codec).decode_sum(codes, scales, replicas, size,
-                                            threshold, sum);
+  TF_GC_ACTIVE(Functions<T>)().Of(codec).decode_sum(codes, scales, replicas,
+                                                    size, threshold, sum);
 }
 
 template <typename T>
@@ -97,8 +92,8 @@ void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
   if (!SumsIn(codec, sum_codec)) Trap();
   float sum[kPartBlocks * kBlockSize] = {};
   const ScopedExactFloatMode mode;
-  const auto encode = ActiveFunctions<T>().Of(sum_codec).encode;
-  const auto decode_sum = ActiveFunctions<float>().Of(codec).decode_sum;
+  const auto encode = TF_GC_ACTIVE(Functions<T>)().Of(sum_codec).encode;
+  const auto decode_sum = TF_GC_ACTIVE(Functions<float>)().Of(codec).decode_sum;
   std::vector<const uint8_t*> part_codes(codes, codes + messages);
   std::vector<const uint16_t*> part_scales(scales, scales + messages);
   for (int64_t first = 0; first < size; first += kPartBlocks * kBlockSize) {
@@ -122,15 +117,15 @@ void Count(Codec codec, const uint8_t* const* codes,
            const uint16_t* const* scales, int64_t replicas, int64_t blocks,
            int bits, uint8_t* counts) {
   if (!IsFixed(codec)) Trap();
-  ActiveFunctions<float>().Of(codec).count(codes, scales, replicas, blocks,
-                                           bits, counts);
+  TF_GC_ACTIVE(Functions<float>)().Of(codec).count(codes, scales, replicas,
+                                                   blocks, bits, counts);
 }
 
 template <typename T>
 void DecodeCounts(const uint8_t* counts, int bits, int64_t size, float unit,
                   T* sum) {
   const ScopedExactFloatMode mode;
-  ActiveFunctions<T>().decode_counts(counts, bits, size, unit, sum);
+  TF_GC_ACTIVE(Functions<T>)().decode_counts(counts, bits, size, unit, sum);
 }
 
 #define TF_GC_INSTANTIATE(T)                                                  \

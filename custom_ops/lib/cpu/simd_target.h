@@ -2,9 +2,9 @@
 // another instruction set than the rest of the file. For files of x86-64 only.
 //
 // Code in such a region may use templates and inline functions of other
-// headers, but the file must include those headers before the region. The
-// linker keeps one copy of such a function for the whole program, and that copy
-// must run on every processor.
+// headers, but the file must include those headers, as this one does some,
+// before the region. The linker keeps one copy of such a function for the whole
+// program, and that copy must run on every processor.
 
 #pragma once
 
@@ -16,6 +16,17 @@
 #endif
 
 #include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/levels_block.h"
+#include "custom_ops/lib/codec/one_bit_block.h"
+#include "custom_ops/lib/codec/two_bit_block.h"
+#include "custom_ops/lib/wire/wire.h"
 
 #define TF_GC_PRAGMA(text) _Pragma(#text)
 

@@ -18,11 +18,6 @@ namespace {
 // less than this part of its norm is left.
 constexpr double kIndependent = 1e-6;
 
-template <typename T>
-const FactorFunctions<T>& ActiveFactorFunctions() {
-  return TF_GC_ACTIVE(FactorFunctions<T>)();
-}
-
 // The sum of a[i] * b[i], in float64 and in one order.
 double Dot(int64_t n, const double* a, const double* b) {
   constexpr int kParts = 4;
@@ -65,8 +60,8 @@ void ProjectMatrix(const FactoredMatrix& matrix, int64_t first, int64_t last,
                    const T* gradient, const float* residual, const float* q,
                    float* p) {
   const ScopedExactFloatMode mode;
-  ActiveFactorFunctions<T>().project(matrix, first, last, gradient, residual, q,
-                                     p);
+  TF_GC_ACTIVE(FactorFunctions<T>)().project(matrix, first, last, gradient,
+                                             residual, q, p);
 }
 
 template <typename T>
@@ -74,15 +69,16 @@ void EncodeMatrix(const FactoredMatrix& matrix, int64_t first, int64_t last,
                   const T* gradient, const float* residual_in,
                   float* residual_out, const float* p, float* q) {
   const ScopedExactFloatMode mode;
-  ActiveFactorFunctions<T>().encode(matrix, first, last, gradient, residual_in,
-                                    residual_out, p, q);
+  TF_GC_ACTIVE(FactorFunctions<T>)().encode(matrix, first, last, gradient,
+                                            residual_in, residual_out, p, q);
 }
 
 template <typename T>
 void MultiplyFactors(const FactoredMatrix& matrix, int64_t first, int64_t last,
                      const float* p, const float* q, T* product) {
   const ScopedExactFloatMode mode;
-  ActiveFactorFunctions<T>().multiply(matrix, first, last, p, q, product);
+  TF_GC_ACTIVE(FactorFunctions<T>)().multiply(matrix, first, last, p, q,
+                                              product);
 }
 
 void MakeOrthonormal(int64_t n, int rank, float* columns) {

@@ -7,18 +7,9 @@
 
 #include <cfloat>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <type_traits>
 #include <vector>
 
-#include "custom_ops/lib/codec/block.h"
-#include "custom_ops/lib/codec/counts_block.h"
-#include "custom_ops/lib/codec/levels_block.h"
-#include "custom_ops/lib/codec/one_bit_block.h"
-#include "custom_ops/lib/codec/two_bit_block.h"
 #include "custom_ops/lib/cpu/simd_target.h"
-#include "custom_ops/lib/wire/wire.h"
 
 TF_GC_BEGIN_TARGET("avx2,f16c,popcnt")
 

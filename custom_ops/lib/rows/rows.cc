@@ -18,28 +18,14 @@ namespace {
 
 constexpr int64_t kMostCodeBytes = CodeBytes(Codec::kFourBit);
 
-// Converts codes of a part to and from codes of a whole block. In each plane
-// only the first bytes are sent.
-int64_t PlanesOf(Codec codec) {
-  return InPlanes(CodeBits(codec)) ? CodeBits(codec) : 1;
-}
-
-void CopyPlanes(Codec codec, int64_t bytes, const uint8_t* block,
-                uint8_t* part) {
-  const int64_t planes = PlanesOf(codec);
+// Copies codes between a part and a whole block, of which a part has the first
+// `bytes` bytes: in each plane the first ones.
+void CopyPlanes(Codec codec, int64_t bytes, const uint8_t* from,
+                int64_t from_bytes, uint8_t* to, int64_t to_bytes) {
+  const int64_t planes = InPlanes(CodeBits(codec)) ? CodeBits(codec) : 1;
   for (int64_t i = 0; i < planes; ++i) {
-    std::memcpy(part + i * bytes / planes,
-                block + i * CodeBytes(codec) / planes, bytes / planes);
-  }
-}
-
-void SpreadPlanes(Codec codec, int64_t bytes, const uint8_t* part,
-                  uint8_t* block) {
-  const int64_t planes = PlanesOf(codec);
-  std::memset(block, 0, CodeBytes(codec));
-  for (int64_t i = 0; i < planes; ++i) {
-    std::memcpy(block + i * CodeBytes(codec) / planes,
-                part + i * bytes / planes, bytes / planes);
+    std::memcpy(to + i * to_bytes / planes, from + i * from_bytes / planes,
+                bytes / planes);
   }
 }
 
@@ -113,8 +99,9 @@ void EncodeRows(const RowsFormat& format, const RowLayout& layout,
           Encode(format.codec, gradient, before + element, after + element,
                  size, 0.0f, block, scale++);
         }
-        CopyPlanes(format.codec, layout.PartBytes(part), block,
-                   codes + layout.PartOffset(layer, part));
+        const int64_t bytes = layout.PartBytes(part);
+        CopyPlanes(format.codec, bytes, block, CodeBytes(format.codec),
+                   codes + layout.PartOffset(layer, part), bytes);
       }
       // The next layer encodes what this one left.
       std::fill(sum.begin(), sum.end(), 0.0f);
@@ -151,7 +138,7 @@ void DecodeRows(const RowsFormat& format, const RowLayout& layout,
     for (int64_t part = 0; part < layout.parts(); ++part) {
       codes.clear();
       scales.clear();
-      blocks.resize(sources * layout.layers() * kMostCodeBytes);
+      blocks.assign(sources * layout.layers() * kMostCodeBytes, 0);
       for (int64_t i = 0; i < sources; ++i) {
         const ReceivedRows& from = *source[i].from;
         const uint8_t* const of_row =
@@ -161,8 +148,10 @@ void DecodeRows(const RowsFormat& format, const RowLayout& layout,
                             source[i].row * layout.scales() + part;
         for (int64_t layer = 0; layer < layout.layers(); ++layer) {
           uint8_t* const block = blocks.data() + codes.size() * kMostCodeBytes;
-          SpreadPlanes(format.codec, layout.PartBytes(part),
-                       of_row + layout.PartOffset(layer, part), block);
+          const int64_t bytes = layout.PartBytes(part);
+          CopyPlanes(format.codec, bytes,
+                     of_row + layout.PartOffset(layer, part), bytes, block,
+                     CodeBytes(format.codec));
           codes.push_back(block);
           scales.push_back(scale + layer * layout.parts());
         }

@@ -10,7 +10,6 @@
 namespace tf_gc {
 namespace {
 
-constexpr int64_t kAlignment = sizeof(WireWord);
 constexpr int kGapBits = 7;  // of a byte
 constexpr uint8_t kMore = 1 << kGapBits;
 
@@ -56,7 +55,7 @@ SectionLayout LayoutOfSection(const RowLayout& row,
   layout.scales = sizeof(RowsSection);
   layout.codes = layout.scales + section.rows * row.scales() * kScaleBytes;
   layout.gaps = layout.codes + section.rows * row.bytes();
-  layout.end = RoundUp(layout.gaps + section.gap_bytes, kAlignment);
+  layout.end = RoundUp(layout.gaps + section.gap_bytes, kWordBytes);
   return layout;
 }
 

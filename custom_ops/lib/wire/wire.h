@@ -36,6 +36,7 @@ namespace tf_gc {
 // A message is a row of int64 words: TensorFlow's collectives carry int64 on
 // every device, and its GPU kernels keep it in device memory (unlike int32).
 using WireWord = int64_t;
+constexpr int64_t kWordBytes = sizeof(WireWord);
 
 constexpr uint16_t kWireMagic = 0x4347;  // "GC"
 constexpr uint8_t kWireVersion = 1;
@@ -277,9 +278,7 @@ struct MessageLayout {
   int64_t padding_offset;
   int64_t size;
 
-  constexpr int64_t words() const {
-    return size / static_cast<int64_t>(sizeof(WireWord));
-  }
+  constexpr int64_t words() const { return size / kWordBytes; }
 
   // Where the codes (counts) or the scales of a block are. Byte is uint8_t,
   // const or not.
@@ -310,8 +309,8 @@ constexpr int64_t BlocksOf(Codec codec, int64_t words) {
   if (words < 0 || words > LayoutOf(codec, kMaxBlocks).words()) return -1;
   // A block is no shorter than the alignment: two numbers of blocks cannot give
   // messages of one length.
-  const int64_t bytes = words * static_cast<int64_t>(sizeof(WireWord)) -
-                        static_cast<int64_t>(sizeof(MessageHeader));
+  const int64_t bytes =
+      words * kWordBytes - static_cast<int64_t>(sizeof(MessageHeader));
   const int64_t blocks = bytes < 0 ? -1 : bytes / BlockBytes(codec);
   return blocks < 0 || LayoutOf(codec, blocks).words() != words ? -1 : blocks;
 }
