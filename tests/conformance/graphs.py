@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.conformance.promise import number_of_workers, promise, replica
+from tests.conformance.promise import number, number_of_workers, promise
 
 Strategy = tf.distribute.Strategy
 v1 = tf.compat.v1
@@ -22,10 +22,6 @@ def run(strategy: Strategy, build: Any) -> Any:
         with v1.Session(target, config=config) as session:
             session.run(v1.global_variables_initializer())
             return session.run(result)
-
-
-def number() -> tf.Tensor:
-    return tf.cast(replica() + 1, tf.float32)
 
 
 @promise(each=("SUM", "MEAN"))

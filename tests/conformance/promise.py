@@ -102,6 +102,11 @@ def replica() -> tf.Tensor:
     return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
 
 
+def number() -> tf.Tensor:
+    """Returns a replica's number from 1 on, as float32."""
+    return tf.cast(replica() + 1, tf.float32)
+
+
 def distributed(strategy: tf.distribute.Strategy, values: Sequence[Any]) -> Any:
     """Returns a distributed value with `values[i]` on replica i."""
     return strategy.experimental_distribute_values_from_function(

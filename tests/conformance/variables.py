@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.conformance.promise import MODES, assert_on_all, local, promise, replica, staged
+from tests.conformance.promise import MODES, assert_on_all, local, number, promise, staged
 
 Strategy = tf.distribute.Strategy
 Aggregation = tf.VariableAggregation
@@ -24,11 +24,6 @@ ASSIGNMENTS = {"assign": 0.0, "assign_add": 10.0}  # to 10
 def variable(strategy: Strategy, value: Any, **options: Any) -> tf.Variable:
     with strategy.scope():
         return tf.Variable(value, **options)
-
-
-def number() -> tf.Tensor:
-    """Returns this replica's number, from 1 on."""
-    return tf.cast(replica() + 1, tf.float32)
 
 
 def numbers_of_all(strategy: Strategy) -> np.ndarray:

@@ -47,7 +47,7 @@ SAMPLED_BLOCKS = 7
 CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True)}
 
 
-class Format:
+class Coding:
     """A codec, as the wire has it."""
 
     def __init__(self, bits: int, scaled: bool) -> None:
@@ -59,8 +59,8 @@ class Format:
         self.planes = 2 + len(self.common) + self.has_rare_bits
 
     @staticmethod
-    def of(codec: int) -> Format:
-        return Format(*CODECS[codec])
+    def of(codec: int) -> Coding:
+        return Coding(*CODECS[codec])
 
     def have_common_bits(self, magnitudes: Array) -> Array:
         """Which magnitudes have another bit than the rare one."""
@@ -108,7 +108,7 @@ def make_message(
     (threshold_bits,) = struct.unpack("<I", struct.pack("<f", threshold))
     head = HEADER.pack(MAGIC, 1, codec, threshold_bits, blocks)
     body = head + codes.tobytes() + scales.astype("<u2").tobytes()
-    return np.frombuffer(body.ljust(Format.of(codec).message_bytes(blocks), b"\0"), np.uint8)
+    return np.frombuffer(body.ljust(Coding.of(codec).message_bytes(blocks), b"\0"), np.uint8)
 
 
 def segments_of(blocks: int) -> list[int]:
@@ -116,12 +116,12 @@ def segments_of(blocks: int) -> list[int]:
     return [min(SEGMENT_BLOCKS, blocks - i) for i in range(0, blocks, SEGMENT_BLOCKS)]
 
 
-def filled_blocks(form: Format, scales: Array, blocks: int) -> Array:
+def filled_blocks(form: Coding, scales: Array, blocks: int) -> Array:
     """Which blocks are not empty. `scales` has the bytes of the scales."""
     return scales[1::2] > 0 if form.scaled else np.ones(blocks, bool)
 
 
-def planes_of(form: Format, magnitudes: Array, signs: Array) -> list[tuple[Array, Array]]:
+def planes_of(form: Coding, magnitudes: Array, signs: Array) -> list[tuple[Array, Array]]:
     """For each plane which codes have a bit in it, and the bits."""
     nonzero = magnitudes > 0
     planes = [(np.ones_like(nonzero), nonzero), (nonzero, signs == 1)]
@@ -134,7 +134,7 @@ def planes_of(form: Format, magnitudes: Array, signs: Array) -> list[tuple[Array
 # ---- Segments and messages ---------------------------------------------------------
 
 
-def has_symbols(form: Format, magnitudes: Array, signs: Array, scales: Array) -> bool:
+def has_symbols(form: Coding, magnitudes: Array, signs: Array, scales: Array) -> bool:
     """Whether a segment has only what can be coded. `scales` has the bytes of the scales."""
     if (signs[magnitudes == 0] == 1).any() or (scales[1::2] >= SCALE_SYMBOLS).any():
         return False
@@ -144,7 +144,7 @@ def has_symbols(form: Format, magnitudes: Array, signs: Array, scales: Array) ->
 
 
 def pack_segment(
-    form: Format, scale_table: list[int], codes: Array, scales: Array, periods: Sequence[int]
+    form: Coding, scale_table: list[int], codes: Array, scales: Array, periods: Sequence[int]
 ) -> tuple[bytes, bytes]:
     """The header and the bytes of a segment. `scales` has the bytes of the scales."""
     plain = SEGMENT.pack(0, 0, 0, 0, 0), padded(codes.tobytes() + scales.tobytes())
@@ -172,7 +172,7 @@ def pack_segment(
 
 def pack(codec: int, message: Array, periods: Sequence[int] = ()) -> Array:
     """Packs a message of wire.h. A segment may have one of the periods."""
-    form = Format.of(codec)
+    form = Coding.of(codec)
     _, version, _, threshold, blocks = HEADER.unpack(message[: HEADER.size].tobytes())
     if blocks == 0:
         return message
@@ -196,7 +196,7 @@ def pack(codec: int, message: Array, periods: Sequence[int] = ()) -> Array:
 
 
 def unpack_segment(
-    form: Format, scale_table: list[int], blocks: int, header: tuple[int, ...], data: bytes
+    form: Coding, scale_table: list[int], blocks: int, header: tuple[int, ...], data: bytes
 ) -> tuple[Array, Array, int]:
     """The codes and the bytes of the scales of a segment, and its size on the wire."""
     at = 0
@@ -253,7 +253,7 @@ def unpack_segment(
 
 def unpack(codec: int, blocks: int, compact: Array) -> Array:
     """Unpacks what `pack` gave, with zeros after it or not. Raises BrokenError."""
-    form = Format.of(codec)
+    form = Coding.of(codec)
     data = compact.tobytes()
     if len(data) < HEADER.size:
         raise BrokenError("there is no header")
