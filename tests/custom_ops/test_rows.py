@@ -200,22 +200,3 @@ def test_a_message_of_something_else_is_refused() -> None:
     for words in range(message.shape[1]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="no rows of these tables"):
             ops.decode_rows(message[:, :words], shapes)
-
-
-@settings(max_examples=300, deadline=None)
-@given(data=st.data())
-def test_bytes_that_have_changed_give_rows_of_the_table_or_an_error(data: st.DataObject) -> None:
-    shapes, rng = [(300, 20), (9, 4)], np.random.default_rng(data.draw(st.integers(0, 99)))
-    words = ops.encode_rows(slices(random_slices(rng, shapes)), [], shapes).numpy()
-    changed = words.view(np.uint8).copy()
-    for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.one_of(st.integers(0, 47), st.integers(0, changed.shape[1] - 1)))
-        changed[0, min(place, changed.shape[1] - 1)] = data.draw(st.integers(0, 255))
-    try:
-        found = ops.decode_rows(changed.view(np.int64), shapes)
-    except tf.errors.InvalidArgumentError:
-        return
-    for rows, shape in zip(found, shapes, strict=True):
-        indices = rows.indices.numpy()
-        assert (np.diff(indices) > 0).all()
-        assert ((indices >= 0) & (indices < shape[0])).all()

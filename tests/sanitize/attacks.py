@@ -201,7 +201,10 @@ def attack_rows(_: Library, rng: Rng, memory: Memory) -> None:
     for _ in range(4):
         message = memory.tensor(broken(rng, whole, unit=64).view(np.int64)[None])
         with contextlib.suppress(tf.errors.InvalidArgumentError):
-            ops.decode_rows(message, shapes, dtype, codec, layers)
+            tables = ops.decode_rows(message, shapes, dtype, codec, layers)
+            for of_table, (count, _) in zip(tables, shapes, strict=True):
+                within = np.concatenate([[-1], of_table.indices, [count]])
+                assert (np.diff(within) > 0).all()
 
 
 def attack_factors(_: Library, rng: Rng, memory: Memory) -> None:
