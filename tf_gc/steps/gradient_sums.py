@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -72,50 +72,55 @@ class GradientSums:
     def sum(self, pairs: Pairs, options: Any) -> list[Any]:
         """Returns the sum of each gradient; a gradient is a value for each replica of this host."""
         stream, earlier = current_stream(), set[int]()
-        gradients = [self._known(*pair, earlier) for pair in pairs]
+        gradients = []
+        for value, variable in pairs:
+            sparse = any(isinstance(component, tf.IndexedSlices) for component in value.values)
+            gradients.append(_known(variable, value.values[0].dtype, sparse, earlier))
         schedule = make_schedule(self._params, gradients, self._senders, options.bytes_per_pack)
         warn_of_unmatched_patterns(self._params, gradients, self._unmatched)
         keeping = [b.indices for b in schedule.buckets if b.reducer.keeps_residuals]
-        pairs, kept = list(pairs), {index for indices in keeping for index in indices}
-        for i, (value, variable) in enumerate(pairs):
-            if isinstance(gradients[i], Gradient) and i not in kept:
-                total = self.state.add_restored(stream, value.values, variable)
-                pairs[i] = (_compat.PerReplica(total), variable)
+        known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
+        pairs = self._with_restored(pairs, known.difference(*keeping))
         results: dict[int, Any] = {}
         if self._params.specs() and (schedule.buckets or schedule.uncompressed):
-            step = self._step(pairs, schedule, stream, options)
+            variables = [pairs[i][1] for i in (*schedule.compressed, *schedule.bypass)]
+            replicas = [self._replicas_of(bucket, pairs, stream) for bucket in schedule.buckets]
+            first = next(v for v in variables if isinstance(v, tf.Variable))
+            notes = self.state.notes(stream, first)
+            recorded = self.measurement.steps_of(schedule, notes, stream, first)
+            step = Step(pairs, schedule, variables, replicas, stream, recorded, options)
             for bucket, sums in zip(schedule.buckets, self._build(step), strict=True):
                 for i, components in zip(bucket.indices, zip(*sums, strict=True), strict=True):
                     results[i] = _compat.regroup(components, wrap_class=_compat.Mirrored)
-        # The stock ops concatenate what they get, and so take one dtype at a time.
-        by_dtype: dict[tf.DType, list[int]] = {}
-        for i in schedule.bypass:
-            by_dtype.setdefault(pairs[i][0].values[0].dtype, []).append(i)
-        for indices in by_dtype.values():
-            mine = [pairs[i] for i in indices]
-            results |= zip(indices, _sums_by(self._stock, mine, options), strict=True)
+        results |= self._by_stock({i: pairs[i] for i in schedule.bypass}, options)
         return [results[i] for i in range(len(pairs))]
 
-    def _known(
-        self, value: Any, destination: Any, earlier: set[int]
-    ) -> Gradient | Uncompressed | None:
-        """Returns what `gradient_of` does; `None` for other values than gradients."""
-        is_reduced = len(value.values) < len(self.network.devices)
-        if is_reduced or not isinstance(destination, tf.Variable):
-            return None
-        if not isinstance(destination, _compat.DistributedVariable):
-            reason = "are of variables made outside of strategy.scope()"
-            return Uncompressed(path_of(destination), reason)
-        sparse = not all(isinstance(component, tf.Tensor) for component in value.values)
-        return gradient_of(destination, value.values[0].dtype, sparse, earlier)
+    def _by_stock(self, pairs: Mapping[int, tuple[Any, Any]], options: Any) -> dict[int, Any]:
+        # The stock ops concatenate what they get, and so take one dtype at a time.
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for i, (value, _) in pairs.items():
+            by_dtype.setdefault(value.values[0].dtype, []).append(i)
+        sums: dict[int, Any] = {}
+        for indices in by_dtype.values():
+            mine = [pairs[i] for i in indices]
+            sums |= zip(indices, _sums_by(self._stock, mine, options), strict=True)
+        return sums
 
-    def _step(self, pairs: Pairs, schedule: Schedule, stream: Stream, options: Any) -> Step:
-        replicas = [self._replicas_of(bucket, pairs, stream) for bucket in schedule.buckets]
-        variables = [pairs[i][1] for i in (*schedule.compressed, *schedule.bypass)]
-        first = next(v for v in variables if isinstance(v, tf.Variable))
-        notes = self.state.notes(stream, first)
-        recorded = self.measurement.steps_of(schedule, notes, stream, first)
-        return Step(pairs, schedule, variables, replicas, stream, recorded, options)
+    def of_single_replica(self, pairs: Pairs) -> list[tuple[Any, Any]]:
+        """Returns gradients, to which it adds what was restored; a single replica sends nothing."""
+        mine = [i for i, (_, v) in enumerate(pairs) if isinstance(v, _compat.DistributedVariable)]
+        added = self._with_restored(pairs, mine)
+        self.state.log_what_was_restored()
+        return added
+
+    def _with_restored(self, pairs: Pairs, indices: Iterable[int]) -> list[tuple[Any, Any]]:
+        """Adds what was restored to some of the gradients: those that get no residuals."""
+        added = list(pairs)
+        for i in sorted(indices):
+            value, variable = pairs[i]
+            total = self.state.add_restored(current_stream(), value.values, variable)
+            added[i] = (_compat.PerReplica(total), variable)
+        return added
 
     def _replicas_of(self, bucket: Bucket, pairs: Pairs, stream: Stream) -> list[Replica]:
         """Returns what each replica of this host contributes to a bucket."""
@@ -247,3 +252,14 @@ class GradientSums:
 
 def _sums_by(stock: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -> list[Any]:
     return stock.batch_reduce_implementation(tf.distribute.ReduceOp.SUM, pairs, options)
+
+
+def _known(
+    destination: Any, dtype: tf.DType, sparse: bool, earlier: set[int]
+) -> Gradient | Uncompressed | None:
+    """Returns what `gradient_of` does; `None` for other values than gradients."""
+    if isinstance(destination, _compat.DistributedVariable):
+        return gradient_of(destination, dtype, sparse, earlier)
+    if not isinstance(destination, tf.Variable):
+        return None
+    return Uncompressed(path_of(destination), "are of variables made outside of strategy.scope()")

@@ -22,7 +22,6 @@ from tf_gc.params import Auto, CompressionParams, from_params
 from tf_gc.params.arguments import POSITIVE, integer
 from tf_gc.reducers.reducer import Reducer, Spec
 from tf_gc.schedule import Schedule
-from tf_gc.state.stream import current_stream
 from tf_gc.steps.compression_state import CompressionState
 from tf_gc.steps.gradient_sums import GradientSums
 from tf_gc.steps.trial import TrialSums
@@ -164,35 +163,36 @@ class CompressedAllReduce(Observed, tf.distribute.CrossDeviceOps):
         return self._stock._num_between_graph_workers
 
     reduce_implementation = _by_stock("reduce_implementation")
+    batch_reduce_implementation = _by_stock("batch_reduce_implementation")
     broadcast_implementation = _by_stock("broadcast_implementation")
     _all_reduce = _by_stock("_all_reduce")
     _gather_implementation = _by_stock("_gather_implementation")
 
     def batch_reduce(
-        self, reduce_op: Any, value_destination_pairs: Pairs, options: Any = None
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value_destination_pairs: Pairs,
+        options: tf.distribute.experimental.CommunicationOptions | None = None,
     ) -> list[Any]:
-        pairs, state = list(value_destination_pairs), self.compression_state
-        if self._is_alone and reduce_op == tf.distribute.ReduceOp.SUM:
-            # The base class returns at once what a single replica has.
-            for i, (value, variable) in enumerate(pairs):
-                if isinstance(variable, _compat.DistributedVariable):
-                    (total,) = state.add_restored(current_stream(), (value,), variable)
-                    pairs[i] = (total, variable)
-            state.log_what_was_restored()
-        return super().batch_reduce(reduce_op, pairs, options)
-
-    def batch_reduce_implementation(
-        self, reduce_op: Any, value_destination_pairs: Pairs, options: Any
-    ) -> list[Any]:
+        """Reduces a batch of values, as `tf.distribute.CrossDeviceOps.batch_reduce`."""
         pairs = list(value_destination_pairs)
-        if self._sums is None:
-            variables = [v for _, v in pairs if isinstance(v, _compat.DistributedVariable)]
-            if variables:
-                self.connect(LocalNetwork([component.device for component in variables[0].values]))
+        variables = [v for _, v in pairs if isinstance(v, _compat.DistributedVariable)]
+        if self._sums is None and variables:
+            self.connect(LocalNetwork([component.device for component in variables[0].values]))
         sums = self._sums
-        if sums is None or sums.replicas == 1 or reduce_op != tf.distribute.ReduceOp.SUM:
-            return self._stock.batch_reduce_implementation(reduce_op, pairs, options)
-        return sums.sum(pairs, options)
+        if sums is None or reduce_op != tf.distribute.ReduceOp.SUM:
+            return super().batch_reduce(reduce_op, pairs, options)
+        for i, (value, destination) in enumerate(pairs):
+            if not isinstance(value, tf.distribute.DistributedValues):
+                is_sparse = isinstance(value, tf.IndexedSlices)
+                alone = value if is_sparse else tf.convert_to_tensor(value)
+                pairs[i] = (_compat.PerReplica((alone,)), destination)
+        n, kind = len(sums.network.devices), _compat.PerReplica
+        if all(isinstance(value, kind) and len(value.values) == n for value, _ in pairs):
+            if sums.replicas > 1:
+                return sums.sum(pairs, options or tf.distribute.experimental.CommunicationOptions())
+            pairs = sums.of_single_replica(pairs)
+        return super().batch_reduce(reduce_op, pairs, options)
 
 
 def check_cross_device_ops(cross_device_ops: Any) -> None:

@@ -1,6 +1,6 @@
 """The common part of the compressed strategies."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -30,10 +30,16 @@ class OwnsDatasets:
     NumPy arrays, and deletes an iterator in each `fit` and `evaluate`.
     """
 
-    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+    def experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: tf.distribute.InputOptions | None = None
+    ) -> tf.distribute.DistributedDataset:
         return super().experimental_distribute_dataset(_owned(dataset), options)  # type: ignore[misc]
 
-    def distribute_datasets_from_function(self, dataset_fn: Any, options: Any = None) -> Any:
+    def distribute_datasets_from_function(
+        self,
+        dataset_fn: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+        options: tf.distribute.InputOptions | None = None,
+    ) -> tf.distribute.DistributedDataset:
         return super().distribute_datasets_from_function(  # type: ignore[misc]
             lambda context: _owned(dataset_fn(context)), options
         )

@@ -85,7 +85,9 @@ class CompressedMultiWorkerMirroredStrategy(
         if cluster_resolver is None and not os.environ.get("TF_CONFIG"):
             logging.warning("tf_gc: TF_CONFIG is not set: this process trains without any others")
 
-    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+    def experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: tf.distribute.InputOptions | None = None
+    ) -> tf.distribute.DistributedDataset:
         """Distributes a dataset, as `tf.distribute.Strategy.experimental_distribute_dataset`.
 
         With `AutoShardPolicy.OFF` a worker runs through all of the dataset in batches of its share,
@@ -97,7 +99,7 @@ class CompressedMultiWorkerMirroredStrategy(
         distributed.unsharded = self.workers.count > 1 and off
         return distributed
 
-    def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
+    def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Any, axis: int | None) -> Any:
         """Reduces `value` over replicas, as `tf.distribute.Strategy.reduce`.
 
         Keras 3 reduces scalars with `axis=0`, which they do not have: over replicas only.
