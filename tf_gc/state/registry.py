@@ -84,10 +84,10 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
     def entries(self, variable: Any = None, slot: Slot | None = None) -> list[Entry]:
         """Returns the values that are kept: of a variable or all, in a slot or all."""
         with self._lock:
-            variables = list(self._variables.values()) if variable is None else [variable]
+            known = list(self._variables.values())  # to ask for entries makes no key
             return [
                 Entry(name, mine.key.of(stream.name), value)
-                for mine in map(self._of, variables)
+                for mine in (self._of(v) for v in known if variable is None or v is variable)
                 for stream, values in list(mine.values.items())
                 for name, value in values.items()
                 if slot is None or name == slot.name
