@@ -31,47 +31,40 @@ def initialize_again(
       RuntimeError: if one of them has ended.
     """
     tasks = sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")
-    limit = timeout_seconds or _HOUR
-    number = 1 + tasks.index((resolver.task_type, resolver.task_id))
-    service = _compat.context().coordination_service
+    mine, context = tasks.index((resolver.task_type, resolver.task_id)), _compat.context()
+
+    def meet(text: str) -> set[str]:
+        """Returns the texts of all workers."""
+        meeting = next(_meetings)
+        keys = [f"tf_gc/{meeting}/{job}/{index}" for job, index in tasks]
+        try:
+            context.set_config_key_value(keys[mine], text)
+            context.wait_at_barrier(keys[0], int((timeout_seconds or _HOUR) * 1000))
+            return {context.get_config_key_value(key) for key in keys}
+        except tf.errors.DeadlineExceededError:
+            raise
+        except tf.errors.OpError as error:
+            raise RuntimeError(
+                "a worker of this job has ended or cannot be reached, so no further strategy can "
+                f"be made: start all workers again. {error.message}"
+            ) from error
+
+    service = context.coordination_service
     if service is None or not service.service_type:  # which only private functions switch off
         initialize(False)
         return
-    try:
-        _gather_alone(number)
-        state = "works"
-    except tf.errors.OpError:
-        state = "aborted"
-    joins = "aborted" in _meet(state, tasks, number, limit)
+    joins = "aborted" in meet("works" if _collectives_work(-1 - mine) else "aborted")
     initialize(joins)
     if joins:
-        _meet("joined", tasks, number, limit)
+        meet("joined")
 
 
-def _meet(text: str, tasks: list[tuple[str, int]], number: int, limit: float) -> set[str]:
-    """Returns the texts of all workers, which they tell each other by no collective."""
-    context, meeting = _compat.context(), next(_meetings)
-    keys = [f"tf_gc/{meeting}/{job}/{index}" for job, index in tasks]
+def _collectives_work(key: int) -> bool:
+    """Tries a collective of this worker alone. The keys of strategies are positive."""
+    keys = {"group_size": 1, "group_key": key, "instance_key": key}
     try:
-        context.set_config_key_value(keys[number - 1], text)
-        context.wait_at_barrier(keys[0], int(limit * 1000))
-        return {context.get_config_key_value(key) for key in keys}
-    except tf.errors.DeadlineExceededError:
-        raise
-    except tf.errors.OpError as error:
-        raise RuntimeError(
-            "a worker of this job has ended or cannot be reached, so no further strategy can be "
-            f"made: start all workers again. {error.message}"
-        ) from error
-
-
-def _gather_alone(key: int) -> None:
-    """Runs a collective of this worker. The keys of strategies are positive."""
-    with tf.device("CPU:0"):
-        tf.raw_ops.CollectiveGatherV2(
-            input=tf.zeros([1]),
-            group_size=1,
-            group_key=-key,
-            instance_key=-key,
-            ordering_token=[],
-        )
+        with tf.device("CPU:0"):
+            tf.raw_ops.CollectiveGatherV2(input=tf.zeros([1]), **keys, ordering_token=[])
+    except tf.errors.OpError:
+        return False
+    return True
