@@ -147,9 +147,7 @@ def from_params(params: Params, name: str = "compression_params") -> Compression
             f'{{"type": "2bit", "threshold": 0.5}}, got {params!r}'
         )
     arguments = dict(params)
-    if "type" not in arguments:
-        raise ValueError(f'{name} must have the key "type", one of {sorted(KINDS)}: {params!r}')
-    kind = arguments.pop("type")
+    kind = arguments.pop("type", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f'{name}["type"] must be one of {sorted(KINDS)}, got {kind!r}')
     signature = inspect.signature(KINDS[kind])
