@@ -10,8 +10,6 @@ from absl import logging
 
 from tf_gc import _compat
 
-_CPU = "/device:CPU:0"
-
 
 class PerWorker:
     """Zeros at first; a function, traced once for all workers, uses the one of its worker.
@@ -31,7 +29,7 @@ class PerWorker:
         self.aggregation = aggregation
         self.shape = shape
         self._dtype = dtype
-        with tf.init_scope(), tf.device(_CPU):
+        with tf.init_scope(), tf.device("/device:CPU:0"):
             # TensorFlow has to know what the handles stand for, before there are any.
             self._example = _variable(shape, dtype).handle
 
