@@ -15,14 +15,13 @@ from typing import Any
 import network_links
 import network_requests
 
-from tf_gc.launch.processes import start
 from tf_gc.launch.tasks import Task, tasks_of
 
 TAIL = 3000  # characters of a failed worker's log
 
 
 def kill(processes: Sequence["subprocess.Popen[Any]"]) -> None:
-    """Kills processes of `start`, with those that they have started, and waits for them."""
+    """Kills processes with sessions of their own, and those in them, and waits for them."""
     for process in processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -87,9 +86,10 @@ class Job:
 
     def _start(self, worker: Task, command: Sequence[str]) -> None:
         with open(self._log(worker.index), "wb") as log:
-            process = start(
+            process = subprocess.Popen(
                 command,
-                {"TF_CPP_MIN_LOG_LEVEL": "1", **worker.environment()},
+                env={"TF_CPP_MIN_LOG_LEVEL": "1", **worker.environment()},
+                start_new_session=True,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

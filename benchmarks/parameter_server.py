@@ -30,7 +30,6 @@ import numpy as np
 import report
 from network_jobs import kill
 
-from tf_gc.launch.processes import start
 from tf_gc.launch.tasks import tasks_of
 
 WORKERS, SERVERS = 2, 2
@@ -63,9 +62,10 @@ class Job:
         for number, one in enumerate(tasks_of(counts, addresses)):
             chief = number == 0
             program = [__file__, json.dumps(task)] if chief else ["-m", "tf_gc.server"]
-            process = start(
+            process = subprocess.Popen(
                 [*links.prefix(number), sys.executable, *program],
-                {**one.environment(), **variables},
+                env={**one.environment(), **variables},
+                start_new_session=True,
                 stdin=subprocess.PIPE if chief else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if chief else self._log,
                 stderr=self._log,
