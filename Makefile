@@ -133,7 +133,7 @@ docs: $(VENV)/.docs
 	@echo "built: build/site/index.html"
 
 # Each part for this many seconds; more find more.
-SANITIZE_SECONDS ?= 10
+SANITIZE_SECONDS ?= 30
 sanitize: $(INSTALLED)
 	$(BIN)/python tests/sanitize/run.py $(SANITIZE_SECONDS)
 
