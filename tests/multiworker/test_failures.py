@@ -19,6 +19,7 @@ import tf_gc
 from tests.cases import cases
 from tests.multiworker import cluster
 from tests.multiworker.cluster import worker_index
+from tf_gc import _compat
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
@@ -150,7 +151,7 @@ def test_workers_that_cannot_start_say_why(monkeypatch: pytest.MonkeyPatch) -> N
     assert f"worker 0 at {taken}, cannot listen" in ended[2][1]
 
 
-def strategies_after_failures() -> list[int | float]:
+def strategies_after_failures(coordinated: bool) -> list[int | float]:
     """Returns for each strategy how many rows it gathers, and then its variable's last value."""
     ours = tf_gc.CompressedMultiWorkerMirroredStrategy
     rows, variables = [], []
@@ -158,6 +159,8 @@ def strategies_after_failures() -> list[int | float]:
         (tf.distribute.MultiWorkerMirroredStrategy, None, True),
         *((ours, late, late != 0) for late in (1, 0, 1, 0)),
     ):
+        if not coordinated:  # as in TensorFlow's own tests
+            _compat.context().configure_coordination_service(service_type="")
         if worker_index() == late:
             time.sleep(1)  # makes its strategy after the other
         strategy = kind()
@@ -175,8 +178,9 @@ def strategies_after_failures() -> list[int | float]:
     return rows + [float(variable.numpy()) for variable in variables]
 
 
-def test_after_a_collective_has_failed_the_next_strategy_works() -> None:
-    values = cluster.values(strategies_after_failures, limit=LIMIT)
+@pytest.mark.parametrize("coordinated", [True, False])
+def test_after_a_collective_has_failed_the_next_strategy_works(coordinated: bool) -> None:
+    values = cluster.values(strategies_after_failures, coordinated, limit=LIMIT)
     assert values == [[2] * 5 + [1.0] * 5] * 2
 
 

@@ -7,6 +7,7 @@ They tell each other by TensorFlow's coordination service, which goes on working
 """
 
 import itertools
+import time
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -15,6 +16,8 @@ from tf_gc import _compat
 from tf_gc.cluster.cluster import Resolver, tasks_of
 
 _HOUR = 3600.0
+_PATIENCE = 10.0  # seconds after which a worker that was not answered asks again
+_PAUSE = 0.2  # seconds until a worker whose collective has failed asks again
 _meetings = itertools.count()
 
 
@@ -31,40 +34,67 @@ def initialize_again(
       RuntimeError: if one of them has ended.
     """
     tasks = sorted(task for task in tasks_of(resolver) if task[0] != "evaluator")
-    mine, context = tasks.index((resolver.task_type, resolver.task_id)), _compat.context()
-
-    def meet(text: str) -> set[str]:
-        """Returns the texts of all workers."""
-        meeting = next(_meetings)
-        keys = [f"tf_gc/{meeting}/{job}/{index}" for job, index in tasks]
-        try:
-            context.set_config_key_value(keys[mine], text)
-            context.wait_at_barrier(keys[0], int((timeout_seconds or _HOUR) * 1000))
-            return {context.get_config_key_value(key) for key in keys}
-        except tf.errors.DeadlineExceededError:
-            raise
-        except tf.errors.OpError as error:
-            raise RuntimeError(
-                "a worker of this job has ended or cannot be reached, so no further strategy can "
-                f"be made: start all workers again. {error.message}"
-            ) from error
-
-    service = context.coordination_service
-    if service is None or not service.service_type:  # which only private functions switch off
-        initialize(False)
+    limit = timeout_seconds or _HOUR
+    number = 1 + tasks.index((resolver.task_type, resolver.task_id))
+    service = _compat.context().coordination_service
+    if service is None or not service.service_type:
+        _meet_by_collective(len(tasks), initialize, limit)
         return
-    joins = "aborted" in meet("works" if _collectives_work(-1 - mine) else "aborted")
+    try:
+        _gather(1, number, seconds=0)  # of this worker alone
+        state = "works"
+    except tf.errors.OpError:
+        state = "aborted"
+    joins = "aborted" in _meet(state, tasks, number, limit)
     initialize(joins)
     if joins:
-        meet("joined")
+        _meet("joined", tasks, number, limit)
 
 
-def _collectives_work(key: int) -> bool:
-    """Tries a collective of this worker alone. The keys of strategies are positive."""
-    keys = {"group_size": 1, "group_key": key, "instance_key": key}
+def _meet(text: str, tasks: list[tuple[str, int]], number: int, limit: float) -> set[str]:
+    """Returns the texts of all workers, which they tell each other by no collective."""
+    context, meeting = _compat.context(), next(_meetings)
+    keys = [f"tf_gc/{meeting}/{job}/{index}" for job, index in tasks]
     try:
-        with tf.device("CPU:0"):
-            tf.raw_ops.CollectiveGatherV2(input=tf.zeros([1]), **keys, ordering_token=[])
-    except tf.errors.OpError:
-        return False
-    return True
+        context.set_config_key_value(keys[number - 1], text)
+        context.wait_at_barrier(keys[0], int(limit * 1000))
+        return {context.get_config_key_value(key) for key in keys}
+    except tf.errors.DeadlineExceededError:
+        raise
+    except tf.errors.OpError as error:
+        raise RuntimeError(
+            "a worker of this job has ended or cannot be reached, so no further strategy can be "
+            f"made: start all workers again. {error.message}"
+        ) from error
+
+
+def _meet_by_collective(workers: int, initialize: Callable[[bool], None], limit: float) -> None:
+    """Initializes, and joins again wherever collectives fail until all workers have met in one.
+
+    A worker that has to join again lets nobody into a group before, and joining forgets at most who
+    asked. So all ask, under the same key, until nobody fails or waits too long.
+    """
+    key, end, joins = 1 + workers + next(_meetings), time.monotonic() + limit, False
+    while True:
+        try:
+            initialize(joins)
+            return _gather(workers, key, min(_PATIENCE, limit))
+        except tf.errors.OpError:
+            if time.monotonic() > end:
+                raise
+            joins = True
+            time.sleep(_PAUSE)
+
+
+def _gather(size: int, key: int, seconds: float) -> None:
+    """Waits for the workers of a group. The keys of strategies are positive."""
+    tensor = tf.zeros([1])
+    with tf.device("CPU:0"):
+        tf.raw_ops.CollectiveGatherV2(
+            input=tensor,
+            group_size=size,
+            group_key=-key,
+            instance_key=-key,
+            ordering_token=[],
+            timeout_seconds=seconds,
+        )
