@@ -27,6 +27,8 @@ from tf_gc.state.stream import Stream, current_stream
 from tf_gc.steps import warm_up
 from tf_gc.steps.compression_state import CompressionState
 
+_SUM = tf.distribute.ReduceOp.SUM
+
 
 @dataclasses.dataclass(eq=False)
 class Step:
@@ -62,64 +64,55 @@ class GradientSums:
         self.measurement = measurement
         self._params = params
         self._senders = senders
-        self._stock = stock
+        self._by_stock = stock.batch_reduce_implementation
         # A branch is one operation for TensorFlow. If that used the order of the stock
         # collectives, all that is summed in full precision would wait for the whole branch.
-        self._stock_in_branches = stock.beside() if isinstance(stock, CollectiveOps) else stock
+        beside = stock.beside() if isinstance(stock, CollectiveOps) else stock
+        self._in_branches = beside.batch_reduce_implementation
         self._has_warned = False  # that nothing is compressed
         self._unmatched: set[Pattern] = set()  # of which a warning was logged
 
     def sum(self, pairs: Pairs, options: Any) -> list[Any]:
         """Returns the sum of each gradient; a gradient is a value for each replica of this host."""
         stream, earlier = current_stream(), set[int]()
-        gradients = []
-        for value, variable in pairs:
-            sparse = any(isinstance(component, tf.IndexedSlices) for component in value.values)
-            gradients.append(_known(variable, value.values[0].dtype, sparse, earlier))
+        firsts = [value.values[0] for value, _ in pairs]
+        gradients = [
+            _known(variable, first.dtype, isinstance(first, tf.IndexedSlices), earlier)
+            for first, (_, variable) in zip(firsts, pairs, strict=True)
+        ]
         schedule = make_schedule(self._params, gradients, self._senders, options.bytes_per_pack)
         warn_of_unmatched_patterns(self._params, gradients, self._unmatched)
         keeping = [b.indices for b in schedule.buckets if b.reducer.keeps_residuals]
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
-        pairs = self._with_restored(pairs, known.difference(*keeping))
+        pairs = self.with_restored(pairs, known.difference(*keeping))
         results: dict[int, Any] = {}
         if self._params.specs() and (schedule.buckets or schedule.uncompressed):
             variables = [pairs[i][1] for i in (*schedule.compressed, *schedule.bypass)]
             replicas = [self._replicas_of(bucket, pairs, stream) for bucket in schedule.buckets]
-            first = next(v for v in variables if isinstance(v, tf.Variable))
-            notes = self.state.notes(stream, first)
-            recorded = self.measurement.steps_of(schedule, notes, stream, first)
+            owner = next(v for v in variables if isinstance(v, tf.Variable))
+            notes = self.state.notes(stream, owner)
+            recorded = self.measurement.steps_of(schedule, notes, stream, owner)
             step = Step(pairs, schedule, variables, replicas, stream, recorded, options)
             for bucket, sums in zip(schedule.buckets, self._build(step), strict=True):
                 for i, components in zip(bucket.indices, zip(*sums, strict=True), strict=True):
                     results[i] = _compat.regroup(components, wrap_class=_compat.Mirrored)
-        results |= self._by_stock({i: pairs[i] for i in schedule.bypass}, options)
-        return [results[i] for i in range(len(pairs))]
-
-    def _by_stock(self, pairs: Mapping[int, tuple[Any, Any]], options: Any) -> dict[int, Any]:
         # The stock ops concatenate what they get, and so take one dtype at a time.
         by_dtype: dict[tf.DType, list[int]] = {}
-        for i, (value, _) in pairs.items():
-            by_dtype.setdefault(value.values[0].dtype, []).append(i)
-        sums: dict[int, Any] = {}
+        for i in schedule.bypass:
+            by_dtype.setdefault(firsts[i].dtype, []).append(i)
         for indices in by_dtype.values():
-            mine = [pairs[i] for i in indices]
-            sums |= zip(indices, _sums_by(self._stock, mine, options), strict=True)
-        return sums
+            sums = self._by_stock(_SUM, [pairs[i] for i in indices], options)
+            results |= zip(indices, sums, strict=True)
+        return [results[i] for i in range(len(pairs))]
 
-    def of_single_replica(self, pairs: Pairs) -> list[tuple[Any, Any]]:
-        """Returns gradients, to which it adds what was restored; a single replica sends nothing."""
-        mine = [i for i, (_, v) in enumerate(pairs) if isinstance(v, _compat.DistributedVariable)]
-        added = self._with_restored(pairs, mine)
-        self.state.log_what_was_restored()
-        return added
-
-    def _with_restored(self, pairs: Pairs, indices: Iterable[int]) -> list[tuple[Any, Any]]:
+    def with_restored(self, pairs: Pairs, indices: Iterable[int]) -> list[tuple[Any, Any]]:
         """Adds what was restored to some of the gradients: those that get no residuals."""
         added = list(pairs)
         for i in sorted(indices):
             value, variable = pairs[i]
-            total = self.state.add_restored(current_stream(), value.values, variable)
-            added[i] = (_compat.PerReplica(total), variable)
+            if isinstance(variable, _compat.DistributedVariable):
+                total = self.state.add_restored(current_stream(), value.values, variable)
+                added[i] = (_compat.PerReplica(total), variable)
         return added
 
     def _replicas_of(self, bucket: Bucket, pairs: Pairs, stream: Stream) -> list[Replica]:
@@ -229,7 +222,7 @@ class GradientSums:
         parts = map(_compat.PerReplica, zip(*values, strict=True))
         pairs = list(zip(parts, variables, strict=True))
         # TensorFlow does not wrap a single replica's.
-        sums = _sums_by(self._stock_in_branches, pairs, options)
+        sums = self._in_branches(_SUM, pairs, options)
         by_variable = [getattr(total, "values", [total]) for total in sums]
         return [list(mine) for mine in zip(*by_variable, strict=True)]
 
@@ -248,10 +241,6 @@ class GradientSums:
         """Notes how the step is built."""
         self.state.log_what_was_restored()
         self.measurement.built(step.recorded, schedule, step.pairs, reductions, compressed)
-
-
-def _sums_by(stock: tf.distribute.CrossDeviceOps, pairs: Pairs, options: Any) -> list[Any]:
-    return stock.batch_reduce_implementation(tf.distribute.ReduceOp.SUM, pairs, options)
 
 
 def _known(

@@ -191,7 +191,8 @@ class CompressedAllReduce(Observed, tf.distribute.CrossDeviceOps):
         if all(isinstance(value, kind) and len(value.values) == n for value, _ in pairs):
             if sums.replicas > 1:
                 return sums.sum(pairs, options or tf.distribute.experimental.CommunicationOptions())
-            pairs = sums.of_single_replica(pairs)
+            pairs = sums.with_restored(pairs, range(len(pairs)))
+            self.compression_state.log_what_was_restored()
         return super().batch_reduce(reduce_op, pairs, options)
 
 
