@@ -17,14 +17,11 @@ import tensorflow as tf
 MODULES = (
     "contexts",
     "reductions",
-    "replica_reductions",
     "graphs",
     "variables",
-    "saving",
     "inputs",
     "optimizers",
     "training",
-    "callbacks",
 )
 MODES = ("eager", "function")
 
@@ -92,6 +89,15 @@ def promises(stock: bool, workers: bool) -> list[Promise]:
     ]
 
 
+def kept_by_workers(kind: Callable[[], Any], part: str) -> list[str]:
+    """Keeps the promises with this in their name on each worker; returns their names."""
+    strategy = kind()
+    kept = [each for each in promises(stock=False, workers=True) if part in each.name]
+    for each in kept:
+        each.keep(strategy, Path())
+    return [each.name for each in kept]
+
+
 def staged(mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function, to run eagerly or as a `tf.function`."""
     return function if mode == "eager" else tf.function(function)
@@ -123,7 +129,6 @@ def of_replicas(
 
 
 def local_ids(strategy: tf.distribute.Strategy) -> list[int]:
-    """Returns the numbers of this worker's replicas."""
     ids = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(int(context.replica_id_in_sync_group))
     )
@@ -131,12 +136,10 @@ def local_ids(strategy: tf.distribute.Strategy) -> list[int]:
 
 
 def local(strategy: tf.distribute.Strategy, value: Any) -> list[np.ndarray]:
-    """Returns the arrays of this worker's replicas."""
     return [np.asarray(tf.convert_to_tensor(v)) for v in strategy.experimental_local_results(value)]
 
 
 def numbers(strategy: tf.distribute.Strategy, value: Any) -> list[int]:
-    """Returns the numbers of this worker's replicas."""
     return [int(each) for each in local(strategy, value)]
 
 
@@ -153,5 +156,4 @@ def number_of_workers(strategy: tf.distribute.Strategy) -> int:
 
 
 def task(strategy: tf.distribute.Strategy) -> int:
-    """Returns this worker's number."""
     return local_ids(strategy)[0] // len(strategy.extended.worker_devices)

@@ -1,25 +1,60 @@
-"""Keras' fit, evaluate and predict, and their relatives that take one batch."""
+"""Keras' fit, evaluate and predict, their relatives that take one batch, and callbacks.
 
+Training under a strategy is training without one.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.conformance.as_alone import (
-    WEIGHTS,
-    Batches,
-    Strategy,
-    Training,
-    X,
-    Y,
-    assert_as_alone,
-    fit,
-)
 from tests.conformance.promise import promise
-from tests.keras.stock import BATCH, CLASSES, FEATURES, batches, compiled, cross_entropy
+from tests.keras.stock import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    batches,
+    compiled,
+    cross_entropy,
+    data,
+    in_batches,
+)
 
+Strategy = tf.distribute.Strategy
+# Trains under a strategy and returns a structure of numbers.
+Training = Callable[[Strategy], Any]
+
+X, Y = data(48)
 ROWS = 42  # leaves 10 for the last batch
+WEIGHTS = np.random.default_rng(11).random(48).astype(np.float32)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, i: int) -> Any:
+        rows = slice(i * BATCH, (i + 1) * BATCH)
+        return X[rows], Y[rows]
+
+
+def fit(model: keras.Model, x: Any = X, y: Any = Y, **options: Any) -> Any:
+    """Returns all that is known after an epoch, or several."""
+    arrays = {"batch_size": BATCH} if isinstance(x, np.ndarray | dict | list) else {}
+    settings = {"epochs": 1, "shuffle": False, "verbose": 0, **arrays, **options}
+    history = model.fit(x, y, **settings).history
+    return {"history": history, "weights": model.get_weights()}
+
+
+def assert_as_alone(strategy: Strategy, training: Training) -> None:
+    """A strategy changes nothing but the order of additions."""
+    keras.tree.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        training(strategy),
+        training(tf.distribute.get_strategy()),
+    )
 
 
 def two_inputs() -> keras.Model:
@@ -84,8 +119,7 @@ def fit_of_dicts(strategy: Strategy) -> Any:
         metrics={"c": ["accuracy"], "d": ["mae"]},
     )
     inputs, targets = {"a": X, "b": -X}, {"c": Y, "d": X[:, 0]}
-    dataset = tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(BATCH)
-    trained = fit(model, dataset, None, validation_data=(inputs, targets))
+    trained = fit(model, in_batches((inputs, targets)), None, validation_data=(inputs, targets))
     return {**trained, "predicted": model.predict(inputs, batch_size=BATCH, verbose=0)}
 
 
@@ -116,6 +150,14 @@ def evaluations_and_predictions(strategy: Strategy) -> Any:
         "of dataset": model.predict(batches(ROWS), verbose=0),
         "call": np.asarray(model(X[:2])),
     }
+
+
+def in_loops(strategy: Strategy) -> Any:
+    """Several steps in an execution; some replicas have no row of the last batch, or a part."""
+    model = compiled(strategy, steps_per_execution=2)
+    trained = fit(model, X[:44], Y[:44], validation_data=(X[:34], Y[:34]))
+    predicted = [model.predict(X[:n], batch_size=BATCH, verbose=0) for n in (ROWS, 33)]
+    return {**trained, "predicted": predicted}
 
 
 def fits_from(model: keras.Model, sources: dict[str, dict[str, Any]]) -> Any:
@@ -158,16 +200,13 @@ TRAININGS: dict[str, Training] = {
     "own step": lambda strategy: fit(compiled(strategy, OwnStep)),
     "evaluate and predict": evaluations_and_predictions,
     "one batch": single_batches,
+    "in loops": in_loops,
 }
 
 
-# tests/multiworker/test_fit.py asks workers for the others. Under the stock strategy of several
-# workers Keras 3 fails in the first step (keras#20585; dicts: keras#20329).
-@promise(
-    each=TRAININGS,
-    on_workers=("run eagerly", "dicts", "own step", "one batch"),
-    broken_by_stock="workers",
-)
+# Under the stock strategy of several workers Keras 3 fails in the first step (keras#20585; dicts:
+# keras#20329).
+@promise(each=TRAININGS, broken_by_stock="workers")
 def training_is_as_without_a_strategy(strategy: Strategy, name: str) -> None:
     assert_as_alone(strategy, TRAININGS[name])
 
@@ -181,3 +220,35 @@ def predict_on_batch_gives_what_each_replica_predicts(strategy: Strategy) -> Non
     assert len(predicted) % 4 == 0
     for part in np.split(predicted, len(predicted) // 4):
         np.testing.assert_allclose(part, expected, rtol=1e-5, atol=1e-6)
+
+
+class Events(keras.callbacks.Callback):
+    """Notes which method is called, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        attribute = super().__getattribute__(name)
+        if name.startswith("on_"):
+            return lambda *args, **_: self.seen.append(
+                f"{name} {[a for a in args if isinstance(a, int)]}"
+            )
+        return attribute
+
+
+def events(strategy: Strategy) -> list[str]:
+    own, epochs, model = Events(), [], compiled(strategy)
+    validation = (X[:BATCH], Y[:BATCH])
+    counted = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(epoch))
+    fit(model, epochs=2, validation_data=validation, callbacks=[own, counted])
+    model.evaluate(*validation, batch_size=BATCH, verbose=0, callbacks=[own])
+    model.predict(X, batch_size=BATCH, verbose=0, callbacks=[own])
+    assert epochs == [0, 1]
+    return own.seen
+
+
+@promise(broken_by_stock="workers")
+def callbacks_are_called_in_the_same_order(strategy: Strategy) -> None:
+    assert events(strategy) == events(tf.distribute.get_strategy())

@@ -58,8 +58,15 @@ def data(samples: int = SAMPLES) -> tuple[Array, Array]:
     return x, (x @ weights).argmax(axis=1).astype(np.int32)
 
 
+def in_batches(tensors: Any, size: int = BATCH) -> tf.data.Dataset:
+    """Batches of rows. TensorFlow may wait a minute for the thread that tunes an unread rest."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensor_slices(tensors).batch(size).with_options(options)
+
+
 def batches(samples: int) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(data(samples)).batch(BATCH)
+    return in_batches(data(samples))
 
 
 def mlp(*names: str | None) -> keras.Model:

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 import tf_gc
-from tests.keras.stock import BATCH, CLASSES, FEATURES, data
+from tests.keras.stock import CLASSES, FEATURES, SAMPLES, batches
 
 
 class StopAtThird(tf_keras.callbacks.Callback):
@@ -76,9 +76,7 @@ def fit(
         model = tf_keras.Sequential([tf_keras.layers.InputLayer((FEATURES,)), *layers])
         loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(make_optimizer(), loss, metrics=["accuracy"], **options)
-    x, y = data()
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
-    history = model.fit(dataset, epochs=3, verbose=0, callbacks=list(callbacks))
+    history = model.fit(batches(SAMPLES), epochs=3, verbose=0, callbacks=list(callbacks))
     return model, history.history["loss"]
 
 

@@ -35,9 +35,9 @@ def train(folder: str, *victims: str) -> None:
     With the victim "1 later", worker 1 fails once after `fit`.
     """
     import keras
-    import numpy as np
 
     import tf_gc
+    from tests.keras import stock
 
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params={"type": "none"})
     index = str(strategy.cluster_resolver.task_id)
@@ -48,17 +48,13 @@ def train(folder: str, *victims: str) -> None:
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    keras.utils.set_random_seed(1)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
-    numbers = np.random.default_rng(1)
-    x, y = numbers.normal(size=(64, 8)), numbers.normal(size=(64, 4))
+    model = stock.compiled(strategy, optimizer=lambda: keras.optimizers.SGD(0.1, momentum=0.9))
     callbacks = [
         tf_gc.keras.BackupAndRestore(Path(folder, "backup")),
         keras.callbacks.LambdaCallback(on_epoch_begin=die),
     ]
-    trained = model.fit(x, y, 16, EPOCHS, verbose=0, shuffle=False, callbacks=callbacks).epoch
+    options = {"verbose": 0, "shuffle": False, "callbacks": callbacks}
+    trained = model.fit(*stock.data(), stock.BATCH, EPOCHS, **options).epoch
     with Path(folder, f"trained{index}").open("a") as file:
         print(trained, file=file)
     if f"{index} later" in victims and not Path(folder, "failed").exists():

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases, matrix
+from tests.keras.stock import compiled
 from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
@@ -37,13 +38,11 @@ class Ledger(keras.layers.Layer):
 
 
 def make_model(strategy: tf.distribute.Strategy) -> keras.Model:
-    keras.utils.set_random_seed(7)
-    with strategy.scope():
-        model = keras.Sequential(
-            [keras.Input((16,)), Ledger(), keras.layers.Dense(32, "relu"), keras.layers.Dense(4)]
-        )
-        model.compile(keras.optimizers.SGD(RATE), "mse")
-    return model
+    def build() -> keras.Model:
+        layers = [Ledger(), keras.layers.Dense(32, "relu"), keras.layers.Dense(4)]
+        return keras.Sequential([keras.Input((16,)), *layers])
+
+    return compiled(strategy, build, lambda: keras.optimizers.SGD(RATE), loss="mse")
 
 
 def missing(strategy: Any, model: keras.Model) -> float:

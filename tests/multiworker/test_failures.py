@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
+from tests.keras.stock import compiled, cross_entropy, data
 from tests.multiworker import cluster
 from tests.multiworker.cluster import worker_index
 from tf_gc import _compat
@@ -92,17 +93,14 @@ def die_while_training(victim: int, step: int) -> tuple[str, int, str]:
     def loss(wanted: tf.Tensor, predicted: tf.Tensor) -> tf.Tensor:
         nothing = tf.numpy_function(die, [], tf.float32)
         nothing.set_shape([])
-        return keras.losses.mean_squared_error(wanted, predicted) + nothing
+        return cross_entropy()(wanted, predicted) + nothing
 
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(64)])
-        model.compile("sgd", loss)
-    x, y = np.zeros((640, 32), np.float32), np.zeros((640, 64), np.float32)
+    model = compiled(strategy, loss=loss)
     count = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: batches.append(batch)
     )
     try:
-        model.fit(x, y, batch_size=8, verbose=0, callbacks=[count])
+        model.fit(*data(), batch_size=8, verbose=0, callbacks=[count])
     except Exception as error:
         # A worker that does not coordinate the others is missed after 10 seconds only.
         afterwards = construct()[1] if victim == 0 else ""

@@ -1,8 +1,11 @@
 """Several workers run one program, and its files come out as if one worker had run it."""
 
+import contextlib
 import csv
 import json
+import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,207 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_gc
 from tests import ports
 from tests.cases import matrix
-from tests.keras.stock import FEATURES
-from tests.multiworker import cluster, file_scenarios
+from tests.keras.stock import FEATURES, compiled, data, normalized_mlp
+from tests.multiworker import cluster
 
 pytestmark = pytest.mark.multiworker
+
+PLATEAU = 0.1
+
+
+def make_model(strategy: tf.distribute.Strategy, learning_rate: float = 0.5) -> keras.Model:
+    sgd = lambda: keras.optimizers.SGD(learning_rate, momentum=0.9)  # noqa: E731
+    return compiled(strategy, lambda: normalized_mlp(False), sgd)
+
+
+def fit(model: keras.Model, callbacks: list[Any], epochs: int, **options: Any) -> Any:
+    settings = {"batch_size": 32, "shuffle": False, "verbose": 0, **options}
+    return model.fit(*data(), epochs=epochs, callbacks=callbacks, **settings).history
+
+
+class Orbax(getattr(keras.callbacks, "OrbaxCheckpoint", keras.callbacks.Callback)):  # type: ignore[misc]
+    """Keras' callback with a checkpointer that needs no library; it has the folder for itself."""
+
+    def __init__(self, directory: Path) -> None:
+        keras.callbacks.Callback.__init__(self)
+        self.directory, self.checkpointer = str(directory), Checkpointer(directory)
+        self.save_freq = "epoch"
+
+    def set_model(self, model: keras.Model) -> None:
+        keras.callbacks.Callback.set_model(self, model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.checkpointer.save(epoch, [variable.numpy() for variable in self.model.variables])
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.checkpointer.close()
+
+
+class Checkpointer:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, step: int, values: list[np.ndarray]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        np.savez(self.folder / str(step), *values)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def write_all_kinds(top: str) -> dict[str, Any]:
+    """Writes every kind of file to a folder that only this worker is given."""
+    params = tf_gc.Quantized(warm_up=False, bypass_size=0)
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
+    resolver = strategy.cluster_resolver
+    folder = Path(top, f"{resolver.task_type}{resolver.task_id}")
+    if strategy.is_chief:
+        folder.mkdir()  # on other workers nothing may appear there
+    late, best = Path(top, "late"), str(folder / "best" / "model.weights.h5")
+
+    def write_late(logs: Any) -> None:
+        if strategy.is_chief:
+            time.sleep(1)
+            late.touch()
+
+    model = make_model(strategy)
+    callbacks = keras.callbacks
+    history = fit(
+        model,
+        [
+            callbacks.ModelCheckpoint(folder / "epochs" / "{epoch:02d}-{val_loss:.3f}.keras"),
+            callbacks.ModelCheckpoint(best, save_weights_only=True, save_best_only=True),
+            callbacks.BackupAndRestore(folder / "backup", delete_checkpoint=False),
+            callbacks.CSVLogger(folder / "log.csv"),
+            callbacks.ReduceLROnPlateau(patience=1, factor=0.5, min_delta=PLATEAU),
+            callbacks.EarlyStopping(patience=2, min_delta=PLATEAU, restore_best_weights=True),
+            callbacks.TensorBoard(folder / "board", histogram_freq=1),
+            tf_gc.keras.CompressionMonitor(folder / "monitor", every=2),
+            *([Orbax(folder / "orbax")] if hasattr(callbacks, "OrbaxCheckpoint") else []),
+            callbacks.LambdaCallback(on_train_end=write_late),
+        ],
+        epochs=30,
+        validation_data=data(),
+    )
+    waited = late.exists()
+    model.save(folder / "model.keras")
+    model.save(str(folder / "archive"), zipped=False)
+    model.save_weights(filepath=folder / "model.weights.h5")
+    model.export(folder / "exported", verbose=False)
+    checkpoint = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
+    directory = strategy.write_path(folder / "checkpoints")
+    manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
+    saved = [manager.save() for _ in range(3)]
+    mine = Path(top, f"mine_{resolver.task_type}{resolver.task_id}.keras")
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(mine)
+    return {
+        "chief": strategy.is_chief,
+        "waited": waited,
+        "folder": str(folder),
+        "history": history,
+        "learning_rate": float(model.optimizer.learning_rate.numpy()),
+        "weights": model.get_weights(),
+        "trained": [variable.numpy() for variable in model.trainable_variables],
+        "asked": folder / "checkpoints",
+        "directory": directory,
+        "again": strategy.write_path(str(folder / "checkpoints")),
+        "kept": [os.path.exists(path + ".index") for path in saved],
+        "own_model": mine.exists(),
+    }
+
+
+States = dict[int, list[np.ndarray]]  # at the begin of each epoch
+
+
+def train_with_backup(
+    strategy: tf.distribute.Strategy, folder: str, fail_at: int | None = None, **options: Any
+) -> States:
+    """Trains until the beginning of an epoch, or to the end, when no backup is left."""
+    model = make_model(strategy, 0.01)
+    states: States = {}
+
+    def begin(epoch: int, logs: Any) -> None:
+        states[epoch] = [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
+        if epoch == fail_at:
+            raise InterruptedError
+
+    notes = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+    with contextlib.suppress(InterruptedError):
+        fit(model, [keras.callbacks.BackupAndRestore(folder, **options), notes], epochs=4)
+        # Whether the folder exists must not depend on how far the chief is.
+        assert not os.path.exists(folder)
+    return states
+
+
+def interrupted(plain: str, double: str) -> list[States]:
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    return [
+        train_with_backup(strategy, plain, 1),
+        train_with_backup(strategy, plain, 2),
+        train_with_backup(strategy, double, 2, double_checkpoint=True),
+    ]
+
+
+def restarted(plain: str, double: str) -> list[States]:
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    return [
+        train_with_backup(strategy, plain),
+        # Begins while the chief may still be removing what it restored from.
+        train_with_backup(strategy, plain, save_freq=1),
+        train_with_backup(strategy, double, double_checkpoint=True),
+    ]
+
+
+def backups_that_differ(top: str) -> list[str]:
+    """Returns the errors where the workers' folders, or their callbacks, are not the same."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    errors = []
+    for shared in (False, True):
+        folder = Path(top, "shared" if shared else f"{strategy.cluster_resolver.task_id}")
+        if strategy.is_chief:
+            folder.mkdir()
+            (folder / "training_metadata.json").write_text('{"epoch": 1, "batch": 0}')
+        callbacks = [keras.callbacks.BackupAndRestore(folder)]
+        try:
+            fit(make_model(strategy), callbacks if strategy.is_chief or not shared else [], 1)
+        except ValueError as error:
+            errors.append(str(error))
+    return errors
+
+
+def beside_workers(top: str) -> dict[str, Any]:
+    """Is a worker or an evaluator of a job whose processes all run this program."""
+    strategy = tf_gc.CompressedMultiWorkerMirroredStrategy()
+    resolver = strategy.cluster_resolver
+    folder = Path(top, resolver.task_type)
+    model = make_model(strategy)
+    callbacks = keras.callbacks
+    fit(
+        model,
+        [
+            callbacks.ModelCheckpoint(folder / "checkpoint.keras"),
+            callbacks.TensorBoard(folder / "board"),
+            tf_gc.keras.BackupAndRestore(folder / "backup", delete_checkpoint=False),
+            callbacks.BackupAndRestore(folder / "kerasbackup", delete_checkpoint=False),
+        ],
+        epochs=1,
+    )
+    model.save(folder / "model.keras")
+    asked = folder / "checkpoints"
+    same = strategy.write_path(asked) == asked
+    if resolver.task_type == "evaluator":
+        keras.saving.save_model(model, Path(top, "mine.keras"))
+        model.evaluate(*data(), callbacks=[callbacks.TensorBoard(Path(top, "mine"))], verbose=0)
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "chief": strategy.is_chief,
+        "same": same,
+        "loss": model.evaluate(*data(), verbose=0),
+    }
+
 
 Report = dict[str, Any]
 
@@ -26,7 +224,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
     """The reports of two workers that wrote to folders of their own, the chief's first."""
     top = str(tmp_path_factory.mktemp("files"))
     configs = cluster.tf_configs(2, chiefs=1)
-    return cluster.values(file_scenarios.write_all_kinds, top, configs=configs)
+    return cluster.values(write_all_kinds, top, configs=configs)
 
 
 def test_only_the_chief_writes(reports: list[Report]) -> None:
@@ -100,25 +298,23 @@ def test_the_chiefs_logs_are_complete(reports: list[Report]) -> None:
 @matrix
 def test_a_restarted_job_goes_on_from_the_backup_on_all_workers(tmp_path: Path) -> None:
     plain, double = tmp_path / "plain", tmp_path / "double"
-    first = cluster.values(file_scenarios.interrupted, str(plain), str(double))
+    first = cluster.values(interrupted, str(plain), str(double))
     latest = double / "latest.weights.h5"
     latest.write_bytes(latest.read_bytes()[:1000])  # the job was killed while it wrote this
-    second = cluster.values(file_scenarios.restarted, str(plain), str(double))
+    second = cluster.values(restarted, str(plain), str(double))
 
     # All workers start with what the chief had, also where replicas differ.
     (started, resumed, doubled), _ = first
-    for interrupted, restarted in zip(first, second, strict=True):
-        assert [run["epoch"] for run in interrupted] == [0, 1, 0]
-        assert not any(run["ended"] for run in interrupted)
-        np.testing.assert_equal(interrupted[1]["start"], started["end"])
-        assert [run["epoch"] for run in restarted] == [2, 0, 1]
-        assert all(run["ended"] and not run["left"] for run in restarted)
-        np.testing.assert_equal(restarted[0]["start"], resumed["end"])
-        np.testing.assert_equal(restarted[2]["start"], doubled["second"])
+    for before, after in zip(first, second, strict=True):
+        assert [[*states] for states in before] == [[0, 1], [1, 2], [0, 1, 2]]
+        assert [[*states] for states in after] == [[2, 3], [0, 1, 2, 3], [1, 2, 3]]
+        np.testing.assert_equal(before[1][1], started[1])
+        np.testing.assert_equal(after[0][2], resumed[2])
+        np.testing.assert_equal(after[2][1], doubled[1])
 
 
 def test_workers_that_see_different_backups_all_say_so(tmp_path: Path) -> None:
-    for errors in cluster.values(file_scenarios.backups_that_differ, str(tmp_path)):
+    for errors in cluster.values(backups_that_differ, str(tmp_path)):
         assert len(errors) == 2
         assert all("file system that they share" in error for error in errors)
 
@@ -133,7 +329,7 @@ def configs_with_evaluator(in_cluster: bool) -> list[str]:
 
 def test_an_evaluator_is_alone_and_writes_its_own_files_only(tmp_path: Path) -> None:
     *workers, evaluator = cluster.run(
-        file_scenarios.beside_workers, str(tmp_path), configs=configs_with_evaluator(False)
+        beside_workers, str(tmp_path), configs=configs_with_evaluator(False)
     )
     reports = [outcome.value for outcome in (*workers, evaluator)]
     assert [report["replicas"] for report in reports] == [2, 2, 1]
@@ -153,7 +349,5 @@ def test_an_evaluator_needs_no_workers_and_no_port(tmp_path: Path) -> None:
     *_, config = configs_with_evaluator(True)
     address = json.loads(config)["cluster"]["evaluator"][0]
     with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
-        (report,) = cluster.values(
-            file_scenarios.beside_workers, str(tmp_path), configs=[config], devices=2
-        )
+        (report,) = cluster.values(beside_workers, str(tmp_path), configs=[config], devices=2)
     assert report["replicas"] == 2

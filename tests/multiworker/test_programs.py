@@ -10,14 +10,15 @@ import tensorflow as tf
 
 import tf_gc
 from tests.bits import assert_same_bits
-from tests.keras.stock import BATCH, compiled, normalized_mlp
+from tests.keras.stock import BATCH, compiled, data, normalized_mlp
 from tests.multiworker import cluster
-from tests.multiworker.fit_scenarios import X, Y
 from tests.state.checkpoints import values_in
 
 pytestmark = pytest.mark.multiworker
 
 Weights = list[np.ndarray]
+
+X, Y = data(96)
 
 
 def local_components(weights: list[keras.Variable]) -> list[Weights]:

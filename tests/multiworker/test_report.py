@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tf_gc
 from tests.cases import matrix
 from tests.multiworker import cluster
+from tests.strategies.helpers import normal, reducer, variables_of
 from tf_gc.params.composed import COMPRESSED, FULL_PRECISION
 
 pytestmark = pytest.mark.multiworker
+
+SHAPES = [(50, 100), (3000,)]
 
 
 def steps_and_report(params: Any) -> dict[str, Any]:
@@ -25,21 +27,9 @@ def steps_and_report(params: Any) -> dict[str, Any]:
     logging.getLogger("absl").addHandler(log)
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
     strategy.measure_every(1)  # so that the report is on the latest step, as `traffic` is
-    with strategy.scope():
-        variables = [tf.Variable(tf.zeros(shape)) for shape in ((50, 100), (3000,))]
-    random = np.random.default_rng(cluster.worker_index())
-
-    @tf.function(autograph=False)
-    def step(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        def replica_step() -> list[tf.Tensor]:
-            mine = [gradient * 1.0 for gradient in gradients]
-            return tf_gc.all_reduce_gradients(list(zip(mine, variables, strict=True)))
-
-        return strategy.run(replica_step)
-
+    run = reducer(strategy, variables_of(strategy, *SHAPES))
     for number in range(80):
-        gradients = [random.standard_normal(v.shape).astype("f") / (number + 1) for v in variables]
-        sums = step([tf.constant(gradient) for gradient in gradients])
+        (sums,) = run(normal(SHAPES, number, scale=1 / (number + 1)))
     deadline = time.monotonic() + (600 if strategy.is_chief else 3)
     while not log.buffer and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -48,7 +38,7 @@ def steps_and_report(params: Any) -> dict[str, Any]:
         "verdicts": [record.getMessage() for record in log.buffer],
         "report": strategy.report(),
         "traffic": strategy.traffic,
-        "sums": [value.numpy() for value in sums],
+        "sums": sums,
     }
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.multiworker import cluster
-from tests.strategies.helpers import variables_of
+from tests.strategies.helpers import normal, reducer, variables_of
 from tf_gc.reducers.wire import COMPACT_BELOW, WIRES
 
 pytestmark = pytest.mark.multiworker
@@ -65,12 +65,8 @@ def traced_anew(wire: str) -> list[np.ndarray]:
 def chosen_wire(params: Any = None) -> tuple[float | None, str]:
     """Returns the rate that was measured, if it was, and the wire."""
     strategy = Strategy(compression_params=params)
-    (variable,) = variables_of(strategy, (9000,))
-
-    def replica() -> list[tf.Tensor]:
-        return tf_gc.all_reduce_gradients([(tf.ones([9000]), variable)])
-
-    tf.function(lambda: strategy.run(replica), autograph=False)()
+    run = reducer(strategy, variables_of(strategy, (9000,)))
+    run(normal([(9000,)], 1, strategy.num_replicas_in_sync))
     return strategy.extended._network._rate, strategy.schedule.buckets[0].reducer.wire
 
 
