@@ -123,16 +123,6 @@ def test_replicas_keep_their_statistics_if_that_is_asked_for() -> None:
     assert not np.allclose(first, second)
 
 
-def test_a_replica_without_a_batch_does_not_spoil_the_statistics() -> None:
-    """Keras gets NaN from an empty batch; the statistics are the other replica's."""
-    strategy = compressed.compressed_strategy()
-    x, y = stock.data(stock.BATCH + 1)  # the last batch has one sample, for two replicas
-    model = stock.compiled(strategy, normalized)
-    model.fit(x, y, batch_size=stock.BATCH, epochs=1, shuffle=False, verbose=0)
-    compressed.assert_replicas_agree(strategy, model.non_trainable_weights)
-    assert all(np.isfinite(components(w)).all() for w in model.non_trainable_weights)
-
-
 def test_a_loop_of_ones_own_has_one_model_after_every_run() -> None:
     strategy = compressed.compressed_strategy()
     model = stock.compiled(strategy, normalized)

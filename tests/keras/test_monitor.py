@@ -31,11 +31,11 @@ def points(folder: Path) -> Points:
 
 
 def monitored(
-    folder: Path, strategy: tf.distribute.Strategy, epochs: int, **arguments: Any
+    folder: Path, strategy: Any, epochs: int, samples: int = stock.SAMPLES, **arguments: Any
 ) -> tuple[Points, keras.Model]:
-    """Trains four steps an epoch; a step of two is measured."""
+    """Trains, by default four steps an epoch; a step of two is measured."""
     model = stock.compiled(strategy, **arguments)
-    x, y = stock.data()
+    x, y = stock.data(samples)
     monitor = tf_gc.keras.CompressionMonitor(folder, every=2, per_variable=True)
     model.fit(x, y, stock.BATCH, epochs, 0, [monitor], shuffle=False)
     return points(folder), model
@@ -75,7 +75,7 @@ def test_it_writes_what_the_report_says_and_changes_no_weight(tmp_path: Path, st
 
 def test_a_warm_up_has_no_points_and_gives_the_level_line(tmp_path: Path) -> None:
     strategy = compressed_strategy(params=tf_gc.Quantized(bypass_size=0))
-    found, _ = monitored(tmp_path, strategy, epochs=12)
+    found, _ = monitored(tmp_path, strategy, epochs=2, samples=384)
     report = strategy.report()
     assert report.full_precision is not None
     assert min(found["density"]) == report.warm_up_steps + 1

@@ -1,4 +1,4 @@
-"""A compressed strategy in the process changes nothing for those that are not."""
+"""What tf_gc leaves as it is: other strategies in its process, and files that load without it."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ import pytest
 import tf_gc
 from tests.bits import assert_same_bits
 from tests.fork_server import FORK_SERVER
-from tests.keras import train_without_tf_gc
-from tests.keras.compressed import compressed_strategy
-from tests.keras.stock import fit
+from tests.keras import without_tf_gc
+from tests.keras.compressed import AUTO, compressed_strategy
+from tests.keras.stock import data, fit
 
 
 def test_other_training_is_that_of_a_process_without_tf_gc(tmp_path: Path) -> None:
     path = tmp_path / "expected.npz"
-    FORK_SERVER.output("tests.keras.train_without_tf_gc:main", str(path))
+    FORK_SERVER.output("tests.keras.without_tf_gc:train", str(path))
     strategy = compressed_strategy()
     own = fit(strategy, epochs=1).model
-    results = train_without_tf_gc.results()
+    results = without_tf_gc.results()
     with np.load(path) as expected:
         assert sorted(expected) == sorted(results)
         assert len(results) == 10
@@ -39,3 +39,25 @@ def test_callbacks_without_a_model_are_called_as_by_keras(monkeypatch: pytest.Mo
     callbacks.on_epoch_end(3)
     callbacks.on_train_end()
     assert epochs == [3]
+
+
+def test_a_saved_model_predicts_the_same_without_tf_gc(tmp_path: Path) -> None:
+    trained = fit(compressed_strategy(2, AUTO)).model
+    trained.save(tmp_path / "model.keras")
+    trained.save_weights(tmp_path / "model.weights.h5")
+    trained.export(tmp_path / "exported", verbose=False)
+    np.save(tmp_path / "x.npy", data()[0])
+    # In a process that does not import it.
+    FORK_SERVER.output("tests.keras.without_tf_gc:load", str(tmp_path))
+    expected = trained.predict(data()[0], verbose=0)
+    assert np.ptp(expected) > 0.1
+    with np.load(tmp_path / "loaded.npz") as loaded:
+        assert sorted(loaded) == ["exported", "keras", "weights"]
+        for predicted in loaded.values():
+            np.testing.assert_allclose(predicted, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_process_that_trains_alone_writes_where_it_is_told(tmp_path: Path) -> None:
+    strategy = compressed_strategy()
+    assert strategy.is_chief
+    assert strategy.write_path(tmp_path) is tmp_path

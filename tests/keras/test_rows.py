@@ -77,24 +77,6 @@ def test_rows_that_no_batch_has_stay_as_they_are() -> None:
     assert strategy.traffic.sent_bytes < strategy.traffic.stock_bytes / 2
 
 
-def test_a_tied_table_is_dense() -> None:
-    strategy = compressed_strategy(params=NO_WARM_UP)
-    with strategy.scope():
-        table = tf.Variable(tf.random.stateless_normal((WORDS, 32), (1, 2)))
-
-    def replica_step() -> Any:
-        with tf.GradientTape() as tape:
-            hidden = tf.gather(table, tf.constant([1, 1, 7]))
-            loss = tf.reduce_sum(tf.matmul(hidden, table, transpose_b=True) ** 2)
-        (gradient,) = tape.gradient(loss, [table])
-        return tf_gc.all_reduce_gradients([(gradient, table)])[0]
-
-    step = tf.function(lambda: strategy.run(replica_step))
-    assert strategy.experimental_local_results(step())[0].shape == (WORDS, 32)
-    assert strategy.traffic is not None
-    assert strategy.traffic.wire == "packed"
-
-
 @pytest.mark.parametrize("option", [{"global_clipnorm": 0.05}, {"gradient_accumulation_steps": 2}])
 def test_tables_that_are_not_compressed_stay_dense_where_keras_makes_them_dense(
     option: dict[str, Any],

@@ -169,7 +169,7 @@ def test_layers_of_keras_get_none(caplog: pytest.LogCaptureFixture) -> None:
         model = keras.Model(inputs, keras.layers.Bidirectional(recurrent)(x))
         model.compile("sgd", "mse")
     x = np.ones((8, 4, 3), np.float32)
-    data = tf.data.Dataset.from_tensor_slices((x, np.zeros((8, *model.output_shape[1:])))).batch(4)
+    data = stock.in_batches((x, np.zeros((8, *model.output_shape[1:]))), 4)
     model.fit(data, epochs=2, verbose=0)
     assert warnings(caplog) == []
 

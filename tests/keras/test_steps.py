@@ -1,4 +1,4 @@
-"""Steps that TensorFlow builds inside control flow, and what the stock strategy cannot do."""
+"""Steps that TensorFlow builds inside control flow."""
 
 import functools
 from typing import Any
@@ -10,8 +10,10 @@ import tensorflow as tf
 from tests.bits import assert_same_bits
 from tests.cases import cases
 from tests.keras.compressed import NONE, assert_replicas_agree, compressed_strategy
-from tests.keras.stock import assert_same_run, fit, normalized_mlp
-from tf_gc.params import CompressionParams, TwoBit
+from tests.keras.stock import BATCH, assert_same_run, data, fit, normalized_mlp
+from tf_gc.params import Auto, CompressionParams, Quantized, TwoBit
+from tf_gc.params.composed import COMPRESSED
+from tf_gc.steps.trial import STEPS
 
 pytestmark = pytest.mark.optimized_graphs
 
@@ -21,16 +23,24 @@ MIXED = TwoBit(bypass_size=20)
 
 @cases("params", MIXED, NONE)  # the first with more kinds of collectives
 def test_several_steps_in_one_execution_are_the_same_steps(params: CompressionParams) -> None:
-    """Three of them, where an epoch has four; also where the warm-up ends."""
-    normalized = functools.partial(normalized_mlp, True)
+    """Five of them, where an epoch has twelve; also where the warm-up ends."""
     alone, strategy = (compressed_strategy(2, params) for _ in range(2))
-    single = fit(alone, normalized, epochs=6)
-    several = fit(strategy, normalized, epochs=6, steps_per_execution=3)
+    train = functools.partial(fit, build=lambda: normalized_mlp(True), training_data=data(192))
+    single, several = train(alone), train(strategy, steps_per_execution=5)
     assert_same_run(several, single)
     assert_replicas_agree(strategy, several.model.trainable_variables)
     steps = [each.compression_state.warm_up_steps for each in (alone, strategy)]
     assert steps == steps[:1] * 2
     assert (10 <= steps[0] < 24) == (params is MIXED)
+
+
+def test_a_trial_inside_of_loops_is_that_of_single_steps() -> None:
+    params = Auto(Quantized(warm_up=False, bypass_size=0), COMPRESSED)
+    alone, strategy = (compressed_strategy(2, params) for _ in range(2))
+    train = functools.partial(fit, epochs=1, training_data=data(BATCH * (STEPS + 12)))
+    assert_same_run(train(strategy, steps_per_execution=6), train(alone))
+    for trial in (each.report().trial for each in (alone, strategy)):
+        assert trial.chosen == trial.current == COMPRESSED
 
 
 @cases("order", "step loop step", "loop step", "loop longer", "branch step")

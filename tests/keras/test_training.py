@@ -30,6 +30,7 @@ from tests.keras.stock import (
     compiled,
     data,
     fit,
+    in_batches,
     mlp,
     normalized_mlp,
     sgd,
@@ -217,3 +218,28 @@ def test_layers_of_double_and_of_single_precision_train_together(params: Compres
     assert run.losses[-1] < 0.9 * run.losses[0]
     assert_replicas_agree(strategy, run.model.trainable_variables)
     assert len(strategy.compression_state) == (2 if params is AUTO else 0)
+
+
+# A model is built from the first batch, whatever the replicas get of it.
+def test_a_batch_may_not_divide_among_the_replicas() -> None:
+    strategy = compressed_strategy(3)  # for which 16 samples are 6, 6 and 4
+    run = fit(strategy)
+    assert run.losses[-1] < run.losses[0]
+    assert_replicas_agree(strategy, run.model.trainable_variables)
+
+
+WORDS = ["red", "green", "blue"]
+
+
+def test_inputs_may_be_strings() -> None:
+    def of_words() -> keras.Model:
+        words = [keras.Input((2,), dtype="string"), keras.layers.StringLookup(vocabulary=WORDS)]
+        rows = [keras.layers.Embedding(len(WORDS) + 1, 8), keras.layers.Flatten()]
+        return keras.Sequential([*words, *rows, keras.layers.Dense(len(WORDS))])
+
+    strategy = compressed_strategy()
+    model = compiled(strategy, of_words, lambda: keras.optimizers.SGD(1.0))
+    labels = np.random.default_rng(0).integers(len(WORDS), size=64)
+    x = np.array([[WORDS[label], "green"] for label in labels])
+    losses = model.fit(in_batches((x, labels)), epochs=2, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]

@@ -15,27 +15,23 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.state.checkpoints import values_in
-from tests.strategies.helpers import reducer, strategy_of
+from tests.strategies.helpers import reducer, strategy_of, variables_of
 from tf_gc.state import residuals
 from tf_gc.state.stream import named_stream
 
 CODEC = tf_gc.TwoBit(0.5)
 
 
-def variables_of(strategy: tf.distribute.Strategy, *names: str) -> list[tf.Variable]:
-    with strategy.scope():
-        return [tf.Variable(tf.zeros(3), name=name) for name in names]
-
-
 def leave(strategy: Any, variables: Sequence[tf.Variable], values: Sequence[float]) -> None:
     """Reduces gradients too small to be sent, so that all of them stay in the residuals."""
     replicas = strategy.num_replicas_in_sync
-    reducer(strategy, variables)([np.full((replicas, 3), value, np.float32) for value in values])
+    pairs = zip(variables, values, strict=True)
+    reducer(strategy, variables)([np.full((replicas, *v.shape), value, "f") for v, value in pairs])
 
 
 def test_each_replica_has_its_own_on_its_device() -> None:
     strategy = strategy_of(CODEC, 3)
-    (variable,) = variables_of(strategy, "v")
+    (variable,) = variables_of(strategy, v=3)
     residuals = strategy.compression_state.residuals_of(variable)
     assert [r.device for r in residuals] == [v.device for v in variable.values]
     gradients = np.array([[0.1] * 3, [0.2] * 3, [0.3] * 3], np.float32)
@@ -45,11 +41,12 @@ def test_each_replica_has_its_own_on_its_device() -> None:
 
 def test_a_residual_belongs_to_its_variable_whatever_is_reduced_beside_it() -> None:
     strategy, other = strategy_of(CODEC), strategy_of(CODEC)
-    a, b, second = variables_of(strategy, "a", "b", "b")
+    a, b = variables_of(strategy, a=3, b=3)
+    (second,) = variables_of(strategy, b=3)
     leave(strategy, [a, b], [0.01, 0.02])
     leave(strategy, [second, b], [0.04, 0.02])
     leave(strategy, [b, a, second], [0.02, 0.01, 0.04])
-    leave(other, variables_of(other, "a"), [0.1])
+    leave(other, variables_of(other, a=3), [0.1])
     for variable, expected in ((a, 0.02), (b, 0.06), (second, 0.08)):
         for residual in strategy.compression_state.residuals_of(variable):
             np.testing.assert_allclose(residual, expected, rtol=1e-6)
@@ -58,7 +55,7 @@ def test_a_residual_belongs_to_its_variable_whatever_is_reduced_beside_it() -> N
 
 def test_making_them_does_not_trace_a_step_twice() -> None:
     strategy = strategy_of(tf_gc.TwoBit(bypass_size=0))
-    variables = variables_of(strategy, "v", "w")
+    variables = variables_of(strategy, v=3, w=3)
     traces = 0
 
     def step() -> None:
@@ -74,9 +71,9 @@ def test_making_them_does_not_trace_a_step_twice() -> None:
 
 
 def test_reset_drops_what_waits_for_its_variable(tmp_path: Path) -> None:
-    path = saved(tmp_path, "v")
+    path = saved(tmp_path, v=3)
     strategy = strategy_of(CODEC)
-    (variable,) = variables_of(strategy, "v")
+    (variable,) = variables_of(strategy, v=3)
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.restore(path)
     strategy.compression_state.reset()
@@ -88,7 +85,7 @@ def test_reset_drops_what_waits_for_its_variable(tmp_path: Path) -> None:
 
 def test_a_residual_goes_with_its_variable(tmp_path: Path) -> None:
     strategy = strategy_of(CODEC)
-    variables = variables_of(strategy, "a", "b")
+    variables = variables_of(strategy, a=3, b=3)
     leave(strategy, variables, [0.1, 0.2])
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.save(tmp_path / "ckpt")
@@ -102,11 +99,11 @@ def test_a_residual_goes_with_its_variable(tmp_path: Path) -> None:
     np.testing.assert_allclose(kept["residual b"], [0.4] * 3)
 
 
-def saved(tmp_path: Path, *names: str) -> str:
+def saved(tmp_path: Path, **sizes: int) -> str:
     """Returns a checkpoint with a sum of residuals of 0.2 for each of these variables."""
     strategy = strategy_of(CODEC)
-    trained = variables_of(strategy, *names)
-    leave(strategy, trained, [0.1] * len(names))
+    trained = variables_of(strategy, **sizes)
+    leave(strategy, trained, [0.1] * len(sizes))
     return tf.train.Checkpoint(compression=strategy.compression_state).save(tmp_path / "ckpt")
 
 
@@ -136,10 +133,10 @@ MISSED = (
 def test_one_line_says_what_was_restored(
     tmp_path: Path, said: Any, names: str, level: str, line: str
 ) -> None:
-    path = saved(tmp_path, "a", "b")
+    path = saved(tmp_path, a=3, b=3)
     assert said() == [("INFO", "tf_gc: residuals of all 2 variables start at zero")]
     strategy = strategy_of(CODEC)
-    variables = variables_of(strategy, *names)
+    variables = variables_of(strategy, **dict.fromkeys(names, 3))
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.restore(path)
     assert not said()
@@ -151,10 +148,31 @@ def test_one_line_says_what_was_restored(
     assert said() == [(level, f"tf_gc: {line}")]
 
 
+@cases("step_first", True, False)
+def test_a_residual_of_another_shape_is_left_out(
+    tmp_path: Path, said: Any, step_first: bool
+) -> None:
+    """A head of 10 classes becomes one of 20."""
+    path = saved(tmp_path, trunk=3, head=10)
+    strategy = strategy_of(CODEC)
+    variables = variables_of(strategy, trunk=3, head=20)
+    checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
+    if step_first:
+        leave(strategy, variables, [0.0, 0.0])
+    said()
+    checkpoint.restore(path)
+    leave(strategy, variables, [0.0, 0.0])
+    trunk, head = map(strategy.compression_state.total, variables)
+    np.testing.assert_allclose(trunk, [0.2] * 3, rtol=1e-6)
+    np.testing.assert_array_equal(head, np.zeros(20))
+    restored = "residuals of 1 variables restored; residuals of head start at zero, for they had"
+    assert [line for _, line in said()] == [f"tf_gc: {restored} another shape"]
+
+
 def test_without_compression_one_line_says_that_residuals_are_dropped(
     tmp_path: Path, said: Any
 ) -> None:
-    path = saved(tmp_path, "a", "b")
+    path = saved(tmp_path, a=3, b=3)
     said()
     strategy = strategy_of(tf_gc.NoCompression())
     tf.train.Checkpoint(compression=strategy.compression_state).restore(path)
@@ -164,7 +182,7 @@ def test_without_compression_one_line_says_that_residuals_are_dropped(
 
 def test_restoring_undoes_what_was_left_since(tmp_path: Path) -> None:
     strategy = strategy_of(tf_gc.Auto(tf_gc.Quantized(bypass_size=0)))
-    (variable,) = variables_of(strategy, "a")
+    (variable,) = variables_of(strategy, a=3)
     state = strategy.compression_state
     checkpoint = tf.train.Checkpoint(compression=state)
     path = checkpoint.save(tmp_path / "ckpt")
@@ -182,10 +200,10 @@ def test_restoring_undoes_what_was_left_since(tmp_path: Path) -> None:
 def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
     tmp_path: Path, said: Any, eager: bool
 ) -> None:
-    path = saved(tmp_path, "a", "b")
+    path = saved(tmp_path, a=3, b=3)
     said()
     strategy = strategy_of(CODEC, 1)
-    a, new = variables_of(strategy, "a", "new")
+    a, new = variables_of(strategy, a=3, new=3)
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.restore(path)
     reduce = reducer(strategy, [a, new], eager)
@@ -237,7 +255,7 @@ def test_they_are_added_to_rows_likewise(all_rows: bool) -> None:
 
 def test_threads_change_what_is_kept_one_after_the_other() -> None:
     strategy = strategy_of(CODEC)
-    (variable,) = variables_of(strategy, "v")
+    (variable,) = variables_of(strategy, v=3)
     state, stream = strategy.compression_state, named_stream("")
     calls: list[Callable[[], Any]] = [
         lambda: state.value(residuals.SLOT, stream, variable),
