@@ -2,8 +2,7 @@
 
 A collective takes tensors of one shape from all members. All of them send as many words as the
 messages of the steps before suggest; if that was too few, which all of them see by what they
-received, they send the rest. Outside of functions, the members first tell each other how long their
-longest message is.
+received, they send the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,8 +69,6 @@ class UnequalLengths:
           the messages of the members before it and of those after it, each [members · n, length].
           If there are none, the tensor is left out.
         """
-        if tf.executing_eagerly():
-            return self._others(send(self._of_longest(messages)), n)
         self.told_bytes += WORD_BYTES * n * (self._channel.size - 1)
         key = (self._messages, *kind)
         self._messages += 1
@@ -106,18 +103,6 @@ class UnequalLengths:
         remembered.assign(self._guess(longest, length), read_value=False)
         return whole
 
-    def _of_longest(self, messages: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> list[tf.Tensor]:
-        """Returns the messages of this host as long as the longest one of all members."""
-
-        def cut(message: tf.Tensor, lengths: Received) -> tf.Tensor:
-            longest = tf.reduce_max(tf.concat(lengths, axis=0))
-            return tf.concat(_words(message, 0, longest), axis=1)
-
-        rows, words = zip(*messages, strict=True)
-        lengths = on_devices(rows, lambda _, own: tf.reshape(tf.reduce_max(own), [1, 1]), words)
-        self.told_bytes += WORD_BYTES * (self._channel.size - 1)
-        return on_devices(rows, cut, self._channel.all_gather(lengths))
-
     def _others(self, received: Sequence[Received], n: int, skip: int = 0) -> list[list[tf.Tensor]]:
         """Returns what `sent` does, given what the members received, without `skip` words."""
         others = []
@@ -131,7 +116,7 @@ class UnequalLengths:
 def _words(message: tf.Tensor, start: int | tf.Tensor, end: tf.Tensor) -> list[tf.Tensor]:
     """Returns the words [start, end) of each row, with zeros where a row has no more words."""
     words = message[:, start:end]
-    if message.shape[1] is not None:
+    if message.shape[1] is not None and not tf.executing_eagerly():
         return [words]
     missing = tf.maximum(end - start, 0) - tf.shape(words, tf.int64)[1]
     return [words, tf.zeros(tf.stack([message.shape[0], missing]), tf.int64)]
