@@ -80,7 +80,7 @@ class KerasStrategy(abc.ABC):
     def senders(self) -> Mapping[Spec, Sender | str]:
         """What sends the gradients of each spec of the params, or why the stock ops sum them."""
 
-    def compresses_rows_of(self, variable: Any) -> bool:
+    def compresses_rows_of(self, variable: tf.Variable) -> bool:
         """Returns whether a gradient of a variable is compressed if it is `tf.IndexedSlices`."""
         rows = gradient_of(variable, variable.dtype, sparse=True, earlier=set())
         return bool(make_schedule(self.compression_params, [rows], self.senders).buckets)
