@@ -71,6 +71,11 @@ def as_dense(total: tf.IndexedSlices) -> np.ndarray:
     return dense([(total.values.numpy(), total.indices.numpy())])
 
 
+def given_and_sent(step: Step, *steps: list[Rows]) -> np.ndarray:
+    """Runs steps; returns [2, ...], the sum of all gradients and the sum of what was sent."""
+    return np.sum([(dense(rows), as_dense(step(rows)[0])) for rows in steps], axis=0)
+
+
 @cases("dtype, eager", (np.float32, False), (np.float16, True), (ml_dtypes.bfloat16, False))
 def test_sent_plus_kept_is_what_was_given(dtype: Any, eager: bool) -> None:
     strategy, table, step = made(COLD, 3, dtype, eager)
@@ -180,17 +185,12 @@ def test_what_was_not_sent_survives_another_number_of_replicas(
     before: int, after: int, tmp_path: Any
 ) -> None:
     strategy, _, step = made(COLD, before)
-    given, sent = np.zeros(SHAPE), np.zeros(SHAPE)
-    for number in range(3):
-        rows = rows_of(number, [10] * before)
-        given += dense(rows)
-        sent += as_dense(step(rows)[0])
+    sums = given_and_sent(step, *(rows_of(number, [10] * before) for number in range(3)))
     path = tf.train.Checkpoint(state=strategy.compression_state).save(str(tmp_path / "saved"))
     strategy, table, step = made(COLD, after, restore=path)
-    for number in range(3, 6):
-        rows = rows_of(number, [200] * after)  # each row of the first 50 occurs
-        given += dense(rows)
-        sent += as_dense(step(rows)[0])
+    # Each row of the first 50 occurs.
+    sums += given_and_sent(step, *(rows_of(number, [200] * after) for number in range(3, 6)))
+    given, sent = sums
     left = strategy.compression_state.total(table)
     assert (after == 1) == (left is None or not left.any())
     np.testing.assert_allclose(sent + (0 if left is None else left), given, atol=1e-4)
@@ -198,11 +198,7 @@ def test_what_was_not_sent_survives_another_number_of_replicas(
 
 def test_a_trial_that_ends_in_full_precision_sends_what_is_left_of_all_rows() -> None:
     strategy, table, step = made(tf_gc.Auto(COLD, choice="full precision"))
-    given, sent = np.zeros(SHAPE), np.zeros(SHAPE)
-    for number in range(60):
-        rows = rows_of(number, (3, 3))
-        given += dense(rows)
-        sent += as_dense(step(rows)[0])
+    given, sent = given_and_sent(step, *(rows_of(number, (3, 3)) for number in range(60)))
     assert not strategy.compression_state.total(table).any()
     np.testing.assert_allclose(sent, given, atol=1e-3)
 
