@@ -47,7 +47,6 @@ def assert_trains_compressed(
 
     The weights differ from the ones of `like`: otherwise nothing was compressed.
     """
-    assert strategy.traffic is not None
     assert strategy.traffic.compressed_tensors > 0
     assert run.history.keys() == like.history.keys()
     assert_replicas_agree(strategy, run.model.trainable_variables)

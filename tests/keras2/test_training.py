@@ -27,7 +27,6 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def assert_compressed(strategy: tf_gc.CompressedMirroredStrategy, model: Any) -> None:
-    assert strategy.traffic is not None
     assert strategy.traffic.bypassed_tensors == 0
     assert strategy.traffic.compressed_tensors == len(model.trainable_variables)
     # The residuals belong to the optimizer, and not to whoever trains these variables.

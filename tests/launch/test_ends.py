@@ -36,7 +36,6 @@ def test_signals_end_all_which_may_save_before(
     process = start(tmp_path, program, "--workers=2", f"--grace={grace}", "--restarts=3")
     wait(process, lambda: len([*tmp_path.glob("*.ready")]) == 2)
     process.send_signal(signals[0])
-    assert process.stdout is not None
     said = iter(process.stdout.readline, "")
     assert any(f"{signals[0].name}: ends all within {grace} s" in line for line in said)
     for number in signals[1:]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import matrix
-from tests.keras import train_from_a_seed
+from tests.keras import test_determinism
 from tests.multiworker import cluster
 
 pytestmark = [pytest.mark.multiworker, matrix]
@@ -29,7 +29,7 @@ def digests(*all_params: Any) -> list[str]:
 
 def _digest(params: Any) -> str:
     strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(compression_params=params)
-    digest = train_from_a_seed.digest(strategy)
+    digest = test_determinism.digest(strategy)
     assert params.get("plan", "all_reduce") in strategy.traffic.plan.split(", ")
     return digest
 

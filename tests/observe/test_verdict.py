@@ -1,5 +1,6 @@
-"""The verdict, as a function of numbers."""
+"""The verdict, as a function of numbers, and the log that users see without asking for it."""
 
+import logging as python_logging
 import math
 import re
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import tf_gc
 from tf_gc.network.traffic import Traffic
+from tf_gc.observe.log import log_visibly
 from tf_gc.observe.report import Comparison, Report, StepTime, duration
 from tf_gc.observe.verdict import LONG_WARM_UP, STEPS, judge
 
@@ -49,7 +51,6 @@ def test_the_intervals_of_both_medians_decide(
     full: float, spread: float, level: int, says: str
 ) -> None:
     verdict = judge(report(around(full, 30, spread), around(0.1, 40, spread)))
-    assert verdict is not None
     assert (verdict.level, verdict.is_last) == (level, True)
     assert f"{says}a step takes " in verdict.text
     compressed, other, ratio = re.findall(
@@ -70,14 +71,12 @@ def test_where_steps_do_not_show_it_the_line_says_what_is_sent(
     full: list[float], spread: float
 ) -> None:
     verdict = judge(report(full, around(0.1, 40, spread)))
-    assert verdict is not None
     assert (verdict.level, verdict.is_last) == (logging.INFO, True)
     time = re.fullmatch(
         "tf_gc: gradients are compressed: a replica sends 1,000,000 bytes a step instead of "
         r"10,000,000, and a step takes (\S+) ms \(median of 40 steps\)\.",
         verdict.text,
     )
-    assert time is not None
     assert float(time[1]) == pytest.approx(100, 0.1 + spread)
 
 
@@ -88,7 +87,6 @@ def test_it_waits_for_enough_compressed_steps() -> None:
     params = tf_gc.Quantized()
     assert judge(Report(params, TRAFFIC, warm_up_steps=LONG_WARM_UP, compressed_steps=1)) is None
     warned = judge(Report(params, TRAFFIC, warm_up_steps=LONG_WARM_UP))
-    assert warned is not None
     assert (warned.level, warned.is_last) == (logging.WARNING, False)
 
 
@@ -98,7 +96,6 @@ def test_a_median_has_the_confidence_interval_of_its_order_statistics(times: lis
     if len(times) < 6:
         assert found is None
         return
-    assert found is not None
     ordered = sorted(times)
     assert found.median == pytest.approx(np.median(times))
     assert found.steps == len(times)
@@ -117,12 +114,10 @@ def test_steps_are_compared_around_the_end_of_the_warm_up() -> None:
     full = around(0.9, 40) + around(0.2, 30)
     compressed = around(0.1, 30) + around(0.9, 200)
     found = Comparison.of(full, compressed)
-    assert found is not None
     assert (found.full_precision.steps, found.compressed.steps) == (30, 30)
     assert found.ratio == pytest.approx(2, rel=0.05)
     assert found.low < found.ratio < found.high
     short = Comparison.of(around(0.9, 10), compressed)
-    assert short is not None
     assert (short.full_precision.steps, short.compressed.steps) == (10, 10)
     assert Comparison.of(full, compressed[:5]) is None
     assert Comparison.of(full[:5], compressed) is None
@@ -133,3 +128,24 @@ def test_steps_are_compared_around_the_end_of_the_warm_up() -> None:
 )
 def test_durations_in_words(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_good_news_is_seen_unless_somebody_silences_warnings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # As in a new process: nobody has set up logging, and absl shows warnings.
+    mine = python_logging.getLogger("absl.tf_gc")
+    before = logging.get_verbosity()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_logging.root, "handlers", [])
+        logging.set_verbosity(logging.WARNING)
+        logging.info("hidden")
+        log_visibly("tf_gc: 100% better")
+        logging.set_verbosity(logging.ERROR)
+        log_visibly("silenced")
+        logging.set_verbosity(logging.WARNING)
+        mine.setLevel(python_logging.WARNING)
+        log_visibly("silenced")
+        mine.setLevel(python_logging.INFO)
+    logging.set_verbosity(before)
+    assert capsys.readouterr().err == "INFO:absl.tf_gc:tf_gc: 100% better\n"
