@@ -66,40 +66,11 @@ def a_mean_over_uneven_batches_weighs_examples_alike(
     np.testing.assert_allclose(result, OPS[op](np.concatenate([v.numpy() for v in values])))
 
 
-@promise(each=DTYPES, on_workers=(tf.float16, tf.int64))
-def reduce_and_gather_keep_the_dtype(strategy: Strategy, dtype: tf.DType) -> None:
-    values, value = of_replicas(strategy, lambda i: tf.cast(tf.range(4) + i, dtype))
-    arrays = [tf.cast(v, tf.float64).numpy() for v in values]
-    results = [
-        (strategy.reduce(SUM, value, axis=None), np.sum(arrays, axis=0)),
-        (strategy.reduce(SUM, value, axis=0), np.sum(arrays)),
-    ]
-    if dtype in GATHERED:
-        results.append((strategy.gather(value, axis=0), np.concatenate(arrays)))
-    for result, expected in results:
-        assert result.dtype == dtype
-        np.testing.assert_array_equal(tf.cast(result, tf.float64), expected)
-
-
-@promise(each=itertools.product(ROWS, MODES))
-def reduce_adds_indexed_slices(strategy: Strategy, rows: str, mode: str) -> None:
-    values, value = of_replicas(strategy, functools.partial(slices, rows))
-    result = staged(mode, lambda v: strategy.reduce(SUM, v, axis=None))(value)
-    np.testing.assert_array_equal(dense(result), np.sum([dense(v) for v in values], axis=0))
-
-
 def part(axis: int, i: int) -> tf.Tensor:
     """A part of a matrix; they differ in length."""
     shape = [3, 3]
     shape[axis] = 2 + i
     return tf.constant(np.arange(np.prod(shape)).reshape(shape) + 100 * i, tf.float32)
-
-
-@promise(each=itertools.product((0, 1), MODES))
-def gather_concatenates_in_the_order_of_replicas(strategy: Strategy, axis: int, mode: str) -> None:
-    values, value = of_replicas(strategy, functools.partial(part, axis))
-    result = staged(mode, lambda v: strategy.gather(v, axis))(value)
-    np.testing.assert_array_equal(result, np.concatenate([v.numpy() for v in values], axis))
 
 
 @promise(each=zip(OPS, MODES, strict=True))
@@ -219,36 +190,46 @@ def all_reduce_gives_every_replica_the_same(strategy: Strategy, op: Any, mode: s
     assert_on_all(strategy, result["b"][0], OPS[op]([v["b"][0] for v in values]))
 
 
-@promise(each=DTYPES, on_workers=(tf.bfloat16, tf.int64))
-def all_reduce_and_all_gather_keep_the_dtype(strategy: Strategy, dtype: tf.DType) -> None:
+@promise(each=DTYPES, on_workers=(tf.float16, tf.bfloat16, tf.int64))
+def reductions_and_gathers_keep_the_dtype(strategy: Strategy, dtype: tf.DType) -> None:
     values, value = of_replicas(strategy, lambda i: tf.cast(tf.range(4) + i, dtype))
+    arrays = [tf.cast(v, tf.float64).numpy() for v in values]
+    gathers = dtype in GATHERED
 
     def step(mine: Any) -> Any:
         mine = here(mine)
         total = context().all_reduce("SUM", mine)
-        return total, context().all_gather(mine, axis=0) if dtype in GATHERED else None
+        return total, context().all_gather(mine, axis=0) if gathers else None
 
     total, gathered = tf.function(lambda v: strategy.run(step, args=(v,)))(value)
-    arrays = [v.numpy() for v in values]
-    assert local(strategy, total)[0].dtype == dtype.as_numpy_dtype
-    assert_on_all(strategy, total, np.sum(arrays, axis=0))
-    if dtype in GATHERED:
-        assert local(strategy, gathered)[0].dtype == dtype.as_numpy_dtype
-        assert_on_all(strategy, gathered, np.concatenate(arrays))
+    results = [
+        (strategy.reduce(SUM, value, axis=None), np.sum(arrays, axis=0)),
+        (strategy.reduce(SUM, value, axis=0), np.sum(arrays)),
+        (total, np.sum(arrays, axis=0)),
+    ]
+    if gathers:
+        results += [(v, np.hstack(arrays)) for v in (strategy.gather(value, axis=0), gathered)]
+    for result, expected in results:
+        for each in strategy.experimental_local_results(result):
+            assert each.dtype == dtype
+            np.testing.assert_array_equal(tf.cast(each, tf.float64), expected)
 
 
 @promise(each=itertools.product(ROWS, MODES))
-def all_reduce_adds_indexed_slices(strategy: Strategy, rows: str, mode: str) -> None:
-    """Alone, and in a structure with dense tensors."""
+def reductions_add_indexed_slices(strategy: Strategy, rows: str, mode: str) -> None:
+    """From outside, and by replicas: alone, and in a structure with dense tensors."""
     values, value = of_replicas(strategy, functools.partial(slices, rows))
 
     def step(mine: Any) -> Any:
         mixed = context().all_reduce(SUM, [tf.ones([2]), mine, tf.ones([])])
         return [context().all_reduce(SUM, mine), *mixed]
 
-    alone, ones, mixed, one = staged(mode, lambda v: strategy.run(step, args=(v,)))(value)
+    def reduce(value: Any) -> Any:
+        return strategy.reduce(SUM, value, axis=None), strategy.run(step, args=(value,))
+
+    outside, (alone, ones, mixed, one) = staged(mode, reduce)(value)
     expected = np.sum([dense(v) for v in values], axis=0)
-    for result in (alone, mixed):
+    for result in (outside, alone, mixed):
         for each in strategy.experimental_local_results(result):
             np.testing.assert_array_equal(dense(each), expected)
     assert_on_all(strategy, ones, [strategy.num_replicas_in_sync] * 2)
@@ -256,17 +237,19 @@ def all_reduce_adds_indexed_slices(strategy: Strategy, rows: str, mode: str) -> 
 
 
 @promise(each=itertools.product((0, 1), MODES))
-def all_gather_concatenates_in_the_order_of_replicas(
-    strategy: Strategy, axis: int, mode: str
-) -> None:
+def gathers_concatenate_in_the_order_of_replicas(strategy: Strategy, axis: int, mode: str) -> None:
     def step(mine: Any) -> Any:
         return context().all_gather({"a": here(mine), "b": [-mine]}, axis)
 
+    def gather(value: Any) -> Any:
+        return strategy.gather(value, axis), strategy.run(step, args=(value,))
+
     values, value = of_replicas(strategy, functools.partial(part, axis))
-    result = staged(mode, lambda v: strategy.run(step, args=(v,)))(value)
+    outside, inside = staged(mode, gather)(value)
     expected = np.concatenate([v.numpy() for v in values], axis)
-    assert_on_all(strategy, result["a"], expected)
-    assert_on_all(strategy, result["b"][0], -expected)
+    np.testing.assert_array_equal(outside, expected)
+    assert_on_all(strategy, inside["a"], expected)
+    assert_on_all(strategy, inside["b"][0], -expected)
 
 
 @promise(each=OPS)
