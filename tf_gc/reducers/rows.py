@@ -72,14 +72,12 @@ class _SendsRows(Sender):
 
     def message(self, replica: Replica) -> tf.Tensor:
         spec, kept = self._spec, replica.residuals if self.keeps_residuals else ()
-        shapes = [tuple(variable.shape) for variable in replica.variables]
         names = [path_of(variable) for variable in replica.variables]
+        shapes = _shapes(replica)
         return ops.encode_rows(replica.gradients, kept, shapes, spec.kind, spec.layers, names)
 
-    def sums(
-        self, variables: Sequence[Any], messages: Received, like: Sequence[tf.IndexedSlices]
-    ) -> list[tf.IndexedSlices]:
-        spec, shapes = self._spec, [tuple(variable.shape) for variable in variables]
+    def sums(self, replica: Replica, messages: Received) -> list[tf.IndexedSlices]:
+        spec, shapes, like = self._spec, _shapes(replica), replica.gradients
         sums = ops.decode_rows(messages, shapes, like[0].dtype, spec.kind, spec.layers)
         return [
             tf.IndexedSlices(
@@ -87,6 +85,10 @@ class _SendsRows(Sender):
             )
             for total, g, shape in zip(sums, like, shapes, strict=True)
         ]
+
+
+def _shapes(replica: Replica) -> list[tuple[int, ...]]:
+    return [tuple(variable.shape) for variable in replica.variables]
 
 
 class RowsPush(_SendsRows, Push):
@@ -97,7 +99,7 @@ class RowsPush(_SendsRows, Push):
 
     def decode(self, message: tf.Tensor, size: int, worker: Replica) -> list[tf.IndexedSlices]:
         del size
-        return self.sums(worker.variables, [message], worker.gradients)
+        return self.sums(worker, [message])
 
     def in_full_precision(self, dtype: tf.DType) -> "RowsPush":
         del dtype
@@ -122,17 +124,16 @@ class RowsReducer(_SendsRows, Reducer):
         channel = self._group.open(bucket, options)
         first = replicas[0]
         messages = on_devices(replicas, self.message)
-        decode = functools.partial(self.sums, first.variables)
 
         def count_sent() -> tf.Tensor:
-            own = decode([messages[0]], first.gradients)
+            own = self.sums(first, [messages[0]])
             return tf.add_n([tf.math.count_nonzero(rows.values) for rows in own])
 
         received = self._gathered(channel, messages, first.notes)
         parts = [part for g in first.gradients for part in (g.values, g.indices)]
         stock = tf.add_n([tf.size(part, tf.int64) * part.dtype.size for part in parts])
         return Reduction(
-            once_per_host(replicas, lambda r, sent: decode(sent, r.gradients), received),
+            once_per_host(replicas, self.sums, received),
             first,
             count_sent,
             channel.sent_bytes,
