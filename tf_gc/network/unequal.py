@@ -5,6 +5,7 @@ messages of the steps before suggest; if that was too few, which all of them see
 received, they send the rest.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ WORD_BYTES = tf.int64.size
 Send: TypeAlias = Callable[[Sequence[tf.Tensor]], Sequence[Received]]
 
 
+@dataclasses.dataclass(eq=False)
 class UnequalLengths:
     """Sends messages of unequal lengths through a channel.
 
@@ -33,19 +35,12 @@ class UnequalLengths:
     far to tell the others how long its messages are.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        ranks: Sequence[int],
-        notes: dict[Any, Any],
-        guess: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    ) -> None:
-        self.told_bytes: Bytes = 0
-        self._channel = channel
-        self._ranks = ranks
-        self._notes = notes
-        self._guess = guess
-        self._messages = 0
+    channel: Channel
+    ranks: Sequence[int]
+    notes: dict[Any, Any]
+    guess: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    told_bytes: Bytes = 0
+    _messages: int = 0
 
     def sent(
         self,
@@ -69,13 +64,13 @@ class UnequalLengths:
           the messages of the members before it and of those after it, each [members · n, length].
           If there are none, the tensor is left out.
         """
-        self.told_bytes += WORD_BYTES * n * (self._channel.size - 1)
+        self.told_bytes += WORD_BYTES * n * (self.channel.size - 1)
         key = (self._messages, *kind)
         self._messages += 1
-        if key not in self._notes:
+        if key not in self.notes:
             with tf.init_scope(), tf.device("CPU:0"):
-                self._notes[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
-        remembered = self._notes[key]
+                self.notes[key] = _compat.OwnVariable(tf.zeros([], tf.int64), trainable=False)
+        remembered = self.notes[key]
         length = remembered.read_value()
 
         # Before each row goes the length of the sender's longest row. All members receive a row of
@@ -91,7 +86,7 @@ class UnequalLengths:
 
         def with_rest() -> tuple[list[list[tf.Tensor]], tf.Tensor]:
             rest = on_devices(rows, lambda row: tf.concat(_words(row, length, longest), axis=1))
-            ends, sent = self._channel.counted_apart(lambda: send(rest))
+            ends, sent = self.channel.counted_apart(lambda: send(rest))
             whole = [
                 [tf.concat(parts, axis=1) for parts in zip(*mine, strict=True)]
                 for mine in zip(starts, self._others(ends, n), strict=True)
@@ -99,16 +94,16 @@ class UnequalLengths:
             return whole, tf.cast(sent, tf.int64)
 
         whole, sent = tf.cond(longest > length, with_rest, lambda: (starts, tf.zeros([], tf.int64)))
-        self._channel.count_as_well(sent)
-        remembered.assign(self._guess(longest, length), read_value=False)
+        self.channel.count_as_well(sent)
+        remembered.assign(self.guess(longest, length), read_value=False)
         return whole
 
     def _others(self, received: Sequence[Received], n: int, skip: int = 0) -> list[list[tf.Tensor]]:
         """Returns what `sent` does, given what the members received, without `skip` words."""
         others = []
-        for rank, mine in zip(self._ranks, received, strict=False):
+        for rank, mine in zip(self.ranks, received, strict=False):
             rows = tf.concat(mine, axis=0)
-            spans = ((0, rank * n), ((rank + 1) * n, self._channel.size * n))
+            spans = ((0, rank * n), ((rank + 1) * n, self.channel.size * n))
             others.append([rows[a:b, skip:] for a, b in spans if a < b])
         return others
 

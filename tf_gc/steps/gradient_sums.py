@@ -43,32 +43,26 @@ class Step:
     options: Any  # a `tf.distribute.experimental.CommunicationOptions`
 
 
+@dataclasses.dataclass(eq=False)
 class GradientSums:
     """Sums gradients over all replicas of a network.
 
     Where methods return the sums of buckets, those are `Reduction.sums`, one for each bucket.
     """
 
-    def __init__(
-        self,
-        params: CompressionParams,
-        network: Network,
-        senders: Mapping[Spec, Reducer | str],
-        stock: tf.distribute.CrossDeviceOps,
-        state: CompressionState,
-        measurement: Measurement,
-    ) -> None:
-        self.network = network
-        self.replicas = network.hosts * len(network.devices)  # on all hosts
-        self.state = state
-        self.measurement = measurement
-        self._params = params
-        self._senders = senders
-        self._by_stock = stock.batch_reduce_implementation
+    params: CompressionParams
+    network: Network
+    senders: Mapping[Spec, Reducer | str]  # for each spec of the params
+    stock: tf.distribute.CrossDeviceOps
+    state: CompressionState
+    measurement: Measurement
+
+    def __post_init__(self) -> None:
+        self.replicas = self.network.hosts * len(self.network.devices)  # on all hosts
         # A branch is one operation for TensorFlow. If that used the order of the stock
         # collectives, all that is summed in full precision would wait for the whole branch.
-        beside = stock.beside() if isinstance(stock, CollectiveOps) else stock
-        self._in_branches = beside.batch_reduce_implementation
+        is_collective = isinstance(self.stock, CollectiveOps)
+        self._stock_in_branches = self.stock.beside() if is_collective else self.stock
         self._has_warned = False  # that nothing is compressed
         self._unmatched: set[Pattern] = set()  # of which a warning was logged
 
@@ -80,13 +74,13 @@ class GradientSums:
             _known(variable, first.dtype, isinstance(first, tf.IndexedSlices), earlier)
             for first, (_, variable) in zip(firsts, pairs, strict=True)
         ]
-        schedule = make_schedule(self._params, gradients, self._senders, options.bytes_per_pack)
-        warn_of_unmatched_patterns(self._params, gradients, self._unmatched)
+        schedule = make_schedule(self.params, gradients, self.senders, options.bytes_per_pack)
+        warn_of_unmatched_patterns(self.params, gradients, self._unmatched)
         keeping = [b.indices for b in schedule.buckets if b.reducer.keeps_residuals]
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
         pairs = self.with_restored(pairs, known.difference(*keeping))
         results: dict[int, Any] = {}
-        if self._params.specs() and (schedule.buckets or schedule.uncompressed):
+        if self.params.specs() and (schedule.buckets or schedule.uncompressed):
             variables = [pairs[i][1] for i in (*schedule.compressed, *schedule.bypass)]
             replicas = [self._replicas_of(bucket, pairs, stream) for bucket in schedule.buckets]
             owner = next(v for v in variables if isinstance(v, tf.Variable))
@@ -101,7 +95,8 @@ class GradientSums:
         for i in schedule.bypass:
             by_dtype.setdefault(firsts[i].dtype, []).append(i)
         for indices in by_dtype.values():
-            sums = self._by_stock(_SUM, [pairs[i] for i in indices], options)
+            mine = [pairs[i] for i in indices]
+            sums = self.stock.batch_reduce_implementation(_SUM, mine, options)
             results |= zip(indices, sums, strict=True)
         return [results[i] for i in range(len(pairs))]
 
@@ -156,7 +151,7 @@ class GradientSums:
         if not step.schedule.buckets:
             self.built(step, step.schedule, [])
             if not self._has_warned:
-                warn_that_nothing_is_compressed(step.schedule, self._params)
+                warn_that_nothing_is_compressed(step.schedule, self.params)
                 self._has_warned = True
             return []
         if not (tf.executing_eagerly() or tf.inside_function()):
@@ -222,7 +217,7 @@ class GradientSums:
         parts = map(_compat.PerReplica, zip(*values, strict=True))
         pairs = list(zip(parts, variables, strict=True))
         # TensorFlow does not wrap a single replica's.
-        sums = self._in_branches(_SUM, pairs, options)
+        sums = self._stock_in_branches.batch_reduce_implementation(_SUM, pairs, options)
         by_variable = [getattr(total, "values", [total]) for total in sums]
         return [list(mine) for mine in zip(*by_variable, strict=True)]
 

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.network.group import Network, on_devices
+from tf_gc.network.group import on_devices
 from tf_gc.params import Auto
 from tf_gc.params.composed import WAYS
 from tf_gc.schedule import Schedule
@@ -76,13 +76,15 @@ def faster(times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.where(both_measured, tf.argmin(slowest), tf.constant(UNDECIDED, tf.int64)), slowest
 
 
+@dataclasses.dataclass(eq=False)
 class TrialSums(GradientSums):
     """Sums gradients in full precision or compressed, as the trial among all replicas says."""
 
-    def __init__(self, params: Auto, network: Network, *others: Any) -> None:
-        super().__init__(params, network, *others)
-        self._choice = params.choice
-        self._group = network.group(network.devices)
+    params: Auto
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._group = self.network.group(self.network.devices)
 
     def after_warm_up(self, step: Step) -> list[Any]:
         state = self.state_of(step, SLOT)
@@ -149,8 +151,8 @@ class TrialSums(GradientSums):
         received = self._group.open(0, step.options).all_gather(messages)[0]
         with tf.device("CPU:0"):
             chosen, slowest = faster(tf.concat(received, axis=0))
-            if self._choice is not None:
-                chosen = tf.constant(WAYS.index(self._choice), tf.int64)
+            if self.params.choice is not None:
+                chosen = tf.constant(WAYS.index(self.params.choice), tf.int64)
             result = tf.cast(tf.concat([[chosen], slowest], axis=0), tf.float64)
             kept = recorder.keep(number, result, of_trial=True)
             with tf.control_dependencies([kept]):
