@@ -13,7 +13,7 @@ def test_a_ring_all_reduce_sends_each_byte_not_quite_twice() -> None:
     assert [all_reduce_bytes(1200, n) for n in (1, 2, 3, 4)] == [0, 1200, 1600, 1800]
     alone = Traffic("all_gather", 1, 0, 0, 1, sent_bytes=0, stock_bytes=0)
     assert alone.ratio == 1
-    assert alone.measured(0, 0) == alone
+    assert alone.completed(0, 0) == alone
 
 
 @pytest.mark.parametrize(

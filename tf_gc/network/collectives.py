@@ -81,13 +81,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CollectiveOps":
-        return CollectiveOps(
-            self._devices,
-            self._group_size,
-            self._options,
-            copy.deepcopy(self._collective_keys, memo),
-            self._ordering_tokens,
-        )
+        return self  # a copy of the strategy goes on with these keys
 
     @functools.cached_property
     def group(self) -> Group:

@@ -49,7 +49,7 @@ class Traffic:
         """`stock_bytes` divided by `sent_bytes`."""
         return self.stock_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
-    def measured(self, sent: int, stock: int) -> "Traffic":
+    def completed(self, sent: int, stock: int) -> "Traffic":
         """Returns it with the bytes that only a step knows: in buckets, and by the stock ops."""
         return dataclasses.replace(
             self,

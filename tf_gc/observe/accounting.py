@@ -66,7 +66,7 @@ class Built:
     def with_bytes(self, latest: npt.NDArray[np.int64]) -> "Built":
         """Returns it with the bytes of a step."""
         sent, stock = latest.sum(axis=0).tolist()
-        return Built(self.schedule, self.traffic.measured(sent, stock), latest)
+        return Built(self.schedule, self.traffic.completed(sent, stock), latest)
 
     def now(self) -> "Built":
         """Returns it with what the latest step sent, if one has run."""
