@@ -22,6 +22,7 @@ _TIMES = 3
 _ENOUGH = 0.5
 
 
+@dataclasses.dataclass(eq=False)
 class ClusterNetwork:
     """The network of the plans, and what the workers tell each other.
 
@@ -30,27 +31,20 @@ class ClusterNetwork:
     each other something.
     """
 
-    def __init__(
-        self,
-        hosts: int,
-        devices: Sequence[str],
-        host_device: str,
-        options: Any,
-        collective_keys: Any,
-        one_machine: bool = False,
-    ) -> None:
-        self.hosts = hosts
-        self.devices = tuple(devices)
-        self._host_device = host_device
-        self._options = options
-        tokens: dict[str, Any] = {}
+    hosts: int
+    devices: tuple[str, ...]
+    host_device: str
+    options: Any
+    collective_keys: Any
+    one_machine: bool = False
+
+    def __post_init__(self) -> None:
+        hosts, rest = self.hosts, (self.options, self.collective_keys, dict[str, Any]())
         self._collectives = functools.cache(
-            lambda members: CollectiveOps(
-                members, hosts * len(members), options, collective_keys, tokens
-            )
+            lambda members: CollectiveOps(members, hosts * len(members), *rest)
         )
         # Workers of one machine have no link to measure.
-        self._rate: float | None = math.inf if one_machine else None
+        self._rate: float | None = math.inf if self.one_machine else None
 
     def collectives(self, devices: Sequence[str]) -> CollectiveOps:
         """Returns the collectives of some devices and their like on the other hosts."""
@@ -70,7 +64,7 @@ class ClusterNetwork:
 
     def gather_from_hosts(self, message: tf.Tensor) -> tf.Tensor:
         """Returns the int64 messages [1, words] of all hosts as [hosts, words]."""
-        channel = self.collectives([self._host_device]).open(0, self._options)
+        channel = self.collectives([self.host_device]).open(0, self.options)
         ((gathered,),) = channel.all_gather([message])
         return gathered
 
