@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_gc
 from tf_gc._compat import attributes as of_tensorflow
+from tf_gc._compat import symbols
 from tf_gc._compat.lookup import Attributes, has_attribute, owner_of
 from tf_gc.keras import keras2 as of_keras2
 from tf_gc.keras.keras3 import private as of_keras
@@ -141,7 +142,7 @@ def test_an_attribute_that_is_not_there_is_reported(
     monkeypatch: pytest.MonkeyPatch, attributes: Attributes
 ) -> None:
     """The list has one more, as if a release had given it another name."""
-    monkeypatch.setitem(attributes.purposes, "_moved", "to test")  # type: ignore[arg-type]
+    monkeypatch.setitem(attributes.groups, "_moved", "to test")  # type: ignore[arg-type]
     with pytest.raises(ImportError) as caught:
         made_by(attributes)()
     versions = f"TensorFlow {tf.__version__} with Keras {keras.__version__}"
@@ -154,6 +155,16 @@ def test_only_what_a_method_assigns_is_an_attribute() -> None:
             self.mine = other.theirs
 
     assert [has_attribute(Copies, name) for name in ("copy", "mine", "theirs")] == [1, 1, 0]
+
+
+def test_a_symbol_that_moved_is_reported() -> None:
+    """The module imports one that no release has."""
+    code = Path(symbols.__file__).read_text().replace("import regroup", "import regroup_of_before")
+    message = (
+        rf"private part of TensorFlow, which TensorFlow {tf.__version__} .*'regroup_of_before'"
+    )
+    with pytest.raises(ImportError, match=message):
+        exec(code, {})
 
 
 def test_a_class_that_moved_is_reported() -> None:

@@ -6,18 +6,20 @@ does nothing: that is as bad as a method that vanished.
 
 from tf_gc._compat.lookup import Attributes, require
 
-_KEYS = {"_collective_key_base": "to give each strategy a range of keys for itself"}
+_KEYS = "to give each strategy a range of keys for itself"
 _RESIDUALS = "to keep residuals on workers"
 
 # By the class, in tensorflow.python.
 _OF_PYTHON: dict[str, dict[str, str]] = {
-    "distribute.mirrored_strategy.MirroredStrategy": _KEYS,
+    "distribute.mirrored_strategy.MirroredStrategy": {"_collective_key_base": _KEYS},
     "distribute.mirrored_strategy.MirroredExtended": {
         "_call_for_each_replica": "to average the state of layers after the replicas have run",
         "_collective_keys _communication_options _cross_device_ops _devices _num_replicas_in_sync "
         "_make_collective_ops_with_fallbacks": "to reduce gradients in another way",
     },
-    "distribute.collective_all_reduce_strategy.CollectiveAllReduceStrategy": _KEYS,
+    "distribute.collective_all_reduce_strategy.CollectiveAllReduceStrategy": {
+        "_collective_key_base": _KEYS
+    },
     "distribute.collective_all_reduce_strategy.CollectiveAllReduceExtended": {
         "_cluster_resolver _num_workers": "to know the workers, and which is the chief",
         "_enable_check_health _initialize_multi_worker _std_server_started": "to join a cluster",
