@@ -168,7 +168,7 @@ def overflow() -> tuple[list[float], list[np.ndarray], int]:
     return scales, kernels, int(tf.convert_to_tensor(optimizer.iterations))
 
 
-def assert_close(mine: Any, theirs: Any, **tolerance: float) -> None:
+def assert_trees_close(mine: Any, theirs: Any, **tolerance: float) -> None:
     keras.tree.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, **tolerance), mine, theirs
     )
@@ -207,8 +207,8 @@ def test_workers_train_as_one_process_does(two: list[dict[str, Any]]) -> None:
 
 def test_compressed_workers_hold_the_same_weights(optimized: list[dict[str, Any]]) -> None:
     first, second = (result["by variable"] for result in optimized)
-    assert_close(first["weights"], second["weights"], rtol=0, atol=0)
-    assert_close(first["history"], second["history"], rtol=0, atol=0)
+    assert_trees_close(first["weights"], second["weights"], rtol=0, atol=0)
+    assert_trees_close(first["history"], second["history"], rtol=0, atol=0)
     losses = first["history"]["loss"]
     assert losses[-1] < losses[0]
     assert first["left"]
@@ -216,8 +216,8 @@ def test_compressed_workers_hold_the_same_weights(optimized: list[dict[str, Any]
 
 def test_workers_may_have_datasets_of_different_sizes(two: list[dict[str, Any]]) -> None:
     first, second = (result["sizes"] for result in two)
-    assert_close(first, second, rtol=0, atol=0)
-    assert_close(first["known"], first["unknown"], rtol=0, atol=0)
+    assert_trees_close(first, second, rtol=0, atol=0)
+    assert_trees_close(first["known"], first["unknown"], rtol=0, atol=0)
     losses = first["known"]["history"]["loss"]
     assert losses[-1] < losses[0]
 
@@ -229,7 +229,7 @@ def test_without_compression_weights_are_the_stock_strategys_bits(
     # anew, and the workers were seen to hang then.
     stock = cluster.values(custom_loop, "stock", optimized=True)
     for of_worker in (*(result["loop"] for result in optimized), *stock):
-        assert_close(of_worker, stock[0], rtol=0, atol=0)
+        assert_trees_close(of_worker, stock[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("codec", ["none", "automatic"])

@@ -24,7 +24,7 @@ def messages_of(codec: Codec, *gradients: np.ndarray) -> tf.Tensor:
     return tf.concat(rows, axis=0)
 
 
-def normal(size: int, seed: int = 0) -> np.ndarray:
+def few_large(size: int, seed: int = 0) -> np.ndarray:
     # Of few large elements, as gradients are.
     return (np.random.default_rng(seed).normal(size=size) ** 3 / 4).astype(np.float32)
 
@@ -38,9 +38,9 @@ def test_the_magic_number_of_a_compact_message_has_the_version() -> None:
 @each_codec
 @cases("size", 300_000, 0, 1, 129)
 def test_no_bit_is_lost(codec: Codec, size: int) -> None:
-    wild = normal(size)
+    wild = few_large(size)
     wild[::97] = np.nan
-    messages = messages_of(codec, normal(size), np.zeros(size, np.float32), wild)
+    messages = messages_of(codec, few_large(size), np.zeros(size, np.float32), wild)
     rows, words = messages.shape
     compact, lengths = pack(messages, *codec)
     assert lengths.shape == (rows,)
@@ -59,7 +59,7 @@ def test_no_bit_is_lost(codec: Codec, size: int) -> None:
 
 def of_columns(row_blocks: int, blocks: int = 2500) -> np.ndarray:
     """Gradients of a matrix with rows of `row_blocks`: in a column they are nearly equal."""
-    of_row = normal(row_blocks * 128)
+    of_row = few_large(row_blocks * 128)
     noise = np.random.default_rng(3).normal(1, 0.1, size=blocks * 128)
     return (np.resize(of_row, blocks * 128) * noise).astype(np.float32)
 
@@ -106,7 +106,7 @@ def test_no_rows_may_be_as_long_as_any_message() -> None:
 
 @each_codec
 def test_shape_functions_know_the_messages(codec: Codec) -> None:
-    messages = messages_of(codec, normal(3000), normal(3000, 1))
+    messages = messages_of(codec, few_large(3000), few_large(3000, 1))
     words = messages.shape[1]
 
     @tf.function

@@ -86,7 +86,7 @@ def broken(rng: Rng, message: Array, unit: int) -> Array:
     return np.resize(np.pad(data, (0, 4 * unit)), units * unit)
 
 
-def values(rng: Rng, *shape: int, dtype: Any = FLOAT32, any_bits: bool = True) -> Array:
+def any_numbers(rng: Rng, *shape: int, dtype: Any = FLOAT32, any_bits: bool = True) -> Array:
     """Numbers of any bits, or moderate ones."""
     dtype = np.dtype(dtype)
     if any_bits and rng.random() < 0.5:
@@ -107,8 +107,8 @@ def attack_codes(library: Library, rng: Rng, memory: Memory) -> None:
     blocks = native.num_blocks(size)
     messages = hostile_messages(rng, codec, replicas, size)
     sent = [memory.put(one.codes) for one in messages], [memory.put(one.scales) for one in messages]
-    gradient = memory.put(values(rng, size, dtype=dtype))
-    before = memory.put(values(rng, size))
+    gradient = memory.put(any_numbers(rng, size, dtype=dtype))
+    before = memory.put(any_numbers(rng, size))
     after = before if rng.random() < 0.5 else memory.empty(size, np.float32)
     codes = memory.empty(blocks * native.code_bytes(codec), np.uint8)
     scales = memory.empty(blocks if native.has_scales(codec) else 0, np.uint16)
@@ -191,11 +191,11 @@ def attack_rows(_: Library, rng: Rng, memory: Memory) -> None:
     shapes = [(300, int(rng.integers(1, rng.choice([9, 200])))), (9, 4)]
     memory.begin(f"rows: {codec}, {layers} layers, {shapes}, residuals: {keeps}")
     dtype = DTYPES[rng.integers(3)]
-    residuals = [tf.Variable(values(rng, *shape)) for shape in shapes if keeps]
+    residuals = [tf.Variable(any_numbers(rng, *shape)) for shape in shapes if keeps]
     gradients = []
     for rows, columns in shapes:
         indices = rng.integers(0, rows, rng.integers(0, 9))
-        given = values(rng, indices.size, columns, dtype=dtype)
+        given = any_numbers(rng, indices.size, columns, dtype=dtype)
         gradients.append(tf.IndexedSlices(tf.constant(given), tf.constant(indices)))
     whole = ops.encode_rows(gradients, residuals, shapes, codec, layers).numpy()
     for _ in range(12):
@@ -212,9 +212,9 @@ def attack_factors(_: Library, rng: Rng, memory: Memory) -> None:
     rows, columns = (int(rng.integers(1, most)) for most in rng.choice([20, 150], 2))
     dtype = DTYPES[rng.integers(3)]
     memory.begin(f"factors: {rows} rows, {columns} columns, rank {rank}, {dtype}")
-    gradients = [tf.constant(values(rng, rows, columns, dtype=dtype))]
-    residuals = [tf.Variable(values(rng, rows, columns, any_bits=False))]
-    factors, p = (tf.constant(values(rng, rank * side)) for side in (columns, rows))
+    gradients = [tf.constant(any_numbers(rng, rows, columns, dtype=dtype))]
+    residuals = [tf.Variable(any_numbers(rng, rows, columns, any_bits=False))]
+    factors, p = (tf.constant(any_numbers(rng, rank * side)) for side in (columns, rows))
     arguments = [rows], rank
     projected = ops.project_factors(gradients, residuals, [factors], *arguments)
     for sums in (projected, p, p[1:]):

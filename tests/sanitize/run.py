@@ -69,7 +69,7 @@ def threads_program() -> Path:
     return link(OUT / "threads", THREAD, "-pthread", *compiled)
 
 
-def package() -> Path:
+def sanitized_package() -> Path:
     """The folder with a copy of tf_gc whose op library has sanitizers."""
     copy = OUT / "package" / "tf_gc"
     shutil.rmtree(copy, ignore_errors=True)
@@ -126,7 +126,7 @@ def main(seconds: str) -> None:
         print("skipped: sanitizers (need libasan, libubsan and libtsan of g++)")
         return
     prefix = fixed_addresses()
-    threads, of_tf_gc = threads_program(), package()
+    threads, of_tf_gc = threads_program(), sanitized_package()
     # Python is not built with AddressSanitizer, which has to be the first library of a process.
     preloaded = " ".join(libraries("asan", "stdc++"))
     attacks = [sys.executable, "-m", "tests.sanitize.attacks", seconds]
