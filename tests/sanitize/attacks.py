@@ -1,9 +1,9 @@
 """Broken messages, wrong calls and any numbers, for the native library as it was built.
 
 Whatever comes, it must not read or write beside what it was given, and what is right has to come
-back. Which error and which result come of what is tested elsewhere. In `make test` the memory is
-between fences (tests/custom_ops/test_out_of_bounds.py); in `make sanitize` the library is built
-with sanitizers, and this is the program: attacks.py SECONDS SEED.
+back. Other tests say which error or result each call gives. In `make test` the memory is between
+fences (tests/custom_ops/test_out_of_bounds.py); in `make sanitize` the library is built with
+sanitizers, and this is the program: attacks.py SECONDS SEED.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Rng = np.random.Generator
 
 
 class Memory:
-    """Gives memory whose end AddressSanitizer knows, off any larger alignment."""
+    """Gives memory that ends where its allocation ends, which AddressSanitizer knows."""
 
     alignment = 1  # in bytes, at least
 
@@ -237,7 +237,7 @@ def main(seconds: str, first: str) -> None:
     targets = library.supported_targets()
     ends: collections.Counter[str] = collections.Counter()
     end, seed = time.monotonic() + float(seconds), int(first)
-    # Until each way was gone, and each of seven ops was right and has refused.
+    # Until there was an attack of each kind, and each of seven ops was right and has refused.
     while time.monotonic() < end or len(ends) < len(WAYS) - 1 + 2 * 7:
         rng = np.random.default_rng(seed)
         assert library.force_target(targets[rng.integers(len(targets))])

@@ -64,7 +64,7 @@ void ForBlocks(int64_t blocks,
   for (std::thread& thread : pool) thread.join();
 }
 
-// What the ops make of the replicas' gradients.
+// Makes of the replicas' gradients all that the ops make.
 template <typename T>
 void Step(Codec codec) {
   const int64_t blocks = NumBlocks(kSize);
