@@ -10,7 +10,7 @@ import tf_keras
 
 import tf_gc
 from tests.cases import matrix
-from tests.keras.stock import SAMPLES, batches, data
+from tests.keras.stock import SAMPLES, batches, data, in_batches
 from tests.keras.test_monitor import points
 from tests.keras2.models import Recorder, State, averaged, bits, fit, interrupted
 from tests.multiworker import cluster
@@ -59,9 +59,6 @@ def fit_on_servers(folder: Path) -> list[dict[str, Any]]:
     x = np.random.default_rng(1).random((512, 64)).astype(np.float32)
     y = x[:, :4].argmax(axis=1)
 
-    def shuffled(context: Any = None) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(512).repeat().batch(32)
-
     outcomes = []
     for make in (tf_keras.optimizers.Adam, tf_keras.optimizers.legacy.Adam):
         strategy = tf_gc.CompressedParameterServerStrategy(resolver, sharding, pull="delta")
@@ -72,7 +69,8 @@ def fit_on_servers(folder: Path) -> list[dict[str, Any]]:
             model.compile(make(0.005), loss)
         logs = folder / make.__module__
         monitor = tf_gc.keras.CompressionMonitor(logs)
-        creator = tf_keras.utils.experimental.DatasetCreator(shuffled)
+        batches_of = lambda _: in_batches((x, y), 32).shuffle(16).repeat()  # noqa: E731
+        creator = tf_keras.utils.experimental.DatasetCreator(batches_of)
         history = model.fit(creator, epochs=2, steps_per_epoch=40, verbose=0, callbacks=[monitor])
         outcomes.append(
             {
