@@ -67,7 +67,9 @@ def gradient_of(
     earlier.add(id(variable))
     if not variable.shape.is_fully_defined():
         shape = variable.shape
-        return Uncompressed(path, f"are of variables of shape {shape}: give them one that is known")
+        return Uncompressed(
+            path, f"are of variables of unknown shape {shape}: give them a known one"
+        )
     return Gradient(path, dtype, tuple(variable.shape), sparse)
 
 

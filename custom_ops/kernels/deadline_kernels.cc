@@ -49,7 +49,7 @@ class BeginDeadlineOp : public OpKernel {
           owned->StartAbort(absl::DeadlineExceededError(
               absl::StrCat("a collective took longer than ", seconds,
                            " seconds (timeout_seconds of "
-                           "communication_options): a worker stands still, or "
+                           "communication_options): a worker hangs, or "
                            "the network is slow")));
         });
     const auto token = step->get_cancellation_token();

@@ -46,7 +46,7 @@ void DensityWatch::Observe(float threshold, int64_t elements,
         "tf_gc: threshold ", threshold, " sent ", tally.sent, " of ",
         tally.elements, " gradient elements in the first ", kSteps,
         " steps (density ", density,
-        "): the model learns from next to nothing. A smaller threshold, or "
+        "): hardly anything is sent. A smaller threshold, or "
         "threshold=\"auto\", sends more.");
   }
   tally.elements = tally.sent = 0;

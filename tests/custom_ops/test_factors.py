@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_refused_before_a_residual_changes(
 
 def test_residuals_that_fit_no_gradient_are_refused() -> None:
     gradients, factors = [tf.ones([4, 10])], [tf.zeros([20])]
-    with pytest.raises(ValueError, match="1 gradients need as many residuals, got 0"):
+    with pytest.raises(ValueError, match="1 gradients need 1 residuals, got 0"):
         ops.project_factors(gradients, [], factors, **ARGUMENTS)
     with pytest.raises(ValueError, match="`gradients` is empty"):
         ops.encode_factors([], [], tf.zeros([0]), **ARGUMENTS)

@@ -205,4 +205,4 @@ def test_a_warm_up_that_begins_anew_is_said(
     variables = variables_of(strategy)[:2]  # with which the warm-up would end
     reducer(strategy, variables)(gradients(0)[:2])
     assert strategy.compression_state.warm_up_steps == 1
-    assert [m for m in caplog.messages if "the warm-up begins anew" in m]
+    assert [m for m in caplog.messages if "the warm-up starts again" in m]

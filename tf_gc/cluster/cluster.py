@@ -105,8 +105,8 @@ def joining(
         if "Could not start gRPC server" not in error.message:
             raise
         raise OSError(
-            f"this worker, {_describe(resolver)}, cannot listen on its port: another process "
-            f"does, perhaps a worker of a job that has not ended. {_config_hint()}"
+            f"this worker, {_describe(resolver)}, cannot listen on its port, which another process "
+            f"uses, perhaps a worker of a job that has not ended. {_config_hint()}"
         ) from error
     except tf.errors.DeadlineExceededError as error:
         raise TimeoutError(
@@ -188,8 +188,8 @@ def _config_hint() -> str:
         given = dict(line.partition("=")[::2] for line in file.read().split("\0"))
         if (config := given.get("TF_CONFIG")) not in (None, os.environ.get("TF_CONFIG")):
             return (
-                "The program has replaced the TF_CONFIG with which it was started, as by the "
-                f"launcher: {config}. Leave that as it is. "
+                "The program has overwritten the TF_CONFIG with which it was started, as by the "
+                f"launcher: {config}. Do not change it. "
             )
     return ""
 

@@ -109,7 +109,7 @@ class _Run:
             self._log.write(text)
         except OSError as error:
             if not self._log_fails:
-                say(f"what {self.task} writes is lost: {self._log.name}: {error.strerror}")
+                say(f"the output of {self.task} is lost: {self._log.name}: {error.strerror}")
             self._log_fails = True
 
     def start_again(self, status: int) -> bool:

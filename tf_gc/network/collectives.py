@@ -100,7 +100,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         for rank, (received,) in zip(ranks, channel.all_to_all(sent), strict=True):
             if not np.array_equal(received[:, 0], np.arange(size) * size + rank):
                 raise RuntimeError(
-                    f"TensorFlow's all-to-all gave replica {rank} what was meant for another: "
+                    f"TensorFlow's all-to-all gave replica {rank} the data of another: "
                     f"{received[:, 0].numpy().tolist()}"
                 )
         return Group(tuple(ranks), size, self.open)

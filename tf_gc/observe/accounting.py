@@ -104,8 +104,8 @@ def warn_of_unmatched_patterns(
 def warn_that_nothing_is_compressed(schedule: Schedule, params: CompressionParams) -> None:
     """Warns that a schedule has all gradients take the stock path, and says why."""
     logging.warning(
-        "tf_gc: nothing is compressed, so that this model gains nothing: of its %d gradients %s. "
-        "compression_params: %s",
+        "tf_gc: nothing is compressed, so tf_gc does not speed up this model: of its %d gradients "
+        "%s. compression_params: %s",
         len(schedule.uncompressed),
         "; ".join(schedule.why_uncompressed()),
         params,

@@ -230,7 +230,7 @@ class Report:
         if self.measured_step:
             lines.append(f"measured in compressed step {self.measured_step}:")
             if self.density is not None:
-                lines.append(f"  {percent(self.density)} of the codes do not stand for zero")
+                lines.append(f"  {percent(self.density)} of the codes are not zero")
             if self.residual_ratio is not None:
                 lines.append(f"  norm of residuals / norm of gradients: {self.residual_ratio:.3g}")
             lines += [f"    {name}: {ratio:.3g}" for name, ratio in self.residual_ratios.items()]
@@ -245,7 +245,7 @@ class Report:
         if self.replicas == 1:
             return [ALONE]
         if self.traffic is not None and not self.buckets and self.trial is None:
-            return ["nothing is compressed: no gradient of this model is worth it"]
+            return ["nothing is compressed: every gradient is too small or excluded"]
         if not (self.warm_up_steps or self.compressed_steps):
             return ["no step has been compressed so far"]
         lines = [

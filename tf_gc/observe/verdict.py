@@ -39,8 +39,8 @@ def judge(report: Report) -> Verdict | None:
         return Verdict(
             logging.WARNING,
             f"tf_gc: the warm-up has not ended after {report.warm_up_steps} steps, and gradients "
-            "are still summed in full precision: the norm of the sums goes on growing. If that is "
-            "meant to be, compress from the first step on: warm_up=False, as in "
+            "are still summed in full precision: the norm of the sums keeps growing. If that is "
+            "expected, compress from the first step on: warm_up=False, as in "
             "tf_gc.Quantized(warm_up=False). If not, training may diverge.",
             is_last=False,
         )

@@ -25,7 +25,9 @@ def bucket(gradients: Tensors, residuals: Variables) -> dict[str, Any]:
     gradients = as_list(gradients, "gradients")
     # TensorFlow's own error does not name them.
     if len(gradients) != len(residuals):
-        raise ValueError(f"{len(gradients)} gradients need as many residuals, got {len(residuals)}")
+        raise ValueError(
+            f"{len(gradients)} gradients need {len(gradients)} residuals, got {len(residuals)}"
+        )
     return {"gradients": gradients, "residuals": handles(residuals)}
 
 

@@ -55,7 +55,7 @@ class PerWorker:
         dispatch = _compat.current_dispatch()
         if dispatch is None:
             raise RuntimeError(
-                "this function has a part on each worker: run it by ClusterCoordinator.schedule"
+                "this function uses variables of workers: run it with ClusterCoordinator.schedule"
             )
         variable = self._value(self._made[dispatch.worker_index])
         if variable is None:
@@ -80,7 +80,9 @@ class PerWorker:
             try:
                 parts.append(variable.numpy())
             except tf.errors.UnavailableError:  # the worker has died just now
-                logging.warning("tf_gc: what the worker at %s had is lost", variable.device)
+                logging.warning(
+                    "tf_gc: the residuals and copies of the worker at %s are lost", variable.device
+                )
         if self.aggregation != tf.VariableAggregation.SUM:
             parts = parts[:1]
         return sum(parts, start=np.zeros(self.shape.as_list(), np.float32))

@@ -37,7 +37,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     ```
 
-    Each worker keeps what rounding leaves of its gradients in its own residuals, and a server
+    Each worker keeps the rounding error of its gradients in its own residuals, and a server
     applies what a worker pushes at once, without waiting for others (MXNet's `dist_async`). All
     workers and servers run `tf_gc.run_server()`.
     """
@@ -69,7 +69,7 @@ class CompressedParameterServerStrategy(KerasStrategy, tf.distribute.ParameterSe
             servers; or a worker has several GPUs.
           TypeError: if `compression_params` is of another type.
           RuntimeError: if a worker or server has not loaded tf_gc's native ops.
-          ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
+          ImportError: if the installed TensorFlow or Keras lacks a private part that tf_gc needs.
         """
         refuse_params("variable_partitioner", variable_partitioner)
         params = from_params(compression_params)
@@ -226,8 +226,8 @@ class _CompressedParameterServerExtended(_compat.ParameterServerExtended):
 def _check_params(params: CompressionParams) -> None:
     if isinstance(params, Auto):
         raise ValueError(
-            "compression_params must not be tf_gc.Auto under parameter servers: workers step by "
-            f"themselves, so that no step compares with another; got {params!r}"
+            "compression_params must not be tf_gc.Auto under parameter servers: workers do "
+            f"not step together, so step times cannot be compared; got {params!r}"
         )
     for each in params.contained():
         _check_params(each)

@@ -91,7 +91,7 @@ class _InCodes(CompressionParams):
 
     def _why_no_rows(self: Any, gradient: Gradient) -> str:
         if self.threshold != "auto":
-            return ', for which a fixed threshold has no codes: threshold="auto" has'
+            return ', which a fixed threshold cannot encode: threshold="auto" can'
         if self.sparse is False:
             return ", and sparse=False: sparse=True compresses them"
         if self.sparse is None and gradient.elements < _LARGE_TABLE:
@@ -114,7 +114,7 @@ class Quantized(_InCodes):
       bypass_size: tensors with fewer elements are summed in full precision. `None`: 2,048.
       plan: "all_gather", "scatter_gather" or "hierarchical"; "auto" is the one that sends least.
       sum_bits: how many bits an element of a sum takes in a "scatter_gather": `bits`, or `None` for
-        3 where that is 1 or 2, and 4 where it is 3. Residuals keep what that leaves.
+        3 where that is 1 or 2, and 4 where it is 3 or 4. Residuals keep the rounding error.
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
         norm of the gradients has stopped growing. `None`: yes.
       wire: how codes travel, which changes no result: "packed", or, of 2 bits and more, "compact",
@@ -308,8 +308,8 @@ def _check_threshold(params: Any) -> None:
         other = getattr(params, name)
         if other is not None and other is not False:
             raise ValueError(
-                f"{name}={other!r} is for threshold='auto': what a fixed threshold sends is "
-                f"MXNet's, to the bit; got threshold={given!r}"
+                f"{name}={other!r} is for threshold='auto': with a fixed threshold messages have "
+                f"MXNet's bits; got threshold={given!r}"
             )
     least, words = _THRESHOLDS[params.bits]
     is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)

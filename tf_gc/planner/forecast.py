@@ -68,8 +68,8 @@ def words(predict: Predict, numbers: Sequence[int]) -> str:
             said.append(f"{who} pay on no link: computing takes nearly all of the time.")
         elif limit == math.inf:
             said.append(
-                f"{who} pay on every link, however fast, because what TensorFlow takes to send is "
-                "itself a large part of the step."
+                f"{who} pay on every link, however fast, because TensorFlow's own time to send "
+                "is a large part of the step."
             )
         else:
             said.append(f"{who} pay on links of up to about {limit / 1e9:.2g} Gbit/s.")

@@ -90,8 +90,8 @@ def _random_inputs(model: Any, batch_size: int) -> Any:
         if None in shape or not (dtype.is_floating or dtype.is_integer):
             raise UsageError(
                 f"input {spec.name!r} is of {dtype.name} and has the shape {tuple(spec.shape)}: "
-                "random are only floats and integers, of shapes in which only the first dimension, "
-                "the batch, is None. Give --batch"
+                "random inputs are floats or integers of which only the first dimension, the "
+                "batch, is unknown. For others give --batch"
             )
         if dtype.is_floating:
             return tf.cast(tf.random.stateless_normal(shape, seed=(1, 2)), dtype)

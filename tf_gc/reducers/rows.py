@@ -66,8 +66,8 @@ class _SendsRows(Sender):
         self.wire = ROWS
         if spec.layers > 1:
             self.caution = (
-                "too large for a residual (sparse_residual_bytes): rows are sent in two layers, "
-                "and what those leave of them is not kept"
+                "too large for a residual (sparse_residual_bytes): rows are sent in two messages, "
+                "and the rounding error that remains is dropped"
             )
 
     def message(self, replica: Replica) -> tf.Tensor:

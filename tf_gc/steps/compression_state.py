@@ -58,7 +58,9 @@ class CompressionState(StateRegistry):
         waits = any(entry.slot == slot.name for entry in self.waiting)
         if not owners and waits and all(name != slot.name for name, _ in self.restored):
             name = slot.name.replace("_", "-")
-            logging.warning("tf_gc: the %s begins anew, the restored one is of others", name)
+            logging.warning(
+                "tf_gc: the %s starts again: the restored one is for other variables", name
+            )
         return self.value(slot, stream, [*owners, *variables][0])
 
     def add_restored(
@@ -135,7 +137,7 @@ class CompressionState(StateRegistry):
         said = [
             f"residuals of {sum(restored.values())} variables restored",
             describe_residuals(waiting, "not used so far"),
-            describe_residuals(misfits, "start at zero, for they had another shape"),
+            describe_residuals(misfits, "start at zero, because their shape has changed"),
             describe_residuals(new, "start at zero"),
             _GIVE_NAMES if waiting and new else "",
         ]

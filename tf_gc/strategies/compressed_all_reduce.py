@@ -112,7 +112,7 @@ class CompressedAllReduce(Observed, tf.distribute.CrossDeviceOps):
         Raises:
           ValueError: if `compression_params` has an unknown type, key or value.
           TypeError: if an argument is of another type.
-          ImportError: if the installed TensorFlow lacks what tf_gc needs of its inside.
+          ImportError: if the installed TensorFlow lacks a private part that tf_gc needs.
         """
         _compat.require_attributes()
         check_cross_device_ops(cross_device_ops)

@@ -55,7 +55,7 @@ class CompressedMirroredStrategy(CompressedStrategy, tf.distribute.MirroredStrat
             `average_layer_state` or `clip_after_sum` is of another type, or `devices` is empty, has
             a device twice or one that does not exist or that the native ops were not built for.
           TypeError: if `devices`, `compression_params` or `cross_device_ops` is of another type.
-          ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
+          ImportError: if the installed TensorFlow or Keras lacks a private part that tf_gc needs.
         """
         refuse_params("devices", devices)
         check_device_names(devices)

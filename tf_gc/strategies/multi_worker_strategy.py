@@ -69,7 +69,7 @@ class CompressedMultiWorkerMirroredStrategy(
           TimeoutError: if the other workers do not come within `timeout_seconds` of the
             communication options (an hour, if they do not say).
           TypeError: if an argument is of another type.
-          ImportError: if the installed TensorFlow or Keras lacks what tf_gc needs of its inside.
+          ImportError: if the installed TensorFlow or Keras lacks a private part that tf_gc needs.
         """
         _check_types(cluster_resolver, communication_options)
         params = from_params(compression_params)

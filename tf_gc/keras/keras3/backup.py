@@ -184,7 +184,10 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
         if not self._workers.is_chief:
             return
         if (self.model._initial_epoch or 0) >= self.params["epochs"]:
-            logging.warning("tf_gc: %s is of the end of this training: nothing is left", folder)
+            logging.warning(
+                "tf_gc: the backup %s is of the end of this training: nothing is left to train",
+                folder,
+            )
         if said:
             logging.warning("tf_gc: restored from %s what fits: %s", folder, "; ".join(said))
 
@@ -192,7 +195,7 @@ class BackupAndRestore(keras2.OfTrainBatches, keras.callbacks.BackupAndRestore):
         if not self.model.built:
             raise ValueError(
                 "build the model before fit(), for instance by calling it on a batch of data: "
-                f"BackupAndRestore cannot restore {self.model.name} from {self.backup_dir} else"
+                f"otherwise BackupAndRestore restores no {self.model.name} from {self.backup_dir}"
             )
         entries, layout = read_residuals(os.path.join(folder, _RESIDUALS))
         optimizer = self.model.optimizer

@@ -13,7 +13,7 @@ _OLDEST_KERAS = (3, 10)
 OPTIMIZER = Attributes(
     "keras.src.backend.tensorflow.optimizer.TFOptimizer",
     {
-        "_all_reduce_sum_gradients": "to sum gradients, which else would silently go uncompressed",
+        "_all_reduce_sum_gradients": "to sum gradients, or silently nothing is compressed",
         "_overwrite_variables_directly_with_gradients": "to give all replicas the same scales",
         "_clip_gradients": "to clip the sum of the gradients rather than each replica's",
         "_distribution_strategy add_variable_from_reference": "to say that a model or an optimizer "

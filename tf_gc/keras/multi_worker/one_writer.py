@@ -79,9 +79,9 @@ def _redirect_before(keras_set_model: Method, callbacks: Any, model: Any) -> Any
 def _warn_that_it_is_not_kept(path: str) -> None:
     logging.log_first_n(
         logging.WARNING,
-        "tf_gc: this process is an evaluator, and the chief writes the files of the job: what this "
-        "one writes to %s is not kept, nor are other models it saves and files of callbacks of "
-        "fit(). keras.saving.save_model writes a model of the evaluator's own.",
+        "tf_gc: this process is an evaluator, and only the chief's files are kept: %s is "
+        "discarded, as are other models that it saves and files of fit()'s callbacks. "
+        "keras.saving.save_model keeps a model.",
         1,
         path,
     )
