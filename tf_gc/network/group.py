@@ -103,7 +103,9 @@ class LocalChannel(Channel):
 
     def all_to_all(self, rows: Sequence[tf.Tensor]) -> Sequence[Received]:
         self.count(rows[0], self.size - 1)
-        return [[_row(sent, i) for sent in rows] for i in range(len(rows))]
+        # Elsewhere TensorFlow would slice on the first GPU, and all messages would go there.
+        cut = on_devices(rows, lambda sent: [sent[i : i + 1] for i in range(len(rows))])
+        return [list(received) for received in zip(*cut, strict=True)]
 
     def all_reduce(self, vectors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         self.count_all_reduce(vectors[0])
@@ -205,9 +207,3 @@ def cpu_of(device: str) -> str:
     if spec.device_type in (None, "CPU"):
         return device
     return str(spec.replace(device_type="CPU", device_index=0).to_string())
-
-
-def _row(messages: tf.Tensor, i: int) -> tf.Tensor:
-    # Without this, TensorFlow would slice on the first GPU, and all messages would go there.
-    with tf.device(messages.device):
-        return messages[i : i + 1]
