@@ -101,7 +101,7 @@ def _steps_ratio(pairs: list[tuple[Run, Run]], metric: Metric, curve: str) -> fl
       pairs: runs, and runs of the baseline with the same seeds.
       metric: of the cell.
       curve: which of the curves; None is returned if the runs have no such curve, and infinity if
-        it does not get there.
+        a run never reaches it.
     """
     if curve not in pairs[0][0]:
         return None
