@@ -14,15 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-MODULES = (
-    "contexts",
-    "reductions",
-    "graphs",
-    "variables",
-    "inputs",
-    "optimizers",
-    "training",
-)
+MODULES = ("contexts", "reductions", "graphs", "variables", "inputs", "optimizers", "training")
 MODES = ("eager", "function")
 
 

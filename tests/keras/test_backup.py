@@ -239,10 +239,7 @@ def test_a_restart_without_compression(
 
 
 @cases(
-    "double, name",
-    (True, "residuals.npz"),
-    (True, "latest.weights.h5"),
-    (False, "residuals.npz"),
+    "double, name", (True, "residuals.npz"), (True, "latest.weights.h5"), (False, "residuals.npz")
 )
 def test_a_damaged_backup_is_an_error_unless_there_is_another(
     tmp_path: Path, interrupted: Interrupted, double: bool, name: str

@@ -190,10 +190,7 @@ def two() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def optimized() -> list[dict[str, Any]]:
     """With graphs that TensorFlow optimizes, and with a chief."""
-    calls = {
-        "by variable": (compressed,),
-        "loop": (custom_loop, "none"),
-    }
+    calls = {"by variable": (compressed,), "loop": (custom_loop, "none")}
     return cluster.values(
         cluster.each, calls, configs=cluster.tf_configs(2, chiefs=1), optimized=True
     )

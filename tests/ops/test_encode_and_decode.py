@@ -13,14 +13,7 @@ from tests.bits import assert_same_bits
 from tests.custom_ops import cases as codec_cases
 from tests.custom_ops.cases import Message
 from tests.ops.formats import BLOCK, Format, each_dtype, each_format, flat, make_replica
-from tf_gc.ops import (
-    count,
-    decode,
-    decode_shards,
-    encode,
-    two_bit_decode,
-    two_bit_encode,
-)
+from tf_gc.ops import count, decode, decode_shards, encode, two_bit_decode, two_bit_encode
 
 
 @each_dtype

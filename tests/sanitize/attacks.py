@@ -19,15 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.custom_ops import native
-from tests.custom_ops.cases import (
-    CODECS,
-    DTYPES,
-    FIXED,
-    FLOAT32,
-    SUMS,
-    Array,
-    hostile_messages,
-)
+from tests.custom_ops.cases import CODECS, DTYPES, FIXED, FLOAT32, SUMS, Array, hostile_messages
 from tests.custom_ops.compact_cases import SEGMENTS_OFFSET, WORDS, Wire, field_of, is_packed
 from tests.custom_ops.native import COMPACTIBLE, Library
 from tests.sanitize.wrong_calls import HUGE, WrongCalls
