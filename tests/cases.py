@@ -1,7 +1,5 @@
 """Chooses, of many cases, the one that `make test` runs; `make test-all` runs all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

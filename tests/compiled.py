@@ -1,7 +1,5 @@
 """Programs that tests compile: kept until a source, a flag or the compiler changes."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

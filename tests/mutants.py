@@ -3,8 +3,6 @@
 Usage: python tests/mutants.py ROOM NUMBER SEED TEST ...
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import random

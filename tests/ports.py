@@ -1,7 +1,5 @@
 """Ports for the workers of tests: no two processes of this host are given the same one."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Runs programs such as the examples, most of them without importing TensorFlow anew."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -4,8 +4,6 @@ Each pair gets an environment and a copy of the sources in `build/versions`, bot
 tests pass, and a row of the printed table.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

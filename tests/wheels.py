@@ -4,8 +4,6 @@
 environment, and nothing but that environment is on the PATH: no compiler.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

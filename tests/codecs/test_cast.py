@@ -1,7 +1,5 @@
 """Gradients in 16 bits: what is rounded when, and what the user sees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

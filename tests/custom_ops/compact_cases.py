@@ -1,7 +1,5 @@
 """Messages for the compact wire, and the same calls on the library and on the oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fixtures for tests of the native code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

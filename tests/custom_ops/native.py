@@ -1,7 +1,5 @@
 """Drives the C interface of the codec library; builds it without TensorFlow for benchmarks."""
 
-from __future__ import annotations
-
 import ctypes
 import enum
 import subprocess

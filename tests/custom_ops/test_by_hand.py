@@ -1,7 +1,5 @@
 """The rules of the codecs, by numbers that were worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every implementation of the compact wire gives the oracle's bytes, and nothing is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Bytes that are no message of the compact wire are refused, and no others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

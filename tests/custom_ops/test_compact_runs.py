@@ -1,7 +1,5 @@
 """Runs of the compact wire (halves of blocks, columns of matrices), and the kinds of their bits."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

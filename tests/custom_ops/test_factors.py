@@ -1,7 +1,5 @@
 """Low rank: the ops against the NumPy oracle, with every instruction set, and what they refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The oracles give the recorded bytes. Other tests have the library give the oracles' bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

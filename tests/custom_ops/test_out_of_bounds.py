@@ -4,8 +4,6 @@ A byte beside that is in a page that nobody may touch, and kills the process. `m
 for more, and for longer, in a library that it compiles.
 """
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import mmap

@@ -1,7 +1,5 @@
 """Every implementation of the codecs gives the oracle's bits."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Rows: the ops against the NumPy oracle, with every instruction set, and broken messages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every implementation of the sums of shards gives the oracle's bits."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

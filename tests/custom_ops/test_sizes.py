@@ -1,7 +1,5 @@
 """Tensors of more than 2^31 elements: sizes, shapes of messages, and one encode and decode."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """A codec that the library does not know is an error wherever one is passed."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.custom_ops.native import Codec, Levels, Library, OneBit

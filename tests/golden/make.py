@@ -5,8 +5,6 @@ unless only the choice of codes and scales differs, and not what they mean. Give
 the functions here take its gradients, messages and residuals, and compute the rest anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

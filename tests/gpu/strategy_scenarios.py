@@ -2,8 +2,6 @@
 since devices are fixed when TensorFlow starts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Sums that must not depend on which op is done first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

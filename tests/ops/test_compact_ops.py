@@ -1,7 +1,5 @@
 """Pack and unpack through TensorFlow: no bit is lost. test_refusals.py has what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

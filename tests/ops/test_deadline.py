@@ -1,7 +1,5 @@
 """Deadlines of collectives in a graph; tests/multiworker/test_faults.py lets them expire."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from tests.strategies.helpers import ancestors

@@ -1,7 +1,5 @@
 """A fixed threshold that sends next to nothing is pointed out, once."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

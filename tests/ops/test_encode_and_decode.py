@@ -1,7 +1,5 @@
 """The ops of one stage through TensorFlow: the bytes of buckets, threads, buffers."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

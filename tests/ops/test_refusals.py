@@ -1,7 +1,5 @@
 """The codecs' ops refuse wrong calls, by name and value, which then change nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

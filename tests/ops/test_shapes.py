@@ -1,7 +1,5 @@
 """The shape functions of the codecs' ops: sizes that are known before a step runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

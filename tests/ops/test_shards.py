@@ -3,8 +3,6 @@
 tests/custom_ops/test_shards.py tests what each codec makes of a shard.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each codec by the bits of its codes, with a fixed threshold or, for `None`, automatic scales."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

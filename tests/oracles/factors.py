@@ -1,7 +1,5 @@
 """Low rank in NumPy: what custom_ops/lib/low_rank does, in the same order of additions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ As in `tests.oracles.two_bit`, of which it takes blocks and roundings, with 48 o
 a block.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.oracles.two_bit import (

@@ -4,8 +4,6 @@ As in `tests.oracles.two_bit`, of which it takes blocks, sums over them and roun
 of codes a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 A part of `tests.oracles.compact`, with Python's integers, one lane after the other.
 """
 
-from __future__ import annotations
-
 import functools
 from itertools import accumulate
 

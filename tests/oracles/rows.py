@@ -3,8 +3,6 @@
 The oracles of the codecs define the codes of a block and its scale.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 A part of `tests.oracles.compact`, which shares nothing with the C++.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

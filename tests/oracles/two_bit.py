@@ -5,8 +5,6 @@ operation rounded to nearest even. A gradient is float32, float16 or `ml_dtypes.
 residual is float32. Codes are uint8, 32 bytes a block, scales the bits of bfloat16, one a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A coordinator that has workers pull from parameter servers."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """A coordinator that has workers push to parameter servers, and train models of Keras."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Functions of a replica that read variables on servers, and what they are under each strategy."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Clusters with parameter servers, in one process or in several."""
 
-from __future__ import annotations
-
 import functools
 import os
 import threading

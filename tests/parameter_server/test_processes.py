@@ -1,7 +1,5 @@
 """Parameter servers and workers as processes, that live and die."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Pushing to and pulling from parameter servers, in clusters of one worker and of two."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The compact wire sends fewer bytes, and nothing else is different."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Low rank under a strategy: what is sent, what is kept, and what all replicas agree on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ fences (tests/custom_ops/test_out_of_bounds.py); in `make sanitize` the library 
 sanitizers, and this is the program: attacks.py SECONDS SEED.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import os

@@ -9,8 +9,6 @@ It needs GCC, or a compiler in CXX that takes the same flags. Programs and logs 
 build/sanitize.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import shlex

@@ -5,8 +5,6 @@ with an error of a caller and leave the residuals as they were; what Pack makes,
 back. Which error, and which result, is tested in tests/ops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

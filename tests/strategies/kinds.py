@@ -1,7 +1,5 @@
 """An example of each kind of params, and what has to come of it under every strategy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

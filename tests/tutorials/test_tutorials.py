@@ -1,7 +1,5 @@
 """The programs of TensorFlow's and Ray's tutorials train when one line names our strategy."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
