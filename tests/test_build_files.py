@@ -86,7 +86,6 @@ def test_build_finds_the_installed_tensorflow() -> None:
     import tensorflow as tf
 
     found = SETUP["find_tensorflow"]()
-    assert found is not None
     flags = SETUP["flags"](found)
     assert flags.version == tf.__version__
     assert flags.compile == tf.sysconfig.get_compile_flags()

@@ -132,9 +132,7 @@ class Wire:
         blocks = blocks_of(message)
         if blocks <= 300:  # which does not take long: the oracle has no other loops
             assert_same_bits(self.unpacked(blocks, compact), message)
-        found = self.on_each(blocks, compact)
-        assert found is not None
-        assert_same_bits(found, message)
+        assert_same_bits(self.on_each(blocks, compact), message)
 
     def on_each(self, blocks: int, compact: Array) -> Array | None:
         """The message that all targets unpack from these bytes; `None` if all refuse them."""
@@ -156,7 +154,6 @@ class Wire:
         except BrokenError:
             assert found is None
             return None
-        assert found is not None
         assert_same_bits(found, expected)
         return found
 
@@ -193,8 +190,7 @@ class Wire:
 
     def counts(self, compact: Array) -> Array:
         """[planes, KINDS]: the counts of kinds of the first segment, which is coded."""
-        counts: Array = compact[self.counts_slice(compact)].reshape(-1, KINDS)
-        return counts
+        return compact[self.counts_slice(compact)].reshape(-1, KINDS)
 
 
 def blocks_of(message: Array) -> int:
@@ -236,14 +232,12 @@ def segments_of(compact: Array) -> int:
 def segment_headers(compact: Array) -> Array:
     """[segments]: the header of each segment, of type SEGMENT_HEADER."""
     end = SEGMENTS_OFFSET + SEGMENT_HEADER.itemsize * segments_of(compact)
-    headers: Array = compact[SEGMENTS_OFFSET:end].view(SEGMENT_HEADER)
-    return headers
+    return compact[SEGMENTS_OFFSET:end].view(SEGMENT_HEADER)
 
 
 def field_of(compact: Array, field: str) -> list[int]:
     """This field of the header of each segment."""
-    values: list[int] = segment_headers(compact)[field].tolist()
-    return values
+    return segment_headers(compact)[field].tolist()
 
 
 def only(kind: int, count: int = 255) -> list[int]:

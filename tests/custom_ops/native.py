@@ -108,7 +108,6 @@ def _callback(run: RunTasks | None) -> Any:
     """The callback with which the library runs tasks, null for None."""
 
     def call(tasks: int, task: Callable[[Any, int], None], context: Any) -> None:
-        assert run is not None
         run(tasks, lambda index: task(context, index))
 
     return _RunTasks() if run is None else _RunTasks(call)

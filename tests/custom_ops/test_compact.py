@@ -162,9 +162,7 @@ def test_the_order_of_tasks_changes_nothing(wire: Wire) -> None:
         compact = pack(library, wire.codec, message, periods=[7, 12])
         for run in (backwards, in_threads):
             assert_same_bits(pack(library, wire.codec, message, run, [7, 12]), compact)
-            unpacked = unpack(library, wire.codec, blocks, compact, run)
-            assert unpacked is not None
-            assert_same_bits(unpacked, message)
+            assert_same_bits(unpack(library, wire.codec, blocks, compact, run), message)
 
 
 # ---- Codecs and arguments ----------------------------------------------------------

@@ -64,8 +64,7 @@ class Coding:
 
     def have_common_bits(self, magnitudes: Array) -> Array:
         """Which magnitudes have another bit than the rare one."""
-        found: Array = magnitudes & ~np.uint8(1 << self.rare) != 0
-        return found
+        return magnitudes & ~np.uint8(1 << self.rare) != 0
 
     def code_bytes(self, blocks: int) -> int:
         return blocks * BLOCK_SIZE * self.bits // 8

@@ -38,8 +38,7 @@ def bits_of_bytes(data: bytes, count: int) -> Array:
 
 def columns_of(tiles: Array) -> Array:
     """The runs of tiles: [tiles, RUN or 2 * RUN, BLOCK_SIZE] to [runs, RUN]."""
-    columns: Array = tiles.transpose(0, 2, 1).reshape(-1, RUN)
-    return columns
+    return tiles.transpose(0, 2, 1).reshape(-1, RUN)
 
 
 def runs_of(filled: Array, scales: Array, period: int, paired: int) -> Array:
@@ -98,8 +97,7 @@ class Plane:
 
     def of_class(self, number: int) -> Array:
         """Which bits are of runs of a class."""
-        bits: Array = self.sent & (self.kinds // 2 == number)[:, None]
-        return bits
+        return self.sent & (self.kinds // 2 == number)[:, None]
 
     def inverted(self, bits: Array) -> Array:
         """The bits, inverted in some runs."""

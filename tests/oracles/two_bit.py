@@ -38,8 +38,7 @@ def pack(codes: Array) -> Array:
 def unpack(packed: Array, size: int) -> Array:
     """The codes of the first `size` elements, one an element."""
     quads = np.stack([packed >> 6, packed >> 4, packed >> 2, packed], axis=-1) & 0b11
-    unpacked: Array = quads.reshape(-1)[:size]
-    return unpacked
+    return quads.reshape(-1)[:size]
 
 
 def bfloat16_bits(values: Array) -> Array:
@@ -47,8 +46,7 @@ def bfloat16_bits(values: Array) -> Array:
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     kept, dropped = bits >> 16, bits & 0xFFFF
     up = (dropped > 0x8000) | ((dropped == 0x8000) & (kept & 1 == 1))
-    rounded: Array = (kept + up).astype(np.uint16)
-    return rounded
+    return (kept + up).astype(np.uint16)
 
 
 def bfloat16_values(bits: Array) -> Array:

@@ -38,8 +38,7 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
         once, again, gradient = reads.run(1)[-1]
         np.testing.assert_array_equal(again, once * 2)
         np.testing.assert_array_equal(gradient, np.full(once.shape, 5.0))
-        pulled: Array = once
-        return pulled
+        return once
 
     results: dict[str, Any] = {"moving": [], "resting": []}
     for _ in range(steps):

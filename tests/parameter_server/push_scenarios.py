@@ -203,8 +203,7 @@ def _push_some(strategy: Any, variable: Any, workers: int, *factors: float) -> A
     """Each worker pushes some gradient, times each factor; returns the sum of what came."""
     some = np.random.default_rng(4).normal(size=variable.shape).astype(np.float32)
     gradients = np.stack([[some * factor] * workers for factor in factors])
-    total: Array = _push_all(strategy, variable, gradients).sum((0, 1))
-    return total
+    return _push_all(strategy, variable, gradients).sum((0, 1))
 
 
 def each_kind() -> dict[str, Any]:

@@ -39,7 +39,6 @@ def test_the_log_says_once_why(
     (said,) = [record.message for record in caplog.records if "nothing is comp" in record.message]
     assert reason in said
     assert "bypass_size=2048" in said  # the codec's
-    assert mine.traffic is not None
     assert mine.traffic.ratio == 1.0
     assert f"in full precision: 1 gradients\n  {reason}" in str(mine.schedule)
 
