@@ -145,8 +145,8 @@ def oracle_decode_sum(
     return oracle.decode_sum(CODE_BITS[codec], *parts_of(messages), size, dtype, fixed)
 
 
-def random_gradient(rng: np.random.Generator, size: int, dtype: np.dtype[Any]) -> Array:
-    """Normal values whose size differs from block to block, some of them special."""
+def random_pair(rng: np.random.Generator, size: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """A gradient whose size differs from block to block, some of it special, and a residual."""
     values = (
         rng.standard_normal(size)
         * 2.0 ** rng.integers(-12, 4, native.num_blocks(size)).repeat(native.BLOCK_SIZE)[:size]
@@ -155,7 +155,8 @@ def random_gradient(rng: np.random.Generator, size: int, dtype: np.dtype[Any]) -
     # Two thirds of the blocks are left without special values: they take other paths.
     chosen = (rng.random(size) < 0.05) & (np.arange(size) // native.BLOCK_SIZE % 3 == 0)
     with np.errstate(over="ignore"):
-        return np.where(chosen, rng.choice(special, size), values).astype(dtype)
+        gradient = np.where(chosen, rng.choice(special, size), values).astype(dtype)
+    return gradient, random_residual(rng, size)
 
 
 def reencode(

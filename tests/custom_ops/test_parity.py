@@ -13,30 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from tests.bits import assert_same_bits
 from tests.cases import matrix
-from tests.custom_ops import native
-from tests.custom_ops.cases import (
-    BFLOAT16,
-    CODECS,
-    DTYPES,
-    FIXED,
-    FLOAT32,
-    THRESHOLD,
-    Array,
-    Message,
-    Parity,
-    Targets,
-    decode_sum,
-    each_auto,
-    each_codec,
-    each_dtype,
-    encode,
-    hostile_messages,
-    oracle_decode_sum,
-    oracle_encode,
-    random_gradient,
-    random_residual,
-    zeros,
-)
+from tests.custom_ops import cases, native
 from tests.custom_ops.native import AnyCodec, Library, OneBit, Target
 
 SIZES = [0, 1, 3, 4, 5, 15, 16, 17, 127, 128, 129, 255, 256, 509, 1021, 7919, 65_537]
@@ -52,41 +29,41 @@ def test_this_processor_has(library: Library, target: Target) -> None:
     assert library.active_target() == target
 
 
-@each_codec
-@each_dtype
-def test_encoding_equals_the_oracle(parity: Parity, codec: AnyCodec, dtype: np.dtype[Any]) -> None:
+@cases.each_codec
+@cases.each_dtype
+def test_encoding_equals_the_oracle(
+    parity: cases.Parity, codec: AnyCodec, dtype: np.dtype[Any]
+) -> None:
     for size in SIZES:
         rng = np.random.default_rng(size)
-        gradient, residual = random_gradient(rng, size, dtype), random_residual(rng, size)
-        options = itertools.product((True, False), SHIFTS[size < 9000])
-        parity.encode(codec, gradient, residual, options=[*options])
+        options = [*itertools.product((True, False), SHIFTS[size < 9000])]
+        parity.encode(codec, *cases.random_pair(rng, size, dtype), options=options)
 
 
-@each_codec
-@each_dtype
+@cases.each_codec
+@cases.each_dtype
 def test_decoded_sum_equals_the_oracle(
-    parity: Parity, codec: AnyCodec, dtype: np.dtype[Any]
+    parity: cases.Parity, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     for size in SIZES:
         rng = np.random.default_rng(size)
         encoded = [
-            oracle_encode(codec, random_gradient(rng, size, dtype), random_residual(rng, size))
-            for _ in range(8)
+            cases.oracle_encode(codec, *cases.random_pair(rng, size, dtype)) for _ in range(8)
         ]
-        hostile = hostile_messages(rng, codec, 8, size)
+        hostile = cases.hostile_messages(rng, codec, 8, size)
         for of_all, replicas in itertools.product((encoded, hostile), (1, 2, 3, 5, 8)):
             parity.decode_sum(codec, of_all[:replicas], size, dtype, shifts=SHIFTS[size < 9000])
 
 
 @matrix
-@each_codec
+@cases.each_codec
 def test_a_result_larger_than_the_caches_equals_the_scalar_one(
-    on_each_target: Targets, codec: AnyCodec
+    on_each_target: cases.Targets, codec: AnyCodec
 ) -> None:
-    size = (48 << 20) // FLOAT32.itemsize + 77
-    messages = hostile_messages(np.random.default_rng(7), codec, 2, size)
+    size = (48 << 20) // cases.FLOAT32.itemsize + 77
+    messages = cases.hostile_messages(np.random.default_rng(7), codec, 2, size)
     scalar, *others = [
-        decode_sum(library, codec, messages, size, FLOAT32, shift=shift)
+        cases.decode_sum(library, codec, messages, size, cases.FLOAT32, shift=shift)
         for library in on_each_target()
         for shift in (0, 1)
     ]
@@ -108,13 +85,13 @@ SPECIAL = [
     float(np.float32(value))
     for value in (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 1e-45, -1e-45, 1e-40, 3.4e38, -3.4e38)
 ]
-for boundary in (THRESHOLD, 2.0**120, 2.0**119, 2.0**-126, 65504.0, 2.0**-14, 2.0**-24):
+for boundary in (cases.THRESHOLD, 2.0**120, 2.0**119, 2.0**-126, 65504.0, 2.0**-14, 2.0**-24):
     SPECIAL += around(boundary)
 
 elements = st.one_of(st.sampled_from(SPECIAL), st.floats(width=32), st.floats(-2, 2, width=32))
 
 
-def vectors(max_size: int = 300) -> st.SearchStrategy[Array]:
+def vectors(max_size: int = 300) -> st.SearchStrategy[cases.Array]:
     """Arrays that are mostly one value, so that whole blocks are finite or are not."""
     return st.integers(0, max_size).flatmap(
         lambda size: hnp.arrays(np.float32, size, elements=elements, fill=elements)
@@ -126,12 +103,12 @@ searched = settings(max_examples=150)
 
 @searched
 @given(data=st.data())
-def test_any_values_encode_as_the_oracle_says(parity: Parity, data: st.DataObject) -> None:
+def test_any_values_encode_as_the_oracle_says(parity: cases.Parity, data: st.DataObject) -> None:
     values = data.draw(vectors())
     residual = data.draw(
         hnp.arrays(np.float32, values.size, elements=elements, fill=st.sampled_from(SPECIAL))
     )
-    for codec, dtype in itertools.product(CODECS, DTYPES):
+    for codec, dtype in itertools.product(cases.CODECS, cases.DTYPES):
         with np.errstate(over="ignore"):
             gradient = values.astype(dtype)
         parity.encode(codec, gradient, residual)
@@ -140,34 +117,34 @@ def test_any_values_encode_as_the_oracle_says(parity: Parity, data: st.DataObjec
 @searched
 @given(threshold=st.floats(2.0**-126, 2.0**127, width=32), data=st.data())
 def test_any_threshold_sends_and_sums_as_the_oracle_says(
-    parity: Parity, threshold: float, data: st.DataObject
+    parity: cases.Parity, threshold: float, data: st.DataObject
 ) -> None:
     near = st.sampled_from([x for x in around(threshold) if np.isfinite(x)])
     values = data.draw(hnp.arrays(np.float32, 150, elements=near, fill=near))
-    for codec, dtype in itertools.product(FIXED, DTYPES):
+    for codec, dtype in itertools.product(cases.FIXED, cases.DTYPES):
         with np.errstate(over="ignore"):
             gradient = values.astype(dtype)
-        message = parity.encode(codec, gradient, zeros(150), threshold)
+        message = parity.encode(codec, gradient, cases.zeros(150), threshold)
         parity.decode_sum(codec, [message] * 3, 150, dtype, threshold)
 
 
 @matrix
-@each_codec
-@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16], ids=str)
+@cases.each_codec
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), cases.BFLOAT16], ids=str)
 def test_every_16_bit_gradient_encodes_as_the_oracle_says(
-    parity: Parity, codec: AnyCodec, dtype: np.dtype[Any]
+    parity: cases.Parity, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     # In the order of their bits, and shuffled: with and without whole blocks of one kind.
     ordered = np.arange(65_536, dtype=np.uint16)
     for bits in (ordered, np.random.default_rng(2).permutation(ordered)):
-        parity.encode(codec, bits.view(dtype), zeros(bits.size))
+        parity.encode(codec, bits.view(dtype), cases.zeros(bits.size))
 
 
 @matrix
-@each_dtype
-@each_auto
+@cases.each_dtype
+@cases.each_auto
 def test_sums_of_every_scale_are_rounded_as_the_oracle_says(
-    parity: Parity, codec: AnyCodec, dtype: np.dtype[Any]
+    parity: cases.Parity, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     """Every bfloat16 as a scale, plus one of another message: ties, overflow, subnormals."""
     scales = np.arange(65_536, dtype=np.uint16)
@@ -176,22 +153,22 @@ def test_sums_of_every_scale_are_rounded_as_the_oracle_says(
     rng = np.random.default_rng(3)
     # Scales of nearly the same size, so that the sums need more bits than dtype has.
     other = (scales ^ rng.integers(0, 1 << 10, scales.size, np.uint16)) & np.uint16(0x7FFF)
-    messages = [Message(codes, each, zeros(0)) for each in (scales, other)]
+    messages = [cases.Message(codes, each, cases.zeros(0)) for each in (scales, other)]
     parity.decode_sum(codec, messages, size, dtype)
 
 
 # ---- What the definition promises --------------------------------------------------
 
 
-@each_codec
+@cases.each_codec
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2.0**120, -3e38])
 @pytest.mark.parametrize("size", [50, 128, 1000])
 def test_what_is_not_finite_arrives_as_nan_and_leaves_its_residual(
-    parity: Parity, codec: AnyCodec, bad: float, size: int
+    parity: cases.Parity, codec: AnyCodec, bad: float, size: int
 ) -> None:
     rng = np.random.default_rng(4)
     gradient = rng.standard_normal(size).astype(np.float32)
-    residual = random_residual(rng, size)
+    residual = cases.random_residual(rng, size)
     where = np.zeros(size, np.bool_)
     where[[7, 40]] = True
     gradient[where] = bad
@@ -221,10 +198,10 @@ def with_float_mode(library: Library, mode: int, function: Callable[[], Any]) ->
         return thread.submit(call).result()
 
 
-@each_codec
-@each_dtype
+@cases.each_codec
+@cases.each_dtype
 def test_the_float_mode_of_the_thread_changes_nothing(
-    on_each_target: Targets, codec: AnyCodec, dtype: np.dtype[Any]
+    on_each_target: cases.Targets, codec: AnyCodec, dtype: np.dtype[Any]
 ) -> None:
     size = 4 * native.BLOCK_SIZE + 5
     rng = np.random.default_rng(6)
@@ -233,19 +210,19 @@ def test_the_float_mode_of_the_thread_changes_nothing(
         tiny = (rng.standard_normal(size) * 2.0**-125).astype(np.float32)
     small = np.array(1, f"u{dtype.itemsize}").view(dtype)  # the smallest subnormal
     gradient = (rng.integers(-3, 4, size) * float(small)).astype(dtype)
-    messages = hostile_messages(rng, codec, 3, size)
+    messages = cases.hostile_messages(rng, codec, 3, size)
     threshold = float(2.0**-126)
-    expected = oracle_encode(codec, gradient, tiny, threshold)
-    expected_sum = oracle_decode_sum(codec, messages, size, dtype, threshold)
+    expected = cases.oracle_encode(codec, gradient, tiny, threshold)
+    expected_sum = cases.oracle_decode_sum(codec, messages, size, dtype, threshold)
 
     modes = [0, FLUSH_TO_ZERO, DENORMALS_ARE_ZERO, FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_UP]
     for library in on_each_target():
         if not library.call("float_mode"):
             pytest.skip("this processor has no MXCSR")
 
-        def work(library: Library = library) -> tuple[Message, Array]:
-            message = encode(library, codec, gradient, tiny, threshold)
-            return message, decode_sum(library, codec, messages, size, dtype, threshold)
+        def work(library: Library = library) -> tuple[cases.Message, cases.Array]:
+            message = cases.encode(library, codec, gradient, tiny, threshold)
+            return message, cases.decode_sum(library, codec, messages, size, dtype, threshold)
 
         for mode in modes:
             message, total = with_float_mode(library, mode, work)

@@ -11,20 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.custom_ops.cases import (
-    CODECS,
-    DTYPES,
-    FIXED,
-    THRESHOLD,
-    Array,
-    Message,
-    oracle_count,
-    oracle_decode_sum,
-    oracle_encode,
-    oracle_reencode,
-    random_gradient,
-    random_residual,
-)
+from tests.custom_ops import cases
 from tests.custom_ops.native import COMPACTIBLE, Codec, Levels, OneBit, num_blocks
 from tests.oracles import compact, rows, two_bit
 
@@ -33,17 +20,17 @@ Arrays = Mapping[str, Any]
 COUNT_BITS = (4, 8, 16)
 
 
-def parts_of(name: str, message: Message) -> dict[str, Array]:
+def parts_of(name: str, message: cases.Message) -> dict[str, cases.Array]:
     return {f"{name}/{part}": getattr(message, part) for part in ("codes", "scales", "residual")}
 
 
 def drawn(
     given: Arrays, rng: np.random.Generator, size: int, dtype: np.dtype[Any]
-) -> tuple[Array, Array]:
+) -> tuple[cases.Array, cases.Array]:
     """A gradient and a residual."""
     if given:
         return given[f"{dtype}/gradient"].view(dtype), given[f"{dtype}/residual"]
-    return random_gradient(rng, size, dtype), random_residual(rng, size)
+    return cases.random_pair(rng, size, dtype)
 
 
 def messages(
@@ -51,24 +38,24 @@ def messages(
 ) -> dict[str, Any]:
     """A message of each codec and dtype, the sum of three, a sum encoded again; counts."""
     result: dict[str, Any] = {}
-    for seed, dtype in enumerate(DTYPES):
+    for seed, dtype in enumerate(cases.DTYPES):
         gradient, residual = drawn(given, np.random.default_rng(seed), size, dtype)
         bits = np.dtype(f"u{dtype.itemsize}")  # the format of the file has no bfloat16
         result |= {f"{dtype}/gradient": gradient.view(bits), f"{dtype}/residual": residual}
         for codec in codecs:
             name = f"{dtype}/{codec.name.lower()}"
-            message = oracle_encode(codec, gradient, residual)
+            message = cases.oracle_encode(codec, gradient, residual)
             result |= parts_of(name, message)
-            total = oracle_decode_sum(codec, [message] * 3, size, dtype)
+            total = cases.oracle_decode_sum(codec, [message] * 3, size, dtype)
             result[f"{name}/sum_of_3"] = total.view(bits)
             again = {OneBit.AUTO: f"{dtype}/reencoded"}
             again |= dict.fromkeys(Levels, f"{name}/reencoded")
             if codec in again:
-                sums = oracle_reencode(codec, [message] * 2, gradient, residual)
+                sums = cases.oracle_reencode(codec, [message] * 2, gradient, residual)
                 result |= parts_of(again[codec], sums)
             if codec == OneBit.FIXED:
                 for width in COUNT_BITS:
-                    counts = oracle_count(codec, [message] * 3, width)
+                    counts = cases.oracle_count(codec, [message] * 3, width)
                     result[f"{dtype}/counts{width}"] = counts
     return result
 
@@ -76,21 +63,23 @@ def messages(
 def two_bit_shards(given: Arrays, size: int) -> dict[str, Any]:
     """A message that two others were added to, of each dtype; counts of each width."""
     result: dict[str, Any] = {}
-    for seed, dtype in enumerate(DTYPES):
+    for seed, dtype in enumerate(cases.DTYPES):
         rng = np.random.default_rng(seed)
         if given:
             parts = given[f"{dtype}/codes"], given[f"{dtype}/scales"], 2 * [np.zeros(0)]
-            others = [Message(*each) for each in zip(*parts, strict=True)]
+            others = [cases.Message(*each) for each in zip(*parts, strict=True)]
         else:
-            others = [oracle_encode(Codec.AUTO, *drawn({}, rng, size, dtype)) for _ in range(2)]
+            others = [
+                cases.oracle_encode(Codec.AUTO, *drawn({}, rng, size, dtype)) for _ in range(2)
+            ]
         gradient, residual = drawn(given, rng, size, dtype)
         result[f"{dtype}/codes"] = [other.codes for other in others]
         result[f"{dtype}/scales"] = [other.scales for other in others]
         result[f"{dtype}/gradient"] = gradient.view(f"u{dtype.itemsize}")
         result[f"{dtype}/residual"] = residual
-        again = oracle_reencode(Codec.AUTO, others, gradient, residual)
+        again = cases.oracle_reencode(Codec.AUTO, others, gradient, residual)
         result |= parts_of(f"{dtype}/reencoded", again)
-    rng = np.random.default_rng(len(DTYPES))
+    rng = np.random.default_rng(len(cases.DTYPES))
     for bits, replicas in zip(COUNT_BITS, (7, 20, 130), strict=True):
         # Few codes "not finite" (01), or hardly a count would be a number.
         shares = [0.4, 0.1 / replicas, 0.3, 0.3 - 0.1 / replicas]
@@ -143,13 +132,13 @@ def compact_messages(given: Arrays, size: int, threshold: float) -> dict[str, An
     for codec in COMPACTIBLE:
         for name, periods in PERIODS.items():
             # A matrix with rows of `periods[-1]` blocks: small gradients and some large ones.
-            rng, row = np.random.default_rng(CODECS.index(codec)), 128 * periods[-1]
+            rng, row = np.random.default_rng(cases.CODECS.index(codec)), 128 * periods[-1]
             of_row = rng.laplace(size=row) * rng.laplace(size=row) ** 2
             gradient = 0.1 * np.resize(of_row, size) * (1 + 0.03 * rng.normal(size=size))
             none = np.zeros(size, np.float32)
-            encoded = oracle_encode(codec, gradient.astype(np.float32), none, threshold)
+            encoded = cases.oracle_encode(codec, gradient.astype(np.float32), none, threshold)
             sent = encoded.codes, encoded.scales, num_blocks(size)
-            message = compact.make_message(int(codec), *sent, threshold * (codec in FIXED))
+            message = compact.make_message(int(codec), *sent, threshold * (codec in cases.FIXED))
             message = given.get(f"{int(codec)}/{name}/message", message)
             parts = {"message": message, "periods": np.array(periods, np.int32)}
             parts["compact"] = compact.pack(int(codec), message, periods)
@@ -164,7 +153,7 @@ FILES: dict[str, Callable[[Arrays], dict[str, Any]]] = {
     "one_bit": lambda given: messages(given, OneBit, 5 * 128 + 43),
     "levels": lambda given: messages(given, Levels, 5 * 128 + 43),
     "rows": rows_of_tables,
-    "compact": lambda given: compact_messages(given, 150 * 128 - 51, THRESHOLD / 2),
+    "compact": lambda given: compact_messages(given, 150 * 128 - 51, cases.THRESHOLD / 2),
 }
 
 
