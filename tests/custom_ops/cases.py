@@ -55,7 +55,6 @@ class Message:
 
 
 def parts_of(messages: list[Message]) -> tuple[list[Array], list[Array]]:
-    """The codes and the scales of messages."""
     return [message.codes for message in messages], [message.scales for message in messages]
 
 
@@ -182,7 +181,6 @@ def oracle_reencode(
     residual: Array,
     sum_codec: AnyCodec | None = None,
 ) -> Message:
-    """Adds messages to a gradient and encodes the sum."""
     total = zeros(gradient.size)
     if messages:
         total = oracle_decode_sum(codec, messages, gradient.size, FLOAT32)

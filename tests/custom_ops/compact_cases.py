@@ -44,7 +44,7 @@ class Wire:
 
     def __init__(self, codec: AnyCodec, on_each_target: Targets) -> None:
         self.codec = codec
-        self.form = oracle.Coding.of(codec)
+        self.form = oracle.Coding(codec)
         self.planes = self.form.planes
         self.block_bytes = native.code_bytes(codec)
         self.on_each_target = on_each_target
@@ -219,7 +219,7 @@ def unpack(
     library: Library, codec: AnyCodec, blocks: int, compact: Array, run: RunTasks | None = None
 ) -> Array | None:
     """The message, None if there is none."""
-    out = Guarded(oracle.Coding.of(codec).message_bytes(blocks), np.uint8)
+    out = Guarded(oracle.Coding(codec).message_bytes(blocks), np.uint8)
     whole = library.unpack(codec, blocks, compact.copy(), out.array, run)
     message = out.check()
     return message if whole else None

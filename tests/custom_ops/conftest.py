@@ -51,5 +51,4 @@ def parity(on_each_target: Targets) -> Parity:
     params=native.COMPACTIBLE, ids=lambda codec: f"{type(codec).__name__}.{codec.name}".lower()
 )
 def wire(request: pytest.FixtureRequest, on_each_target: Targets) -> Wire:
-    """The compact wire with each codec."""
     return Wire(request.param, on_each_target)

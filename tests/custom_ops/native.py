@@ -24,23 +24,17 @@ BLOCK_SIZE = 128
 DTYPES = {np.dtype(t): i for i, t in enumerate((np.float32, np.float16, ml_dtypes.bfloat16))}
 
 
-class Codec(enum.IntEnum):
-    """The two-bit codecs."""
-
+class Codec(enum.IntEnum):  # of two bits
     FIXED = 1
     AUTO = 2
 
 
 class OneBit(enum.IntEnum):
-    """The one-bit codecs."""
-
     FIXED = 6
     AUTO = 7
 
 
 class Levels(enum.IntEnum):
-    """The codecs with several levels."""
-
     THREE_BIT = 8
     FOUR_BIT = 9
 
@@ -86,7 +80,6 @@ def build(directory: Path) -> Path:
 
 
 def code_bytes(codec: AnyCodec) -> int:
-    """The bytes of a block's codes."""
     return BLOCK_SIZE * CODE_BITS[codec] // 8
 
 

@@ -46,7 +46,7 @@ void TestWrongHeaders() {
         Reencode(format.codec, format.codec, DType::kFloat, device.table.data(),
                  3, inputs.table.data(), 1, 0, 1, message.data(), nullptr),
         "Reencode");
-    inputs.Expect(zeros, residuals, residuals, "reencode of a wrong header");
+    inputs.Expect(residuals, "reencode of a wrong header");
     Tensors<float> decoded = zeros;
     DecodeOnCpu(format, {message.Read()}, &decoded);
     ExpectSame(decoded[0], not_numbers[0], "reencode of a wrong header");
@@ -115,27 +115,26 @@ void TestUnknownCodecs() {
     return Reencode(codec, codec, DType::kFloat, device.table.data(), 1,
                     inputs.table.data(), 1, 0, 1, message.data(), nullptr);
   };
-  const auto decode_shards = [&](Codec codec) {
-    return DecodeShards(codec, DType::kFloat, device.table.data(), 1,
-                        outputs.table.data(), 1, 0.0f, nullptr);
+  const auto decode = [&](Codec codec, auto* function) {
+    return function(codec, DType::kFloat, device.table.data(), 1,
+                    outputs.table.data(), 1, 0.0f, nullptr);
   };
   for (const int number : {0, 3, 10, 99, 255}) {
     const auto codec = static_cast<Codec>(number);
     refuses(Encode(codec, DType::kFloat, inputs.table.data(), 1, 1, -1, 0.0f,
                    message.data(), nullptr),
-            "an unknown codec is an error of Encode");
-    refuses(DecodeSum(codec, DType::kFloat, device.table.data(), 1,
-                      outputs.table.data(), 1, 0.0f, nullptr),
-            "an unknown codec is an error of DecodeSum");
-    refuses(count(codec), "an unknown codec is an error of Count");
-    refuses(reencode(codec), "an unknown codec is an error of Reencode");
+            "Encode refuses an unknown codec");
+    refuses(decode(codec, DecodeSum), "DecodeSum refuses an unknown codec");
+    refuses(count(codec), "Count refuses an unknown codec");
+    refuses(reencode(codec), "Reencode refuses an unknown codec");
     if (IsCounts(codec)) continue;
-    refuses(decode_shards(codec),
-            "an unknown codec is an error of DecodeShards");
+    refuses(decode(codec, DecodeShards),
+            "DecodeShards refuses an unknown codec");
   }
   refuses(count(Codec::kTwoBitAuto), "automatic messages are not counted");
   refuses(reencode(Codec::kOneBitFixed), "fixed messages are not reencoded");
-  refuses(decode_shards(Codec::kTwoBitFixed), "a sum is not of a fixed codec");
+  refuses(decode(Codec::kTwoBitFixed, DecodeShards),
+          "a sum is not of a fixed codec");
   Check(cudaDeviceSynchronize(), "after the unknown codecs");
 }
 

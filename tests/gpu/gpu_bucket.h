@@ -34,14 +34,15 @@ void ExpectSame(const std::vector<T>& actual, const std::vector<T>& expected,
 template <typename T>
 struct Inputs {
   // `shift` elements move the arrays off the alignment that they would have.
-  Inputs(const Tensors<T>& gradient_values,
-         const Tensors<float>& residual_values, bool in_place, size_t shift) {
-    for (size_t i = 0; i < gradient_values.size(); ++i) {
-      gradients.emplace_back(gradient_values[i], shift);
-      residuals.emplace_back(residual_values[i], shift);
-      if (!in_place) outputs.emplace_back(residual_values[i].size(), shift);
+  Inputs(const Tensors<T>& gradients_before,
+         const Tensors<float>& residuals_before, bool in_place, size_t shift)
+      : gradients_before(gradients_before), residuals_before(residuals_before) {
+    for (size_t i = 0; i < gradients_before.size(); ++i) {
+      gradients.emplace_back(gradients_before[i], shift);
+      residuals.emplace_back(residuals_before[i], shift);
+      if (!in_place) outputs.emplace_back(residuals_before[i].size(), shift);
       const Array<float>& out = in_place ? residuals.back() : outputs.back();
-      const auto size = static_cast<int64_t>(gradient_values[i].size());
+      const auto size = static_cast<int64_t>(gradients_before[i].size());
       table.push_back(
           {gradients.back().data(), residuals.back().data(), out.data(), size});
     }
@@ -50,22 +51,20 @@ struct Inputs {
   int64_t count() const { return static_cast<int64_t>(table.size()); }
 
   // Compares the new residuals, and what was only read with what it was.
-  void Expect(const Tensors<T>& gradient_values,
-              const Tensors<float>& residual_values,
-              const Tensors<float>& new_residuals,
+  void Expect(const Tensors<float>& new_residuals,
               const std::string& what) const {
     for (size_t i = 0; i < table.size(); ++i) {
       const std::string where = what + ", tensor " + std::to_string(i);
-      ExpectSame(gradients[i].Read(), gradient_values[i], where);
-      if (outputs.empty()) {
-        ExpectSame(residuals[i].Read(), new_residuals[i], where);
-      } else {
-        ExpectSame(residuals[i].Read(), residual_values[i], where);
-        ExpectSame(outputs[i].Read(), new_residuals[i], where);
-      }
+      ExpectSame(gradients[i].Read(), gradients_before[i], where);
+      const bool in_place = outputs.empty();
+      const auto& read = in_place ? new_residuals : residuals_before;
+      ExpectSame(residuals[i].Read(), read[i], where);
+      if (!in_place) ExpectSame(outputs[i].Read(), new_residuals[i], where);
     }
   }
 
+  const Tensors<T> gradients_before;
+  const Tensors<float> residuals_before;
   std::vector<Array<T>> gradients;
   std::vector<Array<float>> residuals;
   std::vector<Array<float>> outputs;

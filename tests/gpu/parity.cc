@@ -77,7 +77,7 @@ void ExpectEncoded(const Format& format, const Case<T>& values, int64_t shards,
                shards, skip, format.threshold, messages.data(), nullptr),
         "Encode");
   ExpectSame(messages.Read(), expected, name);
-  inputs.Expect(values.gradients, values.residuals, residuals, name);
+  inputs.Expect(residuals, name);
 }
 
 template <typename T>
@@ -202,7 +202,7 @@ void TestReencode(const Format& format, const Format& of_sum, bool large) {
                        inputs.count(), shard, shards, message.data(), nullptr),
               "Reencode");
           ExpectSame(message.Read(), expected, name);
-          inputs.Expect(values.gradients, values.residuals, residuals, name);
+          inputs.Expect(residuals, name);
         }
       }
     }

@@ -23,14 +23,13 @@ from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, 
 from tf_gc.reducers.wire import WIRES
 
 REPLICAS = 2
+GPUS = ["GPU:0", "GPU:1"]
 MEGABYTES = 2048  # of a part of a GPU
 SHAPES = [(7, 100), (1,), (129,), (300, 1000), (128,)]
 STEPS = 4
 WORDS, LENGTH = 500, 8  # of the model with an Embedding
-
-
-def gpus() -> list[str]:
-    return [f"GPU:{i}" for i in range(REPLICAS)]
+# What GPUs add up atomically is not the same twice.
+enable_op_determinism = tf.config.experimental.enable_op_determinism
 
 
 def configure(parts: int = REPLICAS) -> None:
@@ -42,11 +41,6 @@ def configure(parts: int = REPLICAS) -> None:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * parts
     )
-
-
-def deterministic() -> None:
-    """Has TensorFlow add in one order: what GPUs add up atomically is not the same twice."""
-    tf.config.experimental.enable_op_determinism()
 
 
 def gradients(dtype: tf.DType, step: int) -> list[np.ndarray]:
@@ -83,7 +77,7 @@ def same_sums(
     params: tf_gc.params.CompressionParams, dtype: tf.DType, finite: bool = False
 ) -> None:
     results = []
-    for devices in (gpus(), cpus(REPLICAS)):
+    for devices in (GPUS, cpus(REPLICAS)):
         strategy = tf_gc.CompressedMirroredStrategy(devices, params)
         variables = variables_of(strategy, *SHAPES)
         run = reducer(strategy, variables)
@@ -104,9 +98,9 @@ def same_sums(
 
 def nothing() -> None:
     """Without compression, training gives the stock strategy's bits."""
-    deterministic()
-    theirs = stock.fit(tf.distribute.MirroredStrategy(gpus()), epochs=3)
-    ours = stock.fit(tf_gc.CompressedMirroredStrategy(gpus(), compressed.NONE), epochs=3)
+    enable_op_determinism()
+    theirs = stock.fit(tf.distribute.MirroredStrategy(GPUS), epochs=3)
+    ours = stock.fit(tf_gc.CompressedMirroredStrategy(GPUS, compressed.NONE), epochs=3)
     stock.assert_same_run(ours, theirs)
 
 
@@ -114,21 +108,20 @@ def defaults() -> None:
     """With no argument all GPUs train; an Embedding's gradients stay as under stock. `Auto` tries
     full precision and compression, and takes one.
     """
-    deterministic()
+    enable_op_determinism()
     for params in (None, tf_gc.Auto()):
         strategy = tf_gc.CompressedMirroredStrategy(compression_params=params)
         assert strategy.num_replicas_in_sync == REPLICAS
         model = words_model(strategy)
         losses = fit_words(model, epochs=20)
-        print(strategy.schedule, strategy.report(), losses, flush=True)
-        assert losses[-1] < 0.9 * losses[0]
+        assert losses[-1] < 0.9 * losses[0], (losses, strategy.report())
         assert params is not None or strategy.traffic.compressed_tensors > 0
         assert_replicas_agree(strategy, model.trainable_variables)
 
 
 def low_rank() -> None:
     """All that was given is sent or kept, and replicas agree to the bit."""
-    strategy = tf_gc.CompressedMirroredStrategy(gpus(), tf_gc.LowRank(2, warm_up=False))
+    strategy = tf_gc.CompressedMirroredStrategy(GPUS, tf_gc.LowRank(2, warm_up=False))
     shapes = [(128, 192), (400, 140), (7,)]
     variables = variables_of(strategy, *shapes)
     random = np.random.default_rng(0)
@@ -141,7 +134,7 @@ def low_rank() -> None:
 
 def checkpoint() -> None:
     """`fit` trains, compressed; residuals are saved on GPUs, and restored on GPUs and on CPUs."""
-    saved = tf_gc.CompressedMirroredStrategy(gpus(), compressed.AUTO)
+    saved = tf_gc.CompressedMirroredStrategy(GPUS, compressed.AUTO)
     run = stock.fit(saved, stock.named_mlp, epochs=5)
     assert saved.traffic.compressed_tensors == len(run.model.trainable_variables)
     assert_replicas_agree(saved, run.model.trainable_variables)
@@ -153,7 +146,7 @@ def checkpoint() -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = tf.train.Checkpoint(model=run.model, compression=saved.compression_state)
         path = written.save(Path(folder, "checkpoint"))
-        for devices in (gpus(), cpus(REPLICAS)):
+        for devices in (GPUS, cpus(REPLICAS)):
             strategy = tf_gc.CompressedMirroredStrategy(devices, compressed.AUTO)
             model = stock.compiled(strategy, stock.named_mlp)
             state = tf.train.Checkpoint(model=model, compression=strategy.compression_state)
@@ -167,7 +160,7 @@ def checkpoint() -> None:
 
 def worker() -> None:
     """One of several workers of TF_CONFIG that share a GPU: they train, and agree, on each wire."""
-    deterministic()
+    enable_op_determinism()
     options = tf.distribute.experimental.CommunicationOptions(
         # NCCL refuses two replicas on one GPU.
         implementation=tf.distribute.experimental.CommunicationImplementation.RING
@@ -183,7 +176,6 @@ def worker() -> None:
         assert losses[-1] < 0.9 * losses[0]
         assert strategy.traffic.compressed_tensors > 0
         assert strategy.traffic.wire == wire
-        print(strategy.schedule, flush=True)
         weights = b"".join(weight.tobytes() for weight in model.get_weights())
         print("weights:", hashlib.sha256(weights).hexdigest(), flush=True)
 

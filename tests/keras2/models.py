@@ -82,8 +82,7 @@ def fit(
 
 def bits(model: Any) -> list[bytes]:
     """The bytes of all weights and of what the optimizer keeps."""
-    optimizer = model.optimizer
-    variables = optimizer.variables
+    variables = model.optimizer.variables
     return [
         np.asarray(v).tobytes()
         for v in [*model.variables, *(variables() if callable(variables) else variables)]

@@ -29,7 +29,6 @@ def encode_steps(*arguments: str) -> None:
 
 
 def warnings_of(folder: Path, *arguments: float) -> list[str]:
-    """The warnings of a process that encodes."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
     log = folder / "log"
     task = Task(f"{__name__}:encode_steps", [*map(str, arguments)], environment, str(log))

@@ -38,16 +38,8 @@ print(json.dumps([ops, runtime.value]))
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    environment = {**os.environ, **environment}
+    return subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
 
 
 @pytest.fixture(scope="module")

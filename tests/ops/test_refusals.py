@@ -227,25 +227,6 @@ def test_a_threshold_of_zero_has_no_sign() -> None:
 # ---- Headers -------------------------------------------------------------------------
 
 
-def takes_messages(form: Format, op: str) -> tuple[tf.Tensor, Call]:
-    """Messages that an op takes, and the call."""
-    codec, threshold = form.codec, form.threshold
-    rows = ops.encode(GRADIENTS, copies_of(RESIDUALS), codec, threshold, 2)
-    if op == "decode":
-        whole = ops.encode(GRADIENTS, copies_of(RESIDUALS), codec, threshold)
-        return tf.repeat(whole, 2, axis=0), lambda rows: decode(rows, codec, threshold)
-    if op == "decode_shards" and not form.automatic:
-        rows = tf.repeat(count(rows, 2, codec, threshold), 2, axis=0)
-    calls: dict[str, Call] = {
-        "decode_shards": lambda rows: of_sums(rows, codec, threshold),
-        "reencode": lambda rows: reencode(rows, codec=codec),
-        "count": lambda rows: count(rows, 2, codec, threshold),
-        "pack": lambda rows: ops.pack(rows, codec, threshold),
-        "unpack": lambda rows: ops.unpack(rows, rows.shape[1], codec, threshold),
-    }
-    return rows, calls[op]
-
-
 @pytest.mark.parametrize(
     ("form", "op"),
     [(form, op) for form in FIXED[:2] for op in ("decode", "count", "decode_shards")]
@@ -254,7 +235,20 @@ def takes_messages(form: Format, op: str) -> tuple[tf.Tensor, Call]:
     ids=str,
 )
 def test_messages_of_another_kind_are_refused(form: Format, op: str) -> None:
-    rows, call = takes_messages(form, op)
+    codec = form.codec, form.threshold
+    calls: dict[str, Call] = {
+        "decode": lambda rows: decode(rows, *codec),
+        "decode_shards": lambda rows: of_sums(rows, *codec),
+        "reencode": lambda rows: reencode(rows, codec=form.codec),
+        "count": lambda rows: count(rows, 2, *codec),
+        "pack": lambda rows: ops.pack(rows, *codec),
+        "unpack": lambda rows: ops.unpack(rows, rows.shape[1], *codec),
+    }
+    call = calls[op]
+    rows = ops.encode(GRADIENTS, copies_of(RESIDUALS), *codec, 1 if op == "decode" else 2)
+    if op == "decode_shards" and not form.automatic:
+        rows = count(rows, 2, *codec)
+    rows = tf.repeat(rows, 2 // len(rows), axis=0)
     call(rows)
     for byte, named in {0: "magic", 2: "version", 3: "codec", 7: "threshold", 8: "blocks"}.items():
         with pytest.raises(InvalidArgument, match=f"row 1|{named}" if op == "unpack" else named):

@@ -4,8 +4,6 @@ Written from the comments of `custom_ops/lib/wire/compact_wire.h` and of `freque
 `custom_ops/lib/compact`; it shares no code and no table with them. Messages are uint8 arrays.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 
@@ -50,21 +48,14 @@ CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True)}
 class Coding:
     """A codec, as the wire has it."""
 
-    def __init__(self, bits: int, scaled: bool) -> None:
-        self.bits, self.scaled = bits, scaled
+    def __init__(self, codec: int) -> None:
+        bits, self.scaled = CODECS[codec]
+        self.bits = bits
         self.has_rare_bits = bits > 2  # magnitudes have several bits, of which one is rare
         # Of two bits the lowest, of three the top one.
         self.rare = {2: 0, 3: 0, 4: 2}[bits]
         self.common: list[int] = {2: [], 3: [1], 4: [0, 1]}[bits]
         self.planes = 2 + len(self.common) + self.has_rare_bits
-
-    @staticmethod
-    def of(codec: int) -> Coding:
-        return Coding(*CODECS[codec])
-
-    def have_common_bits(self, magnitudes: Array) -> Array:
-        """Which magnitudes have another bit than the rare one."""
-        return magnitudes & ~np.uint8(1 << self.rare) != 0
 
     def code_bytes(self, blocks: int) -> int:
         return blocks * BLOCK_SIZE * self.bits // 8
@@ -107,7 +98,7 @@ def make_message(
     (threshold_bits,) = struct.unpack("<I", struct.pack("<f", threshold))
     head = HEADER.pack(MAGIC, 1, codec, threshold_bits, blocks)
     body = head + codes.tobytes() + scales.astype("<u2").tobytes()
-    return np.frombuffer(body.ljust(Coding.of(codec).message_bytes(blocks), b"\0"), np.uint8)
+    return np.frombuffer(body.ljust(Coding(codec).message_bytes(blocks), b"\0"), np.uint8)
 
 
 def segments_of(blocks: int) -> list[int]:
@@ -126,7 +117,8 @@ def planes_of(form: Coding, magnitudes: Array, signs: Array) -> list[tuple[Array
     planes = [(np.ones_like(nonzero), nonzero), (nonzero, signs == 1)]
     planes += [(nonzero, magnitudes >> bit & 1 == 1) for bit in form.common]
     if form.has_rare_bits:
-        planes.append((form.have_common_bits(magnitudes), magnitudes >> form.rare & 1 == 1))
+        rare = np.uint8(1 << form.rare)
+        planes.append((magnitudes & ~rare != 0, magnitudes & rare != 0))
     return planes
 
 
@@ -171,7 +163,7 @@ def pack_segment(
 
 def pack(codec: int, message: Array, periods: Sequence[int] = ()) -> Array:
     """Packs a message of wire.h. A segment may have one of the periods."""
-    form = Coding.of(codec)
+    form = Coding(codec)
     _, version, _, threshold, blocks = HEADER.unpack(message[: HEADER.size].tobytes())
     if blocks == 0:
         return message
@@ -252,7 +244,7 @@ def unpack_segment(
 
 def unpack(codec: int, blocks: int, compact: Array) -> Array:
     """Unpacks what `pack` gave, with zeros after it or not. Raises BrokenError."""
-    form = Coding.of(codec)
+    form = Coding(codec)
     data = compact.tobytes()
     if len(data) < HEADER.size:
         raise BrokenError("there is no header")

@@ -171,18 +171,14 @@ class PlaneReader:
             these = plane.of_class(number)
             count = int(np.count_nonzero(these))
             bits[these] = bits_of_bytes(self._coded.decode(table, -(-count // 8)), count)
-        these = plane.of_class(MIXED)
-        bits[these] = self._take_mixed(int(np.count_nonzero(these)))
-        return plane.inverted(bits)
-
-    def _take_mixed(self, count: int) -> Array:
-        """Takes `count` bits that are sent as they are, and the zeros that follow them."""
+        these = plane.of_class(MIXED)  # bits that are sent as they are, with zeros after them
+        count = int(np.count_nonzero(these))
         size = round_up(count, 64) // 8
         if size > len(self._mixed):
             raise BrokenError("there are more mixed bits than the header says")
-        bits = bits_of_bytes(self._mixed[:size], count)
+        bits[these] = bits_of_bytes(self._mixed[:size], count)
         self._mixed = self._mixed[size:]
-        return bits
+        return plane.inverted(bits)
 
     def end(self) -> None:
         """Raises BrokenError if this is not the end of all planes."""

@@ -50,7 +50,6 @@ def bfloat16_bits(values: Array) -> Array:
 
 
 def bfloat16_values(bits: Array) -> Array:
-    """The float32 values of the bits of bfloat16."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -116,7 +115,6 @@ def rounded(sums: Array, dtype: npt.DTypeLike) -> Array:
 def decode_sum_fixed(
     codes: Sequence[Array], size: int, threshold: float, dtype: npt.DTypeLike
 ) -> Array:
-    """The sum of the messages whose codes are given."""
     counts, finite = _count(codes, size)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = counts.astype(np.float32) * np.float32(threshold)

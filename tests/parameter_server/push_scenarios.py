@@ -289,7 +289,7 @@ def _train(
         "schedule": str(strategy.schedule) if hasattr(strategy, "schedule") else "",
         "servers": [kernel.value.device for kernel in model.variables if len(kernel.shape) > 1],
     }
-    return facts, servers.bits([*model.variables, *optimizer.variables])
+    return facts, [v.numpy().tobytes() for v in [*model.variables, *optimizer.variables]]
 
 
 def keras_models(workers: int, steps: int) -> list[dict[str, Any]]:

@@ -184,27 +184,12 @@ def differences(v: Weights) -> Any:
 
 
 READS: list[Program] = [
-    read_before_the_tape,
-    read_while_the_tape_stops,
-    watched,
-    second_derivative,
-    recomputed,
-    forward_derivative,
-    vectorized,
-    loops,
-    tape_in_a_loop,
-    branches,
-    functions,
-    jacobian,
+    *(read_before_the_tape, read_while_the_tape_stops, watched, second_derivative, recomputed),
+    *(forward_derivative, vectorized, loops, tape_in_a_loop, branches, functions, jacobian),
     cached_reads,
 ]
 WRITES: list[Program] = [
-    written_in_between,
-    soft_update,
-    hard_update,
-    in_a_branch,
-    in_a_function,
-    of_an_old_value,
+    *(written_in_between, soft_update, hard_update, in_a_branch, in_a_function, of_an_old_value),
     differences,
 ]
 

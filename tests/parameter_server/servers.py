@@ -5,7 +5,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,3 @@ def run_on_all(
         assert [int(each[0]) for each in values] == list(range(workers))
         results.append([value for _, value in values])
     return results
-
-
-def bits(values: Sequence[Any]) -> list[bytes]:
-    return [np.asarray(value).tobytes() for value in values]

@@ -60,16 +60,6 @@ def all_reduced(model: Model, computing: Compute, network: Link, gamma: float) -
     return step_seconds(computing, (buckets - 1) * one, one, slowdown=gamma)
 
 
-def power_sgd(model: Model, rank: int, computing: Compute, network: Link, coding: float) -> float:
-    """A step that compresses as the paper's do: after backpropagation."""
-    sending = sum(network.all_reduce(4 * rank * side) for side in (model.rows, model.columns))
-    return step_seconds(computing, 0, sending, coding)
-
-
-def sign_sgd(model: Model, computing: Compute, network: Link, coding: float) -> float:
-    return step_seconds(computing, 0, network.all_gather(model.elements / 8), coding)
-
-
 def settings(rate: float, workers: tuple[int, ...]) -> Iterator[tuple[Link, float]]:
     for number, latency, gamma in itertools.product(workers, LATENCIES, GAMMAS):
         yield Link(number, rate, 0, latency, 0), gamma
@@ -104,7 +94,9 @@ def test_what_power_sgd_gains(
         coding = factor * POWER_SGD[rank] * model.elements / RESNET_50.elements
         for network, gamma in settings(rate, workers):
             baseline = all_reduced(model, computing, network, gamma)
-            ours = power_sgd(model, rank, computing, network, coding)
+            sending = sum(network.all_reduce(4 * rank * n) for n in (model.rows, model.columns))
+            # It compresses after backpropagation, as the paper's does.
+            ours = step_seconds(computing, 0, sending, coding)
             assert least < baseline / ours < most, (batch, network, gamma, rank, factor)
 
 
@@ -113,7 +105,8 @@ def test_sign_sgd_scales_badly(factor: float) -> None:
     computing, coding = compute(64, IMAGES_A_SECOND), factor * SIGN_SGD
     for few, gamma in settings(1e10, (8,)):
         many = Link(96, 1e10, 0, few.latency, 0)
-        at_few, at_many = (sign_sgd(RESNET_50, computing, each, coding) for each in (few, many))
+        gathers = (each.all_gather(RESNET_50.elements / 8) for each in (few, many))
+        at_few, at_many = (step_seconds(computing, 0, sending, coding) for sending in gathers)
         stock_few, stock = (all_reduced(RESNET_50, computing, each, gamma) for each in (few, many))
         assert at_many > 1.8 * at_few
         assert stock < 1.35 * stock_few

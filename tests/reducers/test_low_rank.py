@@ -74,8 +74,7 @@ def test_the_schedule_says_which_tensors_go_how() -> None:
     params = tf_gc.LowRank(2, exclude="^kept")
     strategy = strategy_of(params)
     shapes = {"matrix": (128, 192), "thin": (80, 192), "vector": (5000,), "kept": (128, 192)}
-    with strategy.scope():
-        variables = [tf.Variable(tf.zeros(shape), name=name) for name, shape in shapes.items()]
+    variables = variables_of(strategy, **shapes)
     gradients = normal(shapes.values(), 0)
     first, _ = reducer(strategy, variables)(gradients)
     for total, gradient in zip(first, gradients, strict=True):  # a warm-up is exact

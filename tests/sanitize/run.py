@@ -62,11 +62,6 @@ def link(result: Path, *parts: str | Path) -> Path:
     return result
 
 
-def threads_program() -> Path:
-    compiled = objects([*LIB, "tests/sanitize/threads.cc"], THREAD)
-    return link(OUT / "threads", THREAD, "-pthread", *compiled)
-
-
 def sanitized_package() -> Path:
     """The folder with a copy of tf_gc whose op library has sanitizers."""
     copy = OUT / "package" / "tf_gc"
@@ -124,7 +119,9 @@ def main(seconds: str) -> None:
         print("skipped: sanitizers (need libasan, libubsan and libtsan of g++)")
         return
     prefix = fixed_addresses()
-    threads, of_tf_gc = threads_program(), sanitized_package()
+    of_threads = objects([*LIB, "tests/sanitize/threads.cc"], THREAD)
+    threads = link(OUT / "threads", THREAD, "-pthread", *of_threads)
+    of_tf_gc = sanitized_package()
     # Python is not built with AddressSanitizer, which has to be the first library of a process.
     preloaded = " ".join(libraries("asan", "stdc++"))
     attacks = [sys.executable, "-m", "tests.sanitize.attacks", seconds]

@@ -42,7 +42,10 @@ class WrongCalls:
         self.fixed = threshold is not None
         numbers = {"automatic": not self.fixed, "threshold": threshold or 0.0}
         self.format = {"codec": self.codec, **numbers}
-        dtype, sizes = DTYPES[rng.integers(3)], self._sizes()
+        dtype = DTYPES[rng.integers(3)]
+        sizes = [int(rng.integers(0, 300)) for _ in range(rng.integers(1, 4))]
+        if rng.integers(10) == 0:
+            sizes[0] = int(rng.integers(30_000, 400_000))  # which several threads share
         self.gradients = [self._values(size, dtype) for size in sizes]
         self.residuals = [tf.Variable(self._values(size, np.float32)) for size in sizes]
 
@@ -129,12 +132,6 @@ class WrongCalls:
         sent = compact[:, : int(tf.reduce_max(lengths))] if len(lengths) else compact
         whole = self.library.tf_gc_unpack(compact=sent, words=messages.shape[1], **self.format)
         assert whole.numpy().tobytes() == messages.tobytes()
-
-    def _sizes(self) -> list[int]:
-        sizes = [int(self.rng.integers(0, 300)) for _ in range(self.rng.integers(1, 4))]
-        if self.rng.integers(10) == 0:
-            sizes[0] = int(self.rng.integers(30_000, 400_000))  # which several threads share
-        return sizes
 
     def _values(self, size: int, dtype: npt.DTypeLike) -> Array:
         values = self.rng.standard_normal(size).astype(np.float32)

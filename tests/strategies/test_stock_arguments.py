@@ -18,8 +18,6 @@ GRADIENT = np.arange(2 * 3000, dtype=np.float32).reshape(2, 3000)
 
 
 class Counting(tf.distribute.ReductionToOneDevice):
-    """Counts what it reduces."""
-
     count = 0
 
     def reduce_implementation(self, *arguments: Any, **options: Any) -> Any:

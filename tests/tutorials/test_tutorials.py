@@ -33,7 +33,6 @@ def with_our_strategy(program: str, folder: Path, last_line: str = "") -> str:
 
 
 def output_of(*command: str, **variables: str) -> str:
-    """Runs a program; returns what it writes."""
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2", **variables},
