@@ -340,7 +340,7 @@ def refusals() -> None:
         (ValueError, "one of .'full', 'bfloat16', 'delta'., got 'half'", lambda: make(pull="half")),
         (TypeError, "variable_partitioner got {'type': '2bit'}", lambda: make({"type": "2bit"})),
         (ValueError, "run_server runs a task of the jobs", lambda: tf_gc.run_server(resolver)),
-        (RuntimeError, "run it by ClusterCoordinator.schedule", tf.function(push)),
+        (RuntimeError, "run it with ClusterCoordinator.schedule", tf.function(push)),
         (NotImplementedError, "tf_gc measures no steps", strategy.report),
         (RuntimeError, "tf_gc.push_gradients is for functions", lambda: tf_gc.push_gradients([])),
         (NotImplementedError, "no layers with variables in shards", shard),
