@@ -23,10 +23,8 @@ from tests.oracles.rans import KINDS, BrokenError, round_up
 
 SEGMENT = oracle.SEGMENT_BLOCKS
 SEGMENTS_OFFSET = 272  # of the headers of the segments
-# The fields of one.
-WORDS, MIXED, FILLED, PERIOD, PAIRED = "words", "mixed", "filled", "period", "paired"
 SEGMENT_HEADER = np.dtype(
-    [(WORDS, "<u4"), (MIXED, "<u4"), (FILLED, "<u4"), (PERIOD, "<u2"), (PAIRED, "<u2")]
+    [("words", "<u4"), ("mixed", "<u4"), ("filled", "<u4"), ("period", "<u2"), ("paired", "<u2")]
 )
 MIXED_KIND = 6
 # Of a bit to be 1, so that runs are of each kind.
@@ -166,7 +164,7 @@ class Wire:
         at = self.counts_slice(compact)
         what = rng.integers(3)
         if what == 0:
-            values = segment_headers(compact)[rng.choice([WORDS, MIXED, FILLED, PERIOD, PAIRED])]
+            values = segment_headers(compact)[rng.choice(SEGMENT_HEADER.names)]
             near = int(values[0]) + int(rng.integers(-2, 3))
             value = int(rng.choice([near, 0, 1, 2, 63, 64, 0xFFFF, 1 << 31, 0xFFFFFFFF]))
             values[0] = value % (1 << 8 * values.itemsize)
@@ -184,8 +182,8 @@ class Wire:
     def counts_slice(self, compact: Array) -> slice:
         """Where the first segment, which is coded, has the counts of kinds."""
         header = segment_headers(compact)[0]
-        start = SEGMENTS_OFFSET + 16 * segments_of(compact) + round_up(2 * int(header[WORDS]), 8)
-        start += round_up(int(header[FILLED]), 8) if self.form.scaled else 0
+        start = SEGMENTS_OFFSET + 16 * segments_of(compact) + round_up(2 * int(header["words"]), 8)
+        start += round_up(int(header["filled"]), 8) if self.form.scaled else 0
         return slice(start, start + KINDS * self.planes)
 
     def counts(self, compact: Array) -> Array:

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from tests.bits import assert_same_bits
 from tests.custom_ops.cases import Array, encode, zeros
 from tests.custom_ops.compact_cases import (
-    FILLED,
     SEGMENT,
     SEGMENTS_OFFSET,
-    WORDS,
     Wire,
     field_of,
     is_packed,
@@ -65,7 +63,7 @@ def test_segments_that_cannot_be_coded_are_sent_as_they_are(wire: Wire) -> None:
     if scales.size:
         scales[SEGMENT - 1] |= 0x8000
     compact = wire.check(wire.message(codes, scales))
-    coded = np.array(field_of(compact, WORDS)) > 0
+    coded = np.array(field_of(compact, "words")) > 0
     assert coded.tolist() == [not scales.size, False, True, False, True, True]
 
 
@@ -78,7 +76,7 @@ def test_of_an_empty_block_nothing_is_sent(wire: Wire) -> None:
     scales = wire.scales(codes)
     compact = wire.check(wire.message(codes, scales))
     filled = [np.count_nonzero(~part) for part in np.split(empty, [SEGMENT])]
-    assert field_of(compact, FILLED) == filled
+    assert field_of(compact, "filled") == filled
     first = np.arange(blocks) < SEGMENT
     # A bit for each block, which says whether it is empty.
     with_empty, without = (
@@ -100,7 +98,7 @@ def test_a_segment_with_a_block_that_only_looks_empty_is_sent_as_it_is(
     if scale:
         codes.reshape(blocks, -1)[77] = 0
     compact = wire.check(wire.message(codes, scales))
-    assert (np.array(field_of(compact, WORDS)) > 0).tolist() == [False, True]
+    assert (np.array(field_of(compact, "words")) > 0).tolist() == [False, True]
 
 
 def test_what_does_not_get_smaller_is_sent_as_it_is(wire: Wire) -> None:

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from tests.bits import assert_same_bits
 from tests.custom_ops.cases import Array
 from tests.custom_ops.compact_cases import (
-    FILLED,
-    MIXED,
-    PAIRED,
-    PERIOD,
     SEGMENT,
-    WORDS,
     Wire,
     choose_all_mixed,
     field_of,
@@ -71,7 +66,7 @@ def packed_columns(wire: Wire, period: int = 2) -> tuple[Array, Array]:
     """A message of one segment with a period, and its packed form. With period 1 it is paired."""
     message = wire.by_column(150, period)
     compact = wire.packed(message, [period])
-    assert field_of(compact, PERIOD) == [period]
+    assert field_of(compact, "period") == [period]
     return message, compact
 
 
@@ -87,11 +82,11 @@ def test_other_numbers_in_the_header_of_a_segment_are_refused(wire: Wire, runs: 
     assert (period, paired) == {"columns": (2, 0), "pairs": (1, 1)}.get(runs, (0, 0))
     longest = (1 << 32) - 1
     changes = {
-        WORDS: [0, 1, 63, 64, words - 1, words + 1, words + 4, 1 << 31, longest],
-        MIXED: [0, mixed - 1, mixed + 1, mixed + 2, 40961, 1 << 29, 1 << 31, longest],
-        FILLED: [0, 149, 151, 4096, 1 << 31, longest],
-        PERIOD: [4097, 1 << 15, (1 << 16) - 1],
-        PAIRED: [*([] if period else [1]), 2, 256, (1 << 16) - 1],
+        "words": [0, 1, 63, 64, words - 1, words + 1, words + 4, 1 << 31, longest],
+        "mixed": [0, mixed - 1, mixed + 1, mixed + 2, 40961, 1 << 29, 1 << 31, longest],
+        "filled": [0, 149, 151, 4096, 1 << 31, longest],
+        "period": [4097, 1 << 15, (1 << 16) - 1],
+        "paired": [*([] if period else [1]), 2, 256, (1 << 16) - 1],
     }
     for field, values in changes.items():
         for value in values:
@@ -104,9 +99,9 @@ def test_without_a_period_nothing_is_paired(wire: Wire, monkeypatch: pytest.Monk
     """Even if all bits are mixed, so that nothing else speaks against it."""
     choose_all_mixed(monkeypatch)
     compact = wire.packed(wire.random(150, 0.1))
-    segment_headers(compact)[PAIRED] = 1
+    segment_headers(compact)["paired"] = 1
     wire.check_refused(150, compact)
-    segment_headers(compact)[PERIOD] = 1
+    segment_headers(compact)["period"] = 1
     assert wire.check_as_oracle(150, compact) is not None
 
 
@@ -117,7 +112,7 @@ def test_a_segment_that_is_not_coded_has_no_other_numbers(wire: Wire) -> None:
     compact = wire.packed(wire.message(codes))
     assert segment_headers(compact)[1].item() == (0, 0, 0, 0, 0)
     assert wire.on_each(SEGMENT + 20, compact) is not None
-    for field in (MIXED, FILLED, PERIOD, PAIRED):
+    for field in ("mixed", "filled", "period", "paired"):
         for value in (1, 20):
             changed = compact.copy()
             segment_headers(changed)[field][1] = value
@@ -127,7 +122,7 @@ def test_a_segment_that_is_not_coded_has_no_other_numbers(wire: Wire) -> None:
 def test_with_another_period_the_blocks_are_others(wire: Wire) -> None:
     message, compact = packed_columns(wire)
     for period in (1, 3, 149, 4096):
-        segment_headers(compact)[PERIOD] = period
+        segment_headers(compact)["period"] = period
         other = wire.check_as_oracle(150, compact)
         assert other is not None
         assert (other != message).any()

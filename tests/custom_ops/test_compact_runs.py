@@ -10,10 +10,7 @@ from tests.bits import assert_same_bits
 from tests.custom_ops.cases import Array
 from tests.custom_ops.compact_cases import (
     CHANCES,
-    FILLED,
     MIXED_KIND,
-    PAIRED,
-    PERIOD,
     SEGMENT,
     Wire,
     choose_all_mixed,
@@ -39,12 +36,12 @@ STEPS = {0: 0, 1: 0, 2: 16, 3: 16, 4: 4, 5: 4, 6: 2}
 def test_a_segment_has_the_period_of_its_rows(wire: Wire, period: int) -> None:
     message = wire.by_column(max(1000, 64 * period), period)
     halves = wire.check(message)
-    assert field_of(halves, PERIOD) == [0]
+    assert field_of(halves, "period") == [0]
     # With rows of one block, columns are alike whatever the period.
     others = [[SEGMENT, period, 7], [7, 2, 1000, period]] if period > 1 else []
     for candidates in ([period], *others):
         compact = wire.check(message, candidates)
-        assert field_of(compact, PERIOD) == [period]
+        assert field_of(compact, "period") == [period]
         assert compact.size < 0.9 * halves.size
 
 
@@ -56,8 +53,8 @@ def test_each_segment_has_its_own_period_and_pairs(
     parts += [wire.codes_by_half(SEGMENT), wire.codes_by_column(300, 3)]
     message = wire.message(np.concatenate(parts))
     compact = wire.check(message, periods)
-    assert field_of(compact, PERIOD) == [*periods, 0, 3]
-    assert field_of(compact, PAIRED) == [1, 0, 1, 0, 0]
+    assert field_of(compact, "period") == [*periods, 0, 3]
+    assert field_of(compact, "paired") == [1, 0, 1, 0, 0]
     monkeypatch.setattr(oracle, "is_paired", lambda *_: False)
     assert compact.size < wire.packed(message, periods).size
 
@@ -66,14 +63,14 @@ def test_no_period_is_chosen_where_columns_are_not_alike(wire: Wire) -> None:
     message = wire.message(wire.codes_by_half(SEGMENT + 200))
     compact = wire.check(message, [1, 3, 16, SEGMENT])
     assert is_packed(compact)
-    assert field_of(compact, PERIOD) == [0, 0]
+    assert field_of(compact, "period") == [0, 0]
     assert_same_bits(compact, wire.check(message))
 
 
 def test_of_equal_periods_the_first_one_is_chosen(wire: Wire) -> None:
     message = wire.by_column(130, 1)  # The blocks are in their order with each of these.
     for candidates in ([1, SEGMENT, 130], [SEGMENT, 1, 130], [130, 1]):
-        assert field_of(wire.check(message, candidates), PERIOD) == candidates[:1]
+        assert field_of(wire.check(message, candidates), "period") == candidates[:1]
 
 
 @pytest.mark.parametrize("sampled_are_alike", [False, True])
@@ -83,7 +80,7 @@ def test_the_tiles_that_are_sampled_decide(wire: Wire, sampled_are_alike: bool) 
         for i in range(16)
     ]
     compact = wire.check(wire.message(np.concatenate(tiles)), [1])
-    assert field_of(compact, PERIOD) == [int(sampled_are_alike)]
+    assert field_of(compact, "period") == [int(sampled_are_alike)]
 
 
 @pytest.mark.parametrize(
@@ -95,16 +92,16 @@ def test_tiles_that_are_not_full(wire: Wire, blocks: int) -> None:
     if is_packed(compact):
         segments = oracle.segments_of(blocks)
         # Without a tile nothing speaks for a period.
-        assert field_of(compact, PERIOD) == [int(count >= 64) for count in segments]
-        assert field_of(compact, PAIRED) == [int(count >= 128) for count in segments]
+        assert field_of(compact, "period") == [int(count >= 64) for count in segments]
+        assert field_of(compact, "paired") == [int(count >= 128) for count in segments]
 
 
 @pytest.mark.parametrize("period", [2, 3, 15, 16])
 def test_runs_are_paired_if_pairs_are_of_one_column(wire: Wire, period: int) -> None:
     for blocks in (128 * period - 1, 128 * period, min(SEGMENT, 128 * period + 70)):
         compact = wire.check(wire.by_column(blocks, period), [period])
-        assert field_of(compact, PERIOD) == [period]
-        assert field_of(compact, PAIRED) == [int(blocks >= 128 * period)]
+        assert field_of(compact, "period") == [period]
+        assert field_of(compact, "paired") == [int(blocks >= 128 * period)]
 
 
 @with_scales
@@ -119,7 +116,7 @@ def test_rows_are_sorted_by_their_scales(wire: Wire) -> None:
     scales = np.where(of_rows.reshape(-1) < 1, 0x3C00, 0x3B00) + rng.integers(0, 256, (2, rows))
     of_blocks = scales.T.reshape(-1).astype(np.uint16)
     compact = wire.check(wire.message(codes, of_blocks), [2])
-    assert field_of(compact, PERIOD) == [2]
+    assert field_of(compact, "period") == [2]
     mixed_up = wire.check(wire.message(codes, rng.permutation(of_blocks)), [2])
     assert compact.size < 0.9 * mixed_up.size
 
@@ -141,8 +138,8 @@ def test_empty_blocks_are_in_runs_if_there_is_a_period(wire: Wire, share: float)
     message, filled = with_empty(wire, wire.codes_by_column(SEGMENT + 100, 5), share)
     compact = wire.check(message, [5])
     counts = [np.count_nonzero(part) for part in np.split(filled, [SEGMENT])]
-    assert field_of(compact, FILLED) == counts
-    assert field_of(compact, PERIOD) == ([5, 5] if share < 1 else [0, 0])
+    assert field_of(compact, "filled") == counts
+    assert field_of(compact, "period") == ([5, 5] if share < 1 else [0, 0])
 
 
 # ---- Kinds -------------------------------------------------------------------------
@@ -153,7 +150,7 @@ def test_runs_are_of_each_kind(wire: Wire, period: int) -> None:
     blocks = SEGMENT - 50
     codes = wire.codes_by_column(blocks, 3) if period else wire.codes_by_half(blocks)
     compact = wire.check(wire.message(codes), [3])
-    assert field_of(compact, PERIOD) == [period]
+    assert field_of(compact, "period") == [period]
     counts = wire.counts(compact)
     assert (counts[:, :-1] > 0).all()
     assert not counts[:, -1].any()  # Mixed bits are not inverted.
@@ -175,7 +172,7 @@ def test_a_pair_has_one_kind(wire: Wire) -> None:
         places = np.arange(64)[:, None].repeat(BLOCK_SIZE, 1)
         bits[1, :64] = wire.rng.permuted(places, axis=0) < ones
         compact = wire.check(wire.message(wire.codes_of_planes(bits)), [1])
-        assert field_of(compact, PAIRED) == [1]
+        assert field_of(compact, "paired") == [1]
         of_map, of_signs, *_ = wire.counts(compact).tolist()
         assert of_map == [255, 255, 0, 0, 0, 0, 0, 0]
         assert of_signs == counts
@@ -199,7 +196,7 @@ def test_all_runs_of_a_plane_are_of_one_kind(wire: Wire) -> None:
             bits[0, ::2] = 0  # Blocks that are empty, so that it gets smaller.
         compact = wire.check(wire.message(wire.codes_of_planes(bits)), [3])
         assert is_packed(compact)
-        assert field_of(compact, PERIOD) == [0]
+        assert field_of(compact, "period") == [0]
         if wire.form.scaled and plane == kind == 0:
             continue  # No block is left.
         assert wire.counts(compact)[plane].tolist() == only(kind)
@@ -217,8 +214,8 @@ def test_other_packers_may_choose_any_period(
     for blocks in (20, 63, 64, 65, 127, 128, 200, *([SEGMENT + 20] if period > 64 else [])):
         message = wire.random(blocks, 0.02)
         compact = wire.packed(message)
-        assert set(field_of(compact, PERIOD)) == {period}
-        assert set(field_of(compact, PAIRED)) == {paired}
+        assert set(field_of(compact, "period")) == {period}
+        assert set(field_of(compact, "paired")) == {paired}
         wire.check_unpacked(compact, message)
 
 
@@ -230,7 +227,7 @@ def test_other_packers_may_choose_a_period_with_any_empty_blocks(
     for share in (0, 0.5, 1):
         message, _ = with_empty(wire, wire.codes(300, 0.05), share)
         compact = wire.packed(message)
-        assert field_of(compact, PERIOD) == [6]
+        assert field_of(compact, "period") == [6]
         wire.check_unpacked(compact, message)
     # Their codes may be any.
     codes = wire.codes(100, 0.05)
@@ -261,7 +258,7 @@ def test_other_packers_may_choose_other_kinds_and_counts(
             with monkeypatch.context() as patched:
                 patched.setattr(oracle_runs, "counts_of", of_counts)
                 compact = wire.packed(message)
-            assert field_of(compact, PERIOD) == [period]
+            assert field_of(compact, "period") == [period]
             wire.check_unpacked(compact, message)
 
 

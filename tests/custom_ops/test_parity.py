@@ -91,20 +91,17 @@ for boundary in (cases.THRESHOLD, 2.0**120, 2.0**119, 2.0**-126, 65504.0, 2.0**-
 elements = st.one_of(st.sampled_from(SPECIAL), st.floats(width=32), st.floats(-2, 2, width=32))
 
 
-def vectors(max_size: int = 300) -> st.SearchStrategy[cases.Array]:
-    """Arrays that are mostly one value, so that whole blocks are finite or are not."""
-    return st.integers(0, max_size).flatmap(
-        lambda size: hnp.arrays(np.float32, size, elements=elements, fill=elements)
-    )
-
-
+# Mostly one value, so that whole blocks are finite or are not.
+vectors = st.integers(0, 300).flatmap(
+    lambda size: hnp.arrays(np.float32, size, elements=elements, fill=elements)
+)
 searched = settings(max_examples=150)
 
 
 @searched
 @given(data=st.data())
 def test_any_values_encode_as_the_oracle_says(parity: cases.Parity, data: st.DataObject) -> None:
-    values = data.draw(vectors())
+    values = data.draw(vectors)
     residual = data.draw(
         hnp.arrays(np.float32, values.size, elements=elements, fill=st.sampled_from(SPECIAL))
     )

@@ -19,7 +19,7 @@ import tf_gc
 from tests.bits import assert_same_bits
 from tests.keras import compressed, stock
 from tests.keras.compressed import assert_replicas_agree, total_residual
-from tests.strategies.helpers import check_that_nothing_is_lost, cpus, reducer, variables_of
+from tests.strategies.helpers import check_that_nothing_is_lost, cpus, normal, reducer, variables_of
 from tf_gc.reducers.wire import WIRES
 
 REPLICAS = 2
@@ -45,8 +45,7 @@ def configure(parts: int = REPLICAS) -> None:
 
 def gradients(dtype: tf.DType, step: int) -> list[np.ndarray]:
     """[replicas, ...] for each shape; in one step some elements are not finite."""
-    random = np.random.default_rng(step)
-    values = [random.normal(scale=0.1, size=(REPLICAS, *shape)) for shape in SHAPES]
+    values = normal(SHAPES, seed=step, scale=0.1)
     if step == 1:
         values[0][1, 3, 5] = np.nan
         values[3][0, 200, 7] = np.inf
@@ -124,8 +123,7 @@ def low_rank() -> None:
     strategy = tf_gc.CompressedMirroredStrategy(GPUS, tf_gc.LowRank(2, warm_up=False))
     shapes = [(128, 192), (400, 140), (7,)]
     variables = variables_of(strategy, *shapes)
-    random = np.random.default_rng(0)
-    steps = [[random.normal(size=(REPLICAS, *s)).astype("f") for s in shapes] for _ in range(5)]
+    steps = [normal(shapes, seed=step) for step in range(5)]
     run = reducer(strategy, variables)
     check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=1e-4)
     left = [strategy.compression_state.total(variable) is not None for variable in variables]

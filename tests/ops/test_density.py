@@ -2,11 +2,10 @@
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.fork_server import FORK_SERVER, Task
+from tests.fork_server import FORK_SERVER
 
 
 def encode_steps(*arguments: str) -> None:
@@ -28,14 +27,11 @@ def encode_steps(*arguments: str) -> None:
             model()
 
 
-def warnings_of(folder: Path, *arguments: float) -> list[str]:
+def warnings_of(*arguments: float) -> list[str]:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
-    log = folder / "log"
-    task = Task(f"{__name__}:encode_steps", [*map(str, arguments)], environment, str(log))
-    codes, _ = FORK_SERVER.run([task], limit=600)
-    lines = log.read_text().splitlines()
-    assert codes == [0], lines
-    return [line for line in lines if "tf_gc: threshold" in line]
+    task = f"{__name__}:encode_steps"
+    output = FORK_SERVER.output(task, *map(str, arguments), environment=environment)
+    return [line for line in output.splitlines() if "tf_gc: threshold" in line]
 
 
 @pytest.mark.parametrize(
@@ -45,10 +41,8 @@ def warnings_of(folder: Path, *arguments: float) -> list[str]:
         (-0.0006, 100, 1, 600),  # the second tensor is sent once, by each replica
     ],
 )
-def test_one_warning_names_the_density(
-    tmp_path: Path, step: float, steps: int, shards: int, sent: int
-) -> None:
-    (line,) = warnings_of(tmp_path, 0.5, step, steps, shards)
+def test_one_warning_names_the_density(step: float, steps: int, shards: int, sent: int) -> None:
+    (line,) = warnings_of(0.5, step, steps, shards)
     found = re.search(
         r"threshold 0.5 sent (\d+) of (\d+) gradient elements in the first 100 steps "
         r'\(density ([\d.e-]+)\).*threshold="auto"',
@@ -62,7 +56,5 @@ def test_one_warning_names_the_density(
 
 
 @pytest.mark.parametrize(("step", "steps"), [(0.0012, 100), (0.00004, 99)])
-def test_no_warning_if_enough_is_sent_or_it_is_early(
-    tmp_path: Path, step: float, steps: int
-) -> None:
-    assert warnings_of(tmp_path, 0.5, step, steps, 1) == []
+def test_no_warning_if_enough_is_sent_or_it_is_early(step: float, steps: int) -> None:
+    assert warnings_of(0.5, step, steps, 1) == []

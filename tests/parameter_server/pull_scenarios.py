@@ -14,8 +14,6 @@ from tests.parameter_server import servers
 
 Array = np.ndarray[Any, Any]
 
-WITHOUT_WARM_UP = tf_gc.Quantized(warm_up=False)
-
 
 def pulls(pull: str, steps: int) -> dict[str, Any]:
     """A worker pulls a variable that changes between its steps, and then does not."""
@@ -88,7 +86,8 @@ def _assign(variable: tf.Variable, value: Any) -> None:
 def crossings(pull: str) -> dict[str, Any]:
     """The bytes that a step hands from device to device."""
     resolver = servers.in_this_process(1)
-    strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, WITHOUT_WARM_UP, pull=pull)
+    params = tf_gc.Quantized(warm_up=False)
+    strategy = tf_gc.CompressedParameterServerStrategy(resolver, None, params, pull=pull)
     with strategy.scope():
         matrix, bias = tf.Variable(tf.ones([60, 50])), tf.Variable(tf.ones([7]))
         optimizer = keras.optimizers.SGD(0.5)

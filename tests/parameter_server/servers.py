@@ -14,7 +14,6 @@ import tensorflow as tf
 
 import tf_gc
 from tests import ports
-from tf_gc.launch.tasks import tasks_of
 from tf_gc.ops import _loader
 
 # With fewer threads, functions that wait for each other in one process wait for ever.
@@ -36,14 +35,6 @@ def in_this_process(workers: int) -> tf.distribute.cluster_resolver.SimpleCluste
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="chief", task_id=0, rpc_layer="grpc"
     )
-
-
-def tf_configs(workers: int, servers: int) -> list[str]:
-    """TF_CONFIG of each task of a cluster of several processes: the coordinator's is the first."""
-    tasks = tasks_of(
-        {"chief": 1, "worker": workers, "ps": servers}, ports.addresses(1 + workers + servers)
-    )
-    return [task.tf_config for task in tasks]
 
 
 def coordinate(program: Callable[..., Any], folder: str, *arguments: Any) -> Any:

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import tf_gc
+from tests import ports
 from tests.cases import matrix
 from tests.multiworker import cluster
 from tests.parameter_server import servers
+from tf_gc.launch.tasks import tasks_of
 
 pytestmark = [pytest.mark.multiworker, pytest.mark.waits]
 
@@ -131,9 +133,9 @@ def dead_server(resolver: Any) -> str:
 
 def coordinated(program: Any, folder: Path, workers: int, job: str) -> Any:
     """Runs a program of the coordinator, which itself starts the last task of a job."""
-    configs = servers.tf_configs(workers, 1)
-    of_job = [config for config in configs if json.loads(config)["task"]["type"] == job]
-    configs.remove(of_job[-1])
+    tasks = tasks_of({"chief": 1, "worker": workers, "ps": 1}, ports.addresses(2 + workers))
+    tasks.remove([each for each in tasks if each.type == job][-1])
+    configs = [each.tf_config for each in tasks]
     return cluster.values(servers.coordinate, program, str(folder), configs=configs, limit=LIMIT)[0]
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import cpus, strategy_of
+from tests.strategies.helpers import cpus, strategy_of, variables_of
 from tf_gc.params import Gradient
 
 SHAPE = (200, 24)
@@ -157,8 +157,7 @@ def test_an_index_of_no_row_is_an_error_that_names_the_variable() -> None:
 
 def test_all_tables_travel_in_one_message() -> None:
     strategy = strategy_of(COLD)
-    with strategy.scope():
-        tables = [tf.Variable(tf.zeros((n, 32)), name=f"table_{n}") for n in (100, 200, 300)]
+    tables = variables_of(strategy, **{f"table_{n}": (n, 32) for n in (100, 200, 300)})
 
     def replica_step() -> None:
         rows = tf.IndexedSlices(tf.ones((5, 32)), tf.range(5))

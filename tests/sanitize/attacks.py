@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tests.custom_ops import native
 from tests.custom_ops.cases import CODECS, DTYPES, FIXED, FLOAT32, SUMS, Array, hostile_messages
-from tests.custom_ops.compact_cases import SEGMENTS_OFFSET, WORDS, Wire, field_of, is_packed
+from tests.custom_ops.compact_cases import SEGMENTS_OFFSET, Wire, field_of, is_packed
 from tests.custom_ops.native import COMPACTIBLE, Library
 from tests.sanitize.wrong_calls import HUGE, WrongCalls
 from tf_gc import ops
@@ -137,7 +137,7 @@ def attack_compact(library: Library, rng: Rng, memory: Memory) -> None:
     whole = compact[:size].copy()
     assert library.unpack(codec, blocks, memory.again(whole), out)
     np.testing.assert_array_equal(out, message)
-    coded = is_packed(whole) and field_of(whole, WORDS)[0] > 0
+    coded = is_packed(whole) and field_of(whole, "words")[0] > 0
     for _ in range(60):
         of_wire = coded and rng.random() < 0.5
         changed = wire.changed(whole) if of_wire else broken(rng, whole, unit=8)

@@ -64,7 +64,11 @@ class WrongCalls:
                 assert residual.numpy().tobytes() == values.tobytes()
             return f"{op}: refused"
         if op == "pack":
-            self._check_packed(arguments, *result)
+            (compact, lengths), messages = result, np.asarray(arguments["messages"])
+            sent = compact[:, : int(tf.reduce_max(lengths))] if len(lengths) else compact
+            unpack = self.library.tf_gc_unpack
+            whole = unpack(compact=sent, words=messages.shape[1], **self.format)
+            assert whole.numpy().tobytes() == messages.tobytes()
         return f"{op}: right"
 
     def encode(self) -> tuple[str, dict[str, Any]]:
@@ -126,12 +130,6 @@ class WrongCalls:
             words = int(self.rng.choice([*HUGE, -1, 0, words + 2, words + 6, words - 2]))
         arguments = {"words": np.int64(words), **self._hostile()}
         return "unpack", {"compact": self._changed(compact)[0], **arguments}
-
-    def _check_packed(self, arguments: dict[str, Any], compact: Any, lengths: Any) -> None:
-        messages = np.asarray(arguments["messages"])
-        sent = compact[:, : int(tf.reduce_max(lengths))] if len(lengths) else compact
-        whole = self.library.tf_gc_unpack(compact=sent, words=messages.shape[1], **self.format)
-        assert whole.numpy().tobytes() == messages.tobytes()
 
     def _values(self, size: int, dtype: npt.DTypeLike) -> Array:
         values = self.rng.standard_normal(size).astype(np.float32)

@@ -150,11 +150,9 @@ def test_what_is_not_compressed_does_not_wait_for_what_is() -> None:
 
     @tf.function
     def step() -> Any:
-        def replica_step() -> list[tf.Tensor]:
-            pairs = [(tf.ones_like(variable), variable) for variable in (large, small)]
-            return tf_gc.all_reduce_gradients(pairs)
-
-        return strategy.run(replica_step)
+        return strategy.run(
+            lambda: tf_gc.all_reduce_gradients([(tf.ones_like(v), v) for v in (large, small)])
+        )
 
     assert strategy.num_replicas_in_sync == REPLICAS
     graph = step.get_concrete_function().graph
