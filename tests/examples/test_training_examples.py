@@ -98,12 +98,8 @@ def test_workers_train_and_sum_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["quantized", "bfloat16"])
 def test_workers_of_parameter_servers_train(compression: str) -> None:
     program = [sys.executable, "-m", "tf_gc.launch", "--workers=2", "--servers=1"]
-    program += [
-        str(EXAMPLES / "parameter_server.py"),
-        "--steps=400",
-        f"--compression={compression}",
-    ]
-    output = subprocess.check_output(program, text=True, timeout=600)
+    example = [EXAMPLES / "parameter_server.py", "--steps=400", f"--compression={compression}"]
+    output = subprocess.check_output([*program, *example], text=True, timeout=600)
     assert "push, packed" in output
     assert "pull='delta': a worker pushes" in output
     assert number("steps", output) == 400

@@ -23,7 +23,9 @@ def encode(gradient: Array, residual: Array, p: Array) -> tuple[Array, Array]:
     """The columns of Q, [rank, columns], and the new residual."""
     with np.errstate(invalid="ignore", over="ignore"):
         matrix = gradient.astype(np.float32) + residual
-        q = _sums(matrix, p)
+        q = np.zeros((len(p), matrix.shape[1]), np.float32)
+        for i, row in enumerate(matrix):  # M' P: the rows one after the other
+            q += p[:, i, None] * row
         finite = np.isfinite(q).all(0)
         rest = matrix - product(p, q)
         rest = np.where(np.abs(rest) < MAX_MAGNITUDE, rest, np.float32(0))
@@ -51,14 +53,6 @@ def _dots(matrix: Array, q: Array) -> Array:
         half = lanes.shape[-1] // 2
         lanes = lanes[..., :half] + lanes[..., half:]
     return lanes[..., 0]
-
-
-def _sums(matrix: Array, p: Array) -> Array:
-    """M' P: the rows one after the other."""
-    total = np.zeros((len(p), matrix.shape[1]), np.float32)
-    for i, row in enumerate(matrix):
-        total += p[:, i, None] * row
-    return total
 
 
 def orthonormal(columns: Array) -> Array:

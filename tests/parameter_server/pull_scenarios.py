@@ -64,10 +64,10 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
         whole = variable.numpy()
         variable.assign_add(tf.ones_like(variable))
         copy = has.numpy()
-        _assign(has, tf.zeros([3]))
+        tf.raw_ops.AssignVariableOp(resource=has.handle, value=tf.zeros([3]))
         with pytest.raises(tf.errors.InvalidArgumentError):
             servers.Steps(strategy, replica).run(1)
-        _assign(has, copy)
+        tf.raw_ops.AssignVariableOp(resource=has.handle, value=copy)
         results["lost"] = (variable.numpy(), step())
         # The first pull of a worker that has started anew meets infinity.
         variable.assign(np.where(np.arange(60) == 7, np.inf, whole))
@@ -76,11 +76,6 @@ def pulls(pull: str, steps: int) -> dict[str, Any]:
         variable.assign(whole)
         results["finite again"] = [(whole, step()) for _ in range(steps)]
     return results
-
-
-def _assign(variable: tf.Variable, value: Any) -> None:
-    """Assigns a value of any shape."""
-    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
 
 def crossings(pull: str) -> dict[str, Any]:

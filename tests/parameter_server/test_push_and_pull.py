@@ -85,9 +85,8 @@ def one(folder: str, two: Results) -> Results:
 def test_what_arrives_plus_residuals_is_what_was_pushed(two: Results) -> None:
     outcomes = [two[f"ledger {i}"] for i in range(len(LEDGERS))]
     for outcome in outcomes:
-        for arrived, left, given in zip(
-            *(outcome[key] for key in ("arrived", "left", "given")), strict=True
-        ):
+        parts = (outcome[key] for key in ("arrived", "left", "given"))
+        for arrived, left, given in zip(*parts, strict=True):
             total = arrived if left is None else arrived + left
             np.testing.assert_allclose(total, given, rtol=1e-5, atol=3e-5)
     assert "a scale for each row), push, rows: v1" in outcomes[0]["schedule"]

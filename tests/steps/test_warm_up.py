@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tf_gc
 from tests.cases import cases
-from tests.strategies.helpers import reducer, summing, variables_of
+from tests.strategies.helpers import normal, reducer, summing, variables_of
 from tf_gc.steps import warm_up
 
 pytestmark = pytest.mark.optimized_graphs
@@ -58,9 +58,8 @@ def test_it_ends_when_the_average_norm_has_long_not_grown(
 
 def growing(step: int, replicas: int) -> list[np.ndarray]:
     """Gradients whose sums grow at first and then shrink, while each replica's go on growing."""
-    random = np.random.default_rng(step)
     scale = 0.1 * min(step + 1, 8) / max(step - 8, 1)
-    gradients = [random.normal(scale=scale, size=(replicas, *shape)) for shape in SHAPES]
+    gradients = normal(SHAPES, step, replicas, scale)
     opposite = np.linspace(-step, step, replicas)
     return [(g + opposite[(..., *[None] * (g.ndim - 1))]).astype("f") for g in gradients]
 

@@ -13,7 +13,7 @@ import tf_gc
 from tests.bits import assert_same_bits
 from tests.cases import cases
 from tests.keras.compressed import AUTO, FIXED, NONE, compressed_strategy
-from tests.strategies.helpers import reducer, variables_of
+from tests.strategies.helpers import normal, reducer, variables_of
 
 # To trace the first step takes longer than the others together.
 FIRST, OTHERS = range(1), range(1, 100)
@@ -39,11 +39,7 @@ def model_of(
     replicas = strategy.num_replicas_in_sync
 
     def steps(numbers: Iterable[int]) -> list[Any]:
-        randoms = [np.random.default_rng((seed, number)) for number in numbers]
-        return [
-            reduce([r.normal(size=(replicas, *s)).astype(np.float32) for s in SHAPES[seed]])
-            for r in randoms
-        ]
+        return [reduce(normal(SHAPES[seed], 1000 * seed + n, replicas)) for n in numbers]
 
     return variables, steps
 
