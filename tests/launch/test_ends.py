@@ -157,7 +157,7 @@ def test_nothing_but_the_log_suffers_from_a_full_disk(tmp_path: Path) -> None:
     assert status == 0, output
     assert output.count("and worker 0\n") == 2
     for worker in range(2):
-        said = f"what worker {worker} writes is lost: {logs}/worker-{worker}.log: No space left"
+        said = f"the output of worker {worker} is lost: {logs}/worker-{worker}.log: No space left"
         assert output.count(said) == 1
 
 

@@ -124,7 +124,9 @@ def test_a_program_that_replaces_its_tf_config_is_told(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert 'replaced the TF_CONFIG with which it was started, as by the launcher: {"' in done.stderr
+    assert (
+        'overwritten the TF_CONFIG with which it was started, as by the launcher: {"' in done.stderr
+    )
 
 
 if __name__ == "__main__":

@@ -339,7 +339,7 @@ def test_an_evaluator_is_alone_and_writes_its_own_files_only(tmp_path: Path) -> 
     assert np.isfinite(reports[2]["loss"]).all()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.keras", "worker"]
     assert list((tmp_path / "mine" / "validation").iterdir())
-    warning = "this process is an evaluator, and the chief writes"
+    warning = "this process is an evaluator, and only the chief's files"
     assert [outcome.log.count(warning) for outcome in (*workers, evaluator)] == [0, 0, 1]
     assert str(tmp_path / "evaluator") in evaluator.log
 

@@ -118,7 +118,7 @@ def test_models_that_it_takes(models: Path, model: str, batch: str | None) -> No
         ("nothing", None, "--model: .* has no function 'nothing'"),
         ("number", None, "make_model must return a Keras model, got int"),
         ("unknown_length", None, r"has the shape \(None, None, 4\): .*only the first .* --batch"),
-        ("strings", None, "is of string .*Give --batch"),
+        ("strings", None, "is of string .*give --batch"),
         ("subclassed", None, "does not say which inputs it takes: begin it with keras.Input"),
         ("without_weights", None, "has no trainable weights"),
         ("mlp", "batch", "make_model must compile its model with a loss"),

@@ -165,8 +165,8 @@ def test_a_residual_of_another_shape_is_left_out(
     trunk, head = map(strategy.compression_state.total, variables)
     np.testing.assert_allclose(trunk, [0.2] * 3, rtol=1e-6)
     np.testing.assert_array_equal(head, np.zeros(20))
-    restored = "residuals of 1 variables restored; residuals of head start at zero, for they had"
-    assert [line for _, line in said()] == [f"tf_gc: {restored} another shape"]
+    restored = "residuals of 1 variables restored; residuals of head start at zero, because their"
+    assert [line for _, line in said()] == [f"tf_gc: {restored} shape has changed"]
 
 
 def test_without_compression_one_line_says_that_residuals_are_dropped(
