@@ -153,12 +153,14 @@ class RunsReplicas:
 
     def _call_for_each_replica(self, function: Any, args: Any, kwargs: Any) -> Any:
         run_replicas = super()._call_for_each_replica  # type: ignore[misc]
+        if isinstance(function, _compat.Function) and function._jit_compile:
+            # On CPUs the base class would have XLA compile all replicas as one function.
+            function = functools.partial(function)
         state = self.layer_state
         if state is None or self._num_replicas_in_sync == 1:  # type: ignore[attr-defined]
             return run_replicas(function, args, kwargs)
-        # The base class traces all replicas inside of such a function, and so the averaging. One
-        # that XLA compiles may be called in each replica instead.
-        if isinstance(function, _compat.Function) and not function._jit_compile:
+        # The base class traces all replicas inside of such a function, and so the averaging.
+        if isinstance(function, _compat.Function):
             if function not in state.lifted:
                 inner = function.python_function
                 state.lifted[function] = function._clone(
