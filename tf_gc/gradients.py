@@ -88,8 +88,8 @@ def sum_gradients(
         return [None] * len(grads_and_vars)
     if _compat.in_xla_context(tf.compat.v1.get_default_graph()):
         raise ValueError(
-            "tf_gc cannot sum gradients inside a function compiled by XLA: pass "
-            "jit_compile=False to model.compile() or tf.function()"
+            "tf_gc cannot sum gradients inside a function compiled by XLA: compute them there, and "
+            "sum them outside of it, or pass jit_compile=False to tf.function() or compile()"
         )
     if stream is None:
         # Outside of any strategy the whole process has one context, so no runs can be counted.

@@ -10,7 +10,16 @@ import tensorflow as tf
 import tf_gc
 from tests.conformance.promise import kept_by_workers
 from tests.conformance.training import assert_as_alone, fit
-from tests.keras.stock import BATCH, CLASSES, FEATURES, batches, compiled, data, in_batches
+from tests.keras.stock import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    batches,
+    compiled,
+    data,
+    in_batches,
+    normalized_mlp,
+)
 from tests.multiworker import cluster
 from tests.multiworker.cluster import worker_index
 
@@ -168,6 +177,20 @@ def overflow() -> tuple[list[float], list[np.ndarray], int]:
     return scales, kernels, int(tf.convert_to_tensor(optimizer.iterations))
 
 
+def compiled_by_xla() -> list[Results]:
+    """Returns what training leaves with XLA, and without."""
+    results = []
+    for xla in (True, False):
+        strategy = OURS(compression_params=TWO_BIT)
+        model = compiled(strategy, lambda: normalized_mlp(False), jit_compile=xla)
+        result = fit(model, X[:ROWS], Y[:ROWS])
+        left = [each.numpy() for each in strategy.compression_state.variables]
+        evaluated = model.evaluate(X[:ROWS], Y[:ROWS], BATCH, verbose=0)
+        predicted = model.predict(X[:ROWS], BATCH, verbose=0)
+        results.append({**result, "left": left, "evaluated": evaluated, "predicted": predicted})
+    return results
+
+
 def assert_trees_close(mine: Any, theirs: Any, **tolerance: float) -> None:
     keras.tree.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, **tolerance), mine, theirs
@@ -181,6 +204,7 @@ def two() -> list[dict[str, Any]]:
         "clipped": (clips_as_one_process,),
         "sizes": (sizes_that_differ,),
         "overflow": (overflow,),
+        "xla": (compiled_by_xla,),
         "nan, none": (terminate_on_nan, {"type": "none"}),
         "nan, automatic": (terminate_on_nan, TWO_BIT),
     }
@@ -227,6 +251,12 @@ def test_without_compression_weights_are_the_stock_strategys_bits(
     stock = cluster.values(custom_loop, "stock", optimized=True)
     for of_worker in (*(result["loop"] for result in optimized), *stock):
         assert_trees_close(of_worker, stock[0], rtol=0, atol=0)
+
+
+def test_xla_compiles_what_each_worker_computes(two: list[dict[str, Any]]) -> None:
+    for mine, plain in (result["xla"] for result in two):
+        assert_trees_close(mine, plain, rtol=1e-3, atol=1e-5)
+        assert_trees_close(mine["weights"], two[0]["xla"][0]["weights"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("codec", ["none", "automatic"])

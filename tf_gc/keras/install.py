@@ -5,7 +5,7 @@ import sys
 
 from tf_gc._compat import require_attributes
 from tf_gc.keras import keras2
-from tf_gc.keras.keras3 import optimizer_hook, private, trainer_hook, variable_hook
+from tf_gc.keras.keras3 import optimizer_hook, private, trainer_hook, variable_hook, xla
 from tf_gc.keras.multi_worker import one_writer
 from tf_gc.keras.strategy import KerasStrategy
 
@@ -26,6 +26,7 @@ def install(strategy: KerasStrategy, several_workers: bool) -> None:
     optimizer_hook.install()
     variable_hook.install()
     trainer_hook.install(several_workers)
+    xla.install()
     if several_workers:
         one_writer.install()
     # To import tf_keras takes seconds. It knows by itself how workers train together.

@@ -27,7 +27,10 @@ OPTIMIZER = Attributes(
 )
 LAYER = Attributes(
     "keras.layers.Layer",
-    {"_track_variable": "to learn which weights layers make; replicas would drift apart"},
+    {
+        "_track_variable": "to learn which weights layers make; replicas would drift apart",
+        "_flatten_layers supports_jit": "to name a layer that XLA cannot compile",
+    },
 )
 VARIABLE = Attributes(
     "keras.Variable",
@@ -35,8 +38,12 @@ VARIABLE = Attributes(
 )
 TRAINER = Attributes(
     "keras.src.backend.tensorflow.trainer.TensorFlowTrainer",
-    {"_maybe_symbolic_build": "to build a model from the batch of one replica"},
+    {
+        "_maybe_symbolic_build": "to build a model from the batch of one replica",
+        "_make_function": "to let XLA compile the step of each replica",
+    },
 )
+COMPILED = Attributes("keras.src.trainers.trainer.Trainer", {"compile": "to refuse such layers"})
 EPOCH_ITERATOR = Attributes(
     "keras.src.backend.tensorflow.trainer.TFEpochIterator",
     {
@@ -57,7 +64,7 @@ RESTORED_MODEL = Attributes(
     {"_initial_epoch": "to go on with the epoch of a backup"},
 )
 
-ATTRIBUTES = (OPTIMIZER, LAYER, VARIABLE, TRAINER, EPOCH_ITERATOR, BACKUP, RESTORED_MODEL)
+ATTRIBUTES = (OPTIMIZER, LAYER, VARIABLE, TRAINER, COMPILED, EPOCH_ITERATOR, BACKUP, RESTORED_MODEL)
 
 
 def check(several_workers: bool) -> None:
@@ -77,6 +84,6 @@ def check(several_workers: bool) -> None:
             f"tf_gc needs Keras on the TensorFlow backend; the backend is "
             f"{keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow."
         )
-    require(OPTIMIZER, LAYER, VARIABLE, TRAINER)
+    require(OPTIMIZER, LAYER, VARIABLE, TRAINER, COMPILED)
     if several_workers:
         require(EPOCH_ITERATOR)
