@@ -123,7 +123,7 @@ def _check(graph: Any, strategy: KerasStrategy, updates: list[_Update]) -> None:
     """Raises an error that says what to do where XLA would fail or use weights too old."""
     if len({variable.device for variable in graph.variables}) > 1:
         created = strategy.extended.variable_created_in_scope
-        paths = ", ".join(path_of(v) for v in graph.variables if not created(v))
+        paths = ", ".join(sorted(path_of(v) for v in graph.variables if not created(v)))
         raise RuntimeError(
             f"{paths}: made outside of the scope of the {type(strategy).__name__}, on one device, "
             f"of which XLA lets no other read: make all that a step uses in the scope, {_ELSE}"
