@@ -126,8 +126,9 @@ CASES = {
     "class weights": Case(fit={"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}, params=NONE),
     "accumulated": Case(optimizer=lambda: keras.optimizers.Adam(gradient_accumulation_steps=2)),
     "scaled": Case(optimizer=lambda: keras.optimizers.LossScaleOptimizer(SGD(0.1), 64.0)),
-    "float16": Case(mixed("mixed_float16")),
-    "bfloat16": Case(mixed("mixed_bfloat16"), only_losses=True),  # XLA rounds less often
+    # Between 16-bit operations XLA rounds less often.
+    "float16": Case(mixed("mixed_float16"), only_losses=True),
+    "bfloat16": Case(mixed("mixed_bfloat16"), only_losses=True),
     "recurrent": Case(gru, x=WORDS),
     "one replica has no rows": Case(x=X[:33], y=Y[:33]),
     "warm-up": Case(params=tf_gc.TwoBit(bypass_size=0)),
