@@ -21,7 +21,7 @@ from tests.strategies.helpers import cpus, reducer, variables_of
 PARAMS = tf_gc.TwoBit(1.0)  # more than any gradient here, so that all stays in the residuals
 
 
-def leave(strategy: Any, variables: list[tf.Variable], value: float) -> None:
+def leave_alike(strategy: Any, variables: list[tf.Variable], value: float) -> None:
     gradients = [np.full((2, *v.shape), value, np.float32) for v in variables]
     reducer(strategy, variables)(gradients)
 
@@ -29,20 +29,20 @@ def leave(strategy: Any, variables: list[tf.Variable], value: float) -> None:
 def test_a_function_writes_what_there_is_at_each_call(tmp_path: Path) -> None:
     saved = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
     trained = variables_of(saved, a=3, b=3)
-    leave(saved, trained, 0.1)
+    leave_alike(saved, trained, 0.1)
     path = tf.train.Checkpoint(compression=saved.compression_state).write(tmp_path / "before")
     strategy = tf_gc.CompressedMirroredStrategy(cpus(2), PARAMS)
     a, b = variables_of(strategy, a=3, b=3)
     checkpoint = tf.train.Checkpoint(compression=strategy.compression_state)
     checkpoint.read(path)
-    leave(strategy, [a], 0.1)  # what there is of "b" waits
+    leave_alike(strategy, [a], 0.1)  # what there is of "b" waits
 
     @tf.function
     def write(path: tf.Tensor) -> tf.Tensor:
         return checkpoint.write(path)
 
     for number, (trained, of_a, of_b) in enumerate([([a], 0.6, 0.2), ([a, b], 0.8, 0.4)]):
-        leave(strategy, trained, 0.1)
+        leave_alike(strategy, trained, 0.1)
         kept = values_in(write(tf.constant(str(tmp_path / str(number)))).numpy())
         np.testing.assert_allclose(kept["residual a"], [of_a] * 3, rtol=1e-6)
         np.testing.assert_allclose(kept["residual b"], [of_b] * 3, rtol=1e-6)
@@ -76,13 +76,13 @@ def test_a_saved_model_of_a_trainer(tmp_path: Path) -> None:
         return strategy, module
 
     strategy, module = trainer()
-    leave(strategy, [module.a], 0.1)
+    leave_alike(strategy, [module.a], 0.1)
     tf.saved_model.save(module, str(tmp_path / "model"))
     loaded = tf.saved_model.load(str(tmp_path / "model"))
     np.testing.assert_array_equal(loaded.serve(), [1.0] * 3)
     strategy, module = trainer()
     tf.train.Checkpoint(module).restore(str(tmp_path / "model" / "variables" / "variables"))
-    leave(strategy, [module.a], 0.0)
+    leave_alike(strategy, [module.a], 0.0)
     np.testing.assert_allclose(strategy.compression_state.total(module.a), [0.2] * 3)
 
 
