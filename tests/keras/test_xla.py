@@ -282,6 +282,12 @@ class Texts(keras.layers.Layer):
         return inputs + keras.ops.cast(tf.strings.length(tf.strings.as_string(inputs)), "float32")
 
 
+class InLoop(Texts):
+    def call(self, inputs: Any) -> Any:
+        (after,) = tf.while_loop(lambda _: True, super().call, [inputs], maximum_iterations=2)
+        return after
+
+
 def model_of(*layers: Any) -> Callable[[], keras.Model]:
     inputs = keras.Input((FEATURES,))
     return lambda: keras.Sequential([inputs, *(each() for each in layers), keras.layers.Dense(3)])
@@ -291,6 +297,7 @@ def model_of(*layers: Any) -> Callable[[], keras.Model]:
     ("layer", "error", "says"),
     [
         (lambda: Texts(name="texts"), ValueError, r"/texts.*/StringLength: compute it in the data"),
+        (lambda: InLoop(name="loop"), ValueError, r"while/StringLength: compute it in the data"),
         (Unseeded, RuntimeError, "make it before, such as a keras.random.SeedGenerator"),
         (
             lambda: keras.layers.BatchNormalization(synchronized=True, name="normal"),
@@ -303,7 +310,7 @@ def model_of(*layers: Any) -> Callable[[], keras.Model]:
             r"XLA cannot compile Hashing 'hashes': compute it in the dataset's map\(\)",
         ),
     ],
-    ids=["strings", "unseeded", "synchronized", "hashing"],
+    ids=["strings", "strings in a loop", "unseeded", "synchronized", "hashing"],
 )
 @pytest.mark.filterwarnings("ignore:Model doesn't support `jit_compile=True`")
 def test_what_xla_cannot_compile_is_named(

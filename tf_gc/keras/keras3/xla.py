@@ -128,13 +128,17 @@ def _check(graph: Any, strategy: KerasStrategy, updates: list[_Update]) -> None:
             f"{paths}: made outside of the scope of the {type(strategy).__name__}, on one device, "
             f"of which XLA lets no other read: make all that a step uses in the scope, {_ELSE}"
         )
+    definition = graph.as_graph_def()
+    nested = (node for function in definition.library.function for node in function.node_def)
+    for node in (*definition.node, *nested):
+        arguments = graph.op_def_for_type(node.op).input_arg
+        types = {each.type or node.attr[each.type_attr].type for each in arguments}
+        if tf.string.as_datatype_enum in types or node.op in _NOT_COMPILED:
+            raise ValueError(f"XLA cannot compile {node.name}: {_IN_MAP}, {_ELSE}")
     # Of several updates of a variable the first one remains.
     updated = {id(tf_variable(v).handle): (u.after, v) for u in updates[::-1] for v in u.variables}
     inner = {id(inner): updated.get(id(outer)) for outer, inner in _compat.captures(graph)}
     for number, operation in enumerate(graph.get_operations()):
-        is_text = operation.type != "Assert" and any(t.dtype == tf.string for t in operation.inputs)
-        if is_text or operation.type in _NOT_COMPILED:
-            raise ValueError(f"XLA cannot compile {operation.name}: {_IN_MAP}, {_ELSE}")
         for after, variable in filter(None, (inner.get(id(each)) for each in operation.inputs)):
             if number >= after:
                 raise RuntimeError(
