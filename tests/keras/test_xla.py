@@ -174,6 +174,19 @@ def test_training_goes_as_without_xla(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("size", [BATCH, None])
+def test_predict_builds_a_model(size: int | None) -> None:
+    build = lambda: keras.Sequential([keras.layers.BatchNormalization(), *mlp().layers])  # noqa: E731
+
+    def predicted(xla: bool) -> Any:
+        model = compiled(compressed_strategy(), build, jit_compile=xla)
+        values = model.predict(X, size, verbose=0) if size else model.predict_on_batch(X)
+        assert fitted(model)
+        return values
+
+    np.testing.assert_allclose(predicted(True), predicted(False), rtol=1e-4, atol=1e-5)
+
+
 def test_a_function_that_xla_compiles_runs_in_each_replica() -> None:
     strategy = compressed_strategy(params=NONE)
     with strategy.scope():

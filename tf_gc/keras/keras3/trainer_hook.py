@@ -2,7 +2,8 @@
 
 Keras 3 builds a compiled model from the mean of the first batch over all replicas. That fails where
 their parts differ in size, as 32 samples on 3 devices do, and for strings and sparse tensors, which
-have no mean. Here it builds the model from the batch of one replica.
+have no mean. Here it builds the model from the batch of one replica, and so it does before
+`predict` where XLA compiles, which makes no variables.
 
 Keras ends an epoch after as many steps as a worker's own dataset has batches. If they differ, a
 worker leaves the others waiting in a step in which it takes no part. Here all workers run as many
@@ -27,6 +28,7 @@ def install(several_workers: bool) -> None:
     """Hooks into Keras' trainer, and into its count of batches if there are several workers."""
     trainer_class = owner_of(private.TRAINER)
     hook(trainer_class, "_maybe_symbolic_build", _build)
+    hook(trainer_class, "make_predict_function", _make_predict)
     for method in ("fit", "evaluate", "predict"):
         hook(trainer_class, method, _refuse_under_servers)
     if several_workers:
@@ -54,6 +56,23 @@ def _build(keras_build: Method, trainer: Any, iterator: Any = None, data_batch: 
             break
         iterator = None
     return keras_build(trainer, iterator=iterator, data_batch=data_batch)
+
+
+def _make_predict(keras_make: Method, trainer: Any, *args: Any, **kwargs: Any) -> None:
+    keras_make(trainer, *args, **kwargs)
+    strategy, predict = strategy_of(trainer), trainer.predict_function
+    if strategy is None or trainer.built or not trainer.jit_compile:
+        return
+
+    def build_and_predict(batches: Any) -> Any:
+        batch = keras.tree.map_structure(_of_first_replica, batches[0])
+        x, *_ = keras.utils.unpack_x_y_sample_weight(batch)
+        with strategy.scope():
+            trainer(keras.tree.map_structure(lambda v: keras.KerasTensor(v.shape, v.dtype), x))
+        trainer.predict_function = predict
+        return predict(batches)
+
+    trainer.predict_function = build_and_predict
 
 
 def _of_first_replica(value: Any) -> Any:
