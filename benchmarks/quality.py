@@ -49,6 +49,8 @@ VARIANTS: dict[str, Any] = {
     "2 bits": {"type": "quantized", "bits": 2, "plan": "all_gather"},
     "4 bits": {"type": "quantized", "bits": 4, "plan": "all_gather"},
     "4 bits, scatter-gather": {"type": "quantized", "bits": 4, "plan": "scatter_gather"},
+    "8 bits": {"type": "quantized", "bits": 8, "plan": "all_gather"},
+    "8 bits, scatter-gather": {"type": "quantized", "bits": 8, "plan": "scatter_gather"},
     "no warm-up": {"type": "quantized", "plan": "all_gather", "warm_up": False},
     "threshold 0.5": {"type": "2bit", "threshold": 0.5, "plan": "all_gather"},
 }

@@ -38,14 +38,13 @@ class CpuDevice {
 
     const auto encode_run = [&](const Bucket::Run& run, int64_t shard,
                                 int64_t block) {
-      const ResidualLock::Buffers& residual = residuals.buffers(run.tensor);
+      const ResidualLock::Buffers residual =
+          residuals.buffers(run.tensor).From(run.first_element);
       const LibType<T>* gradient =
           Data<T>(gradients[run.tensor]) + run.first_element;
-      const float* before = residual.before + run.first_element;
-      float* after = residual.after + run.first_element;
       uint8_t* message = messages + shard * layout.size;
-      tf_gc::Encode(format.codec, gradient, before, after, run.size,
-                    format.threshold, layout.Codes(message, block),
+      tf_gc::Encode(format.codec, gradient, residual.before, residual.after,
+                    run.size, format.threshold, layout.Codes(message, block),
                     layout.Scales(message, block));
     };
     // The blocks that are not skipped are numbered from 0 on.
@@ -106,13 +105,12 @@ class CpuDevice {
           own.first + first, own.first + last, [&](const Bucket::Run& run) {
             const int64_t block = run.first_block - own.first;
             of_run.Point(from, others.data(), block);
-            const ResidualLock::Buffers& residual =
-                residuals.buffers(run.tensor);
+            const ResidualLock::Buffers residual =
+                residuals.buffers(run.tensor).From(run.first_element);
             tf_gc::Reencode(format.codec, of_sum.codec, of_run.codes.data(),
                             of_run.scales.data(), replicas,
                             Data<T>(gradients[run.tensor]) + run.first_element,
-                            residual.before + run.first_element,
-                            residual.after + run.first_element, run.size,
+                            residual.before, residual.after, run.size,
                             to.Codes(message, block),
                             to.Scales(message, block));
           });

@@ -62,6 +62,12 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
                                    const std::vector<TensorShape>& shapes) {
   TF_RETURN_IF_ERROR(FindResiduals(context, &variables_));
+  if (variables_.empty()) buffers_.resize(shapes.size(), {nullptr, nullptr});
+  if (!variables_.empty() && variables_.size() != shapes.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("residuals must be none or one for each of ",
+                     shapes.size(), " gradients, got ", variables_.size()));
+  }
   std::vector<Var*> ordered;
   for (const auto& variable : variables_) ordered.push_back(variable.get());
   // Every encode takes the locks in the same order, so that no two encodes wait

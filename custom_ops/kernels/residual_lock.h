@@ -25,12 +25,20 @@ absl::Status ReadResiduals(OpKernelContext* context,
 // all of a new buffer, which Commit() gives to the variable.
 class ResidualLock {
  public:
+  // Null where nothing is kept.
   struct Buffers {
     const float* before;
     float* after;  // the same as `before`, or another array
+
+    // The buffers from an element on.
+    Buffers From(int64_t element) const {
+      if (before == nullptr) return *this;
+      return {before + element, after + element};
+    }
   };
 
-  // InvalidArgument as in ReadResiduals(), or if a variable occurs twice.
+  // InvalidArgument as in ReadResiduals(), or if a variable occurs twice, or
+  // there are neither none nor as many as shapes.
   absl::Status Acquire(OpKernelContext* context,
                        const std::vector<TensorShape>& shapes);
   absl::Status Acquire(OpKernelContext* context, const OpInputList& gradients);

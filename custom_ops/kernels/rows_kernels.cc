@@ -74,10 +74,6 @@ class EncodeRowsOp : public OpKernel {
                 absl::InvalidArgumentError(
                     absl::StrCat("names must have one for each of ", tables,
                                  " tables, got ", names_.size())));
-    OP_REQUIRES(context, residuals == 0 || residuals == tables,
-                absl::InvalidArgumentError(
-                    absl::StrCat("residuals must be none or one for each of ",
-                                 tables, " tables, got ", residuals)));
     OP_REQUIRES(
         context,
         residuals == 0 ||
@@ -115,10 +111,8 @@ class EncodeRowsOp : public OpKernel {
     const RowsHeader header = attributes_.format.Header(values.size());
     std::memcpy(to, &header, sizeof(header));
     to += sizeof(header);
-    const bool keeps = num_inputs() > values.size() + indices.size();
     for (int i = 0; i < values.size(); ++i) {
-      ResidualLock::Buffers residual = {nullptr, nullptr};
-      if (keeps) residual = residuals.buffers(i);
+      const ResidualLock::Buffers& residual = residuals.buffers(i);
       if (residual.before != residual.after) {
         std::memcpy(residual.after, residual.before,
                     attributes_.shapes[i].num_elements() * sizeof(float));

@@ -77,8 +77,7 @@ inline absl::Status ReadBlocks(Codec codec, int64_t words, int64_t* blocks) {
 inline absl::Status CheckCompactible(Codec codec) {
   if (IsCompactible(codec)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "messages of codec ", NameOf(codec),
-      " have no compact form: codes of one bit do not get smaller"));
+      "messages of codec ", NameOf(codec), " have no compact form"));
 }
 
 }  // namespace tf_gc

@@ -37,8 +37,9 @@ absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
   return c->Merge(handle->front().shape, gradient, merged);
 }
 
-// Checks the residuals, and gives the number of words in a message with a shard
-// of the gradients. The gradients are the inputs from number `first` on.
+// Checks the residuals, if there are any, and gives the number of words in a
+// message with a shard of the gradients. The gradients are the inputs from
+// number `first` on.
 absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
                         DimensionHandle* words) {
   int count;
@@ -48,8 +49,10 @@ absl::Status ShardWords(InferenceContext* c, int first, Codec codec,
   bool known = true;
   int64_t blocks = 0;
   for (int i = first; i < first + count; ++i) {
-    ShapeHandle shape;
-    TF_RETURN_IF_ERROR(MergeResidual(c, count + i, c->input(i), &shape));
+    ShapeHandle shape = c->input(i);
+    if (count + i < c->num_inputs()) {
+      TF_RETURN_IF_ERROR(MergeResidual(c, count + i, c->input(i), &shape));
+    }
     const DimensionHandle elements = c->NumElements(shape);
     known = known && c->ValueKnown(elements);
     if (known) blocks += NumBlocks(c->Value(elements));
@@ -133,9 +136,10 @@ absl::Status CountShape(InferenceContext* c) {
 
 REGISTER_OP("TfGc>Encode")
     .Input("gradients: K * T")
-    .Input("residuals: K * resource")
+    .Input("residuals: R * resource")
     .Output("message: int64")
     .Attr("K: int >= 1")
+    .Attr("R: int >= 0")
     .Attr("T: {float, half, bfloat16}")
     .Attr(CodecAttribute())
     .Attr("automatic: bool")
@@ -160,10 +164,11 @@ REGISTER_OP("TfGc>Decode")
 REGISTER_OP("TfGc>Reencode")
     .Input("messages: M * int64")
     .Input("gradients: K * T")
-    .Input("residuals: K * resource")
+    .Input("residuals: R * resource")
     .Output("message: int64")
     .Attr("M: int >= 1")
     .Attr("K: int >= 1")
+    .Attr("R: int >= 0")
     .Attr("T: {float, half, bfloat16}")
     .Attr(CodecAttribute())
     .Attr(CodecAttribute("sum_codec"))

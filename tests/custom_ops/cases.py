@@ -13,7 +13,16 @@ import pytest
 
 from tests.bits import assert_same_bits
 from tests.custom_ops import native
-from tests.custom_ops.native import CODE_BITS, NAMES, AnyCodec, Codec, Levels, Library, OneBit
+from tests.custom_ops.native import (
+    CODE_BITS,
+    NAMES,
+    AnyCodec,
+    Codec,
+    EightBit,
+    Levels,
+    Library,
+    OneBit,
+)
 from tests.oracles import codecs as oracle
 
 Array = npt.NDArray[Any]
@@ -25,12 +34,12 @@ DTYPES = [FLOAT32, np.dtype(np.float16), BFLOAT16]
 THRESHOLD = 0.5
 GUARD = 64  # elements before and after an output
 
-CODECS = [*Codec, *OneBit, *Levels]
+CODECS = [*Codec, *OneBit, *Levels, *EightBit]
 FIXED = [Codec.FIXED, OneBit.FIXED]
 each_codec = pytest.mark.parametrize(
-    "codec", CODECS, ids=["fixed", "auto", "one_bit_fixed", "one_bit_auto", "three_bit", "four_bit"]
+    "codec", CODECS, ids=lambda codec: f"{NAMES[codec]}-{codec.name.lower()}"
 )
-AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels]
+AUTOMATIC: list[AnyCodec] = [OneBit.AUTO, Codec.AUTO, *Levels, *EightBit]
 # Each codec with the codec of its sums: the same, or a finer one.
 SUMS: list[tuple[AnyCodec, AnyCodec]] = [
     *((codec, codec) for codec in AUTOMATIC),

@@ -39,7 +39,11 @@ class Levels(enum.IntEnum):
     FOUR_BIT = 9
 
 
-AnyCodec = Codec | OneBit | Levels
+class EightBit(enum.IntEnum):
+    AUTO = 10
+
+
+AnyCodec = Codec | OneBit | Levels | EightBit
 
 # The bits of an element's code.
 CODE_BITS: dict[AnyCodec, int] = {
@@ -49,11 +53,12 @@ CODE_BITS: dict[AnyCodec, int] = {
     OneBit.AUTO: 1,
     Levels.THREE_BIT: 3,
     Levels.FOUR_BIT: 4,
+    EightBit.AUTO: 8,
 }
 
 # Their names in the ops.
 NAMES: dict[AnyCodec, str] = {
-    codec: {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit"}[bits]
+    codec: {1: "one_bit", 2: "two_bit", 3: "three_bit", 4: "four_bit", 8: "eight_bit"}[bits]
     for codec, bits in CODE_BITS.items()
 }
 

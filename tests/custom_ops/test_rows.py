@@ -174,7 +174,7 @@ def test_gradients_that_do_not_fit_their_tables_are_refused() -> None:
         ("exact rows and two layers keep nothing", [kept], [(9, 4)], "three_bit", 2),
         ("and 1 if rows are exact, got 2", [], [(9, 4)], "exact", 2),
         (r"layers must be in \[1, 2\]", [], [(9, 4)], "three_bit", 3),
-        ("none or one for each of 1 tables, got 2", [kept, kept], [(9, 4)]),
+        ("none or one for each of 1 gradients, got 2", [kept, kept], [(9, 4)]),
         (r"one element or more, got the shape \[9,0\]", [], [(9, 0)]),
         ("codec", [], [(9, 4)], "five_bit"),
     ):

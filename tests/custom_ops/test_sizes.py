@@ -23,6 +23,7 @@ MAX_BLOCKS = 2**54
 BLOCK_BYTES: dict[tuple[str, float | str], int] = {
     **{("two_bit", 0.5): 32, ("two_bit", "auto"): 34, ("one_bit", 0.0): 18},
     **{("one_bit", "auto"): 18, ("three_bit", "auto"): 50, ("four_bit", "auto"): 66},
+    **{("eight_bit", "auto"): 130},
 }
 # Of mmap(2), which Python does not name.
 MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000

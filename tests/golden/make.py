@@ -5,14 +5,22 @@ unless only the choice of codes and scales differs, and not what they mean. Give
 the functions here take its gradients, messages and residuals, and compute the rest anew.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.custom_ops import cases
-from tests.custom_ops.native import COMPACTIBLE, Codec, Levels, OneBit, num_blocks
+from tests.custom_ops.native import (
+    COMPACTIBLE,
+    AnyCodec,
+    Codec,
+    EightBit,
+    Levels,
+    OneBit,
+    num_blocks,
+)
 from tests.oracles import compact, rows, two_bit
 
 Arrays = Mapping[str, Any]
@@ -33,9 +41,7 @@ def drawn(
     return cases.random_pair(rng, size, dtype)
 
 
-def messages(
-    given: Arrays, codecs: type[Codec] | type[OneBit] | type[Levels], size: int
-) -> dict[str, Any]:
+def messages(given: Arrays, codecs: Iterable[AnyCodec], size: int) -> dict[str, Any]:
     """A message of each codec and dtype, the sum of three, a sum encoded again; counts."""
     result: dict[str, Any] = {}
     for seed, dtype in enumerate(cases.DTYPES):
@@ -49,7 +55,7 @@ def messages(
             total = cases.oracle_decode_sum(codec, [message] * 3, size, dtype)
             result[f"{name}/sum_of_3"] = total.view(bits)
             again = {OneBit.AUTO: f"{dtype}/reencoded"}
-            again |= dict.fromkeys(Levels, f"{name}/reencoded")
+            again |= dict.fromkeys([*Levels, *EightBit], f"{name}/reencoded")
             if codec in again:
                 sums = cases.oracle_reencode(codec, [message] * 2, gradient, residual)
                 result |= parts_of(again[codec], sums)
@@ -152,6 +158,7 @@ FILES: dict[str, Callable[[Arrays], dict[str, Any]]] = {
     "two_bit_shards": lambda given: two_bit_shards(given, 3 * 128 + 43),
     "one_bit": lambda given: messages(given, OneBit, 5 * 128 + 43),
     "levels": lambda given: messages(given, Levels, 5 * 128 + 43),
+    "eight_bit": lambda given: messages(given, EightBit, 2 * 128 + 43),
     "rows": rows_of_tables,
     "compact": lambda given: compact_messages(given, 150 * 128 - 51, cases.THRESHOLD / 2),
 }

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.cases import cases, matrix
 from tests.custom_ops import native
-from tests.custom_ops.native import NAMES, Array, Codec, Levels, OneBit
+from tests.custom_ops.native import CODE_BITS, NAMES, Array, Codec, EightBit, Levels, OneBit
 from tests.oracles import two_bit as oracle
 
 Replica = tuple[list[tf.Tensor], list[tf.Variable]]
@@ -46,7 +46,9 @@ class Format:
 
     @property
     def finer(self) -> Format:
-        """The codec of sums that are rounded less; of four bits, the same."""
+        """The codec of sums that are rounded less; of four and eight bits, the same."""
+        if CODE_BITS[self.native] > 3:
+            return self
         few = self.codec in ("one_bit", "two_bit")
         return Format(Levels.THREE_BIT if few else Levels.FOUR_BIT)
 
@@ -70,8 +72,9 @@ class Format:
 
 
 FIXED = [Format(Codec.FIXED, 0.5), Format(OneBit.FIXED, 0.5), Format(OneBit.FIXED, 0.0)]
-THREE_BIT, TWO_BIT, ONE_BIT, FOUR_BIT = AUTO = [
-    Format(codec) for codec in (Levels.THREE_BIT, Codec.AUTO, OneBit.AUTO, Levels.FOUR_BIT)
+THREE_BIT, TWO_BIT, ONE_BIT, FOUR_BIT, EIGHT_BIT = AUTO = [
+    Format(codec)
+    for codec in (Levels.THREE_BIT, Codec.AUTO, OneBit.AUTO, Levels.FOUR_BIT, EightBit.AUTO)
 ]
 DTYPES: list[Any] = [np.float16, np.float32, ml_dtypes.bfloat16]
 

@@ -64,6 +64,7 @@ HALF, ONE, AUTO = "0000003f", "0000803f", "00000000"
         ("one_bit", "auto", 0, f"07 {AUTO}"),
         ("three_bit", "auto", 0, f"08 {AUTO}"),
         ("four_bit", "auto", 0, f"09 {AUTO}"),
+        ("eight_bit", "auto", 0, f"0a {AUTO}"),
         # Counts of the messages of some replicas: of one bit what they count is 1.
         ("two_bit", 0.5, 7, f"03 {HALF}"),
         ("two_bit", 0.5, 8, f"04 {HALF}"),

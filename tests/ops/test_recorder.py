@@ -112,7 +112,8 @@ def test_a_function_outlives_its_recorder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "threshold"), [("two_bit", 0.5), ("three_bit", "auto"), ("four_bit", "auto")]
+    ("codec", "threshold"),
+    [("two_bit", 0.5), ("three_bit", "auto"), ("four_bit", "auto"), ("eight_bit", "auto")],
 )
 def test_codes_that_are_not_zero_are_counted(codec: str, threshold: Any) -> None:
     random = np.random.default_rng(3)

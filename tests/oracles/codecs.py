@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tests.oracles import levels, one_bit, two_bit
+from tests.oracles import eight_bit, levels, one_bit, two_bit
 from tests.oracles.two_bit import Array, rounded
 
 
@@ -13,6 +13,8 @@ def encode(
     bits: int, gradient: Array, residual: Array, *addends: Array, threshold: float | None = None
 ) -> tuple[Array, ...]:
     """Returns the codes, the scales, if there are any, and the new residual."""
+    if bits == 8:
+        return eight_bit.encode(gradient, residual, *addends)
     if bits > 2:
         return levels.encode(gradient, residual, *addends, bits=bits)
     codec = one_bit if bits == 1 else two_bit
@@ -23,6 +25,8 @@ def encode(
 
 def decode(bits: int, codes: Array, scales: Array, size: int) -> Array:
     """The float32 values of one message with scales."""
+    if bits == 8:
+        return eight_bit.decode(codes, scales, size)
     if bits > 2:
         return levels.decode(codes, scales, size, bits)
     return (one_bit if bits == 1 else two_bit).decode(codes, scales, size)

@@ -12,8 +12,8 @@ from tests.oracles import codecs
 from tests.oracles.two_bit import BLOCK_SIZE, Array, rounded
 
 EXACT = "exact"
-CODECS = {EXACT: 0, "one_bit": 7, "two_bit": 2, "three_bit": 8, "four_bit": 9}  # the wire's numbers
-BITS = {"one_bit": 1, "two_bit": 2, "three_bit": 3, "four_bit": 4}
+BITS = {"one_bit": 1, "two_bit": 2, "three_bit": 3, "four_bit": 4, "eight_bit": 8}
+CODECS = {EXACT: 0, **dict(zip(BITS, (7, 2, 8, 9, 10), strict=True))}  # the wire's numbers
 HEADER_BYTES = SECTION_BYTES = 16
 
 # A gradient or a sum: its rows, and the index of each.
@@ -148,7 +148,7 @@ def parts(columns: int) -> list[slice]:
 def decode_block(sent: bytes, scale: Array, part: slice, codec: str) -> Array:
     """The float32 values of a part, of which those codes were sent that `cut` returns."""
     size, bits = part.stop - part.start, BITS[codec]
-    planes = bits if bits > 2 else 1
+    planes = bits if bits in (3, 4) else 1
     codes = np.zeros((planes, bits * BLOCK_SIZE // 8 // planes), np.uint8)
     codes[:, : len(sent) // planes] = np.frombuffer(sent, np.uint8).reshape(planes, -1)
     return codecs.decode(bits, codes.reshape(-1), scale, size)
@@ -157,9 +157,8 @@ def decode_block(sent: bytes, scale: Array, part: slice, codec: str) -> Array:
 def cut(codes: Array, part: slice, codec: str) -> bytes:
     """The bytes that are sent of a block's codes: of each plane the first ones."""
     bits, wide = BITS[codec], -(-(part.stop - part.start) // 8)
-    return (
-        codes.tobytes()[: bits * wide] if bits < 3 else codes.reshape(bits, -1)[:, :wide].tobytes()
-    )
+    planes = codes.reshape(bits, -1)[:, :wide]
+    return planes.tobytes() if bits in (3, 4) else codes.tobytes()[: bits * wide]
 
 
 def varint(number: int) -> bytes:

@@ -88,9 +88,9 @@ def test_each_kind_is_a_plain_value(params: Any) -> None:
 
 
 def test_each_kind_has_the_form_of_a_dict() -> None:
-    assert EXAMPLES.keys() == KINDS.keys()
-    for name, example in EXAMPLES.items():
-        params = from_params(example)
+    assert {example["type"] for example in EXAMPLES.values()} == KINDS.keys()
+    for example in EXAMPLES.values():
+        name, params = example["type"], from_params(example)
         arguments = {
             each: getattr(params, each) for each in inspect.signature(KINDS[name]).parameters
         }
@@ -126,7 +126,7 @@ def test_thresholds(kind: Any, words: str, good: Any, bad: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "allowed", "values"),
     [
-        ("bits", "one of [1, 2, 3, 4]", (0, 5, 3.0, True, "3", None)),
+        ("bits", "one of [1, 2, 3, 4, 8]", (0, 5, 6, 7, 9, 3.0, True, "3", None)),
         ("bypass_size", "None or a number of elements from 0", (-1, 1.5, True, "0")),
         ("plan", "one of ['auto', 'all_gather'", ("ring", None, 1)),
         ("sum_bits", "None or one of [3, 4] where an element t", (0, 2, 5, True, 3.0, "3")),
@@ -162,6 +162,16 @@ def test_other_values_are_refused(name: str, allowed: str, values: tuple[Any, ..
         (lambda: tf_gc.TwoBit(0.5, warm_up=True), "warm_up=True is for threshold='auto'"),
         (lambda: tf_gc.TwoBit(0.5, warm_up=1), "warm_up=1 is for threshold='auto'"),
         (lambda: tf_gc.TwoBit(0.5, sparse=True), "sparse=True is for threshold='auto': with"),
+        (
+            lambda: tf_gc.Quantized(8, warm_up=True),
+            "warm_up=True is for codes with residuals, and 8",
+        ),
+        (
+            lambda: tf_gc.Quantized(8, sparse_residual_bytes=0),
+            "sparse_residual_bytes=0 is for codes",
+        ),
+        (lambda: tf_gc.Quantized(8, sum_bits=4), "one of [8] where an element takes 8 bits, got 4"),
+        (lambda: tf_gc.Quantized(8, wire="compact"), "one of ['packed'] for codes of 8 bits, got"),
         (lambda: tf_gc.Auto({"type": "none"}), "params must say what is compressed, for instance"),
         (lambda: tf_gc.Auto(tf_gc.Auto()), "params must say what is compressed, for instance"),
         (lambda: tf_gc.Auto(choice=""), "choice must be None or "),
@@ -286,6 +296,7 @@ def test_what_params_ask_for() -> None:
         (tf_gc.Quantized(3, sum_bits=3), [3.125] * 3),
         (QUANTIZED, [3.125, 4.125, 4.125]),
         (tf_gc.Quantized(4), [4.125] * 3),
+        (tf_gc.Quantized(8), [8.125] * 3),
         (tf_gc.Cast(), [16] * 3),
     ],
     ids=str,

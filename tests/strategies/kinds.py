@@ -26,6 +26,8 @@ REFUSED_BY_SERVERS = {
     "low_rank": "tf_gc.LowRank is for sums over replicas",
 }
 EXAMPLES = {name: {"type": name, **arguments} for name, arguments in ARGUMENTS.items()}
+# Without a residual.
+EXAMPLES["8 bits"] = {"type": "quantized", "bits": 8}
 
 
 def check_sums(strategy: Any) -> None:

@@ -18,8 +18,11 @@ class CastCodec(Codec):
 
     dtype: str  # "bfloat16", "float16" or, for what is not to be rounded, "float32"
 
-    keeps_residuals: ClassVar[bool] = False
     native: ClassVar[bool] = False
+
+    @property
+    def keeps_residuals(self) -> bool:
+        return False
 
     def bits(self, replicas: int) -> float:
         return 8.0 * tf.as_dtype(self.dtype).size

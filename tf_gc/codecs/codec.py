@@ -25,12 +25,9 @@ class Codec(abc.ABC):
     are replicas, and replica i owns shard i.
 
     Attributes:
-      keeps_residuals: whether the rest, which a message does not hold, is kept. If not, `residuals`
-        are empty wherever they are an argument.
       native: whether the codec needs kernels of the native library.
     """
 
-    keeps_residuals: ClassVar[bool] = True
     native: ClassVar[bool] = True
 
     @abc.abstractmethod
@@ -39,6 +36,14 @@ class Codec(abc.ABC):
 
         1 is for a replica's own gradient.
         """
+
+    @property
+    def keeps_residuals(self) -> bool:
+        """Whether the rest, which a message does not hold, is kept.
+
+        If not, `residuals` are empty wherever they are an argument.
+        """
+        return True
 
     @property
     def compacts(self) -> bool:

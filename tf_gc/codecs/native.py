@@ -12,6 +12,11 @@ from tf_gc.codecs.codec import Codec, Tensors, Variables
 BITS = {kind: f"{n} bit{'s' if n > 1 else ''}" for n, kind in ops.codecs_by_bits().items()}
 
 
+def keeps_residuals(kind: str) -> bool:
+    """Whether what a codec leaves is kept; eight bits leave too little for that."""
+    return kind != "eight_bit"
+
+
 @dataclasses.dataclass(frozen=True)
 class NativeCodec(Codec):
     """A codec of the native library, with automatic scales or with a fixed threshold."""
@@ -23,6 +28,10 @@ class NativeCodec(Codec):
     def bits(self, replicas: int) -> float:
         kind = self.sum_kind if replicas > 1 else self.kind
         return ops.message_bits(replicas, kind, self.threshold)
+
+    @property
+    def keeps_residuals(self) -> bool:
+        return keeps_residuals(self.kind)
 
     @property
     def compacts(self) -> bool:

@@ -24,9 +24,10 @@ def handles(residuals: Variables) -> list[tf.Tensor]:
 def bucket(gradients: Tensors, residuals: Variables) -> dict[str, Any]:
     gradients = as_list(gradients, "gradients")
     # TensorFlow's own error does not name them.
-    if len(gradients) != len(residuals):
+    if residuals and len(gradients) != len(residuals):
         raise ValueError(
-            f"{len(gradients)} gradients need {len(gradients)} residuals, got {len(residuals)}"
+            f"{len(gradients)} gradients need {len(gradients)} residuals or none, "
+            f"got {len(residuals)}"
         )
     return {"gradients": gradients, "residuals": handles(residuals)}
 

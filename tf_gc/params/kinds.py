@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_gc import ops
 from tf_gc.codecs import CastCodec, NativeCodec
+from tf_gc.codecs.native import keeps_residuals
 from tf_gc.gradients import Gradient, Uncompressed
 from tf_gc.params.arguments import CompressionParams, check, integer, normalize
 from tf_gc.params.patterns import Pattern, check_patterns, matches, name_of
@@ -59,14 +60,16 @@ class _InCodes(CompressionParams):
 
     def __post_init__(self: Any) -> None:
         _check_threshold(self)
+        _check_residual(self)
         automatic = self.threshold == "auto"
+        warms_up = automatic and keeps_residuals(_CODECS[self.bits])
         words = "sparse_residual_bytes must be a number of bytes from 0"
         normalize(
             self,
             bypass_size=integer(_SIZE, self.bypass_size, BYPASS_SIZE if automatic else 0),
             plan=_plan(self.plan),
             sum_bits=_sum_bits(self.sum_bits, self.bits) if automatic else None,
-            warm_up=automatic and _switch("warm_up", self.warm_up) is not False,
+            warm_up=_switch("warm_up", self.warm_up) is not False and warms_up,
             wire=_wire(self.wire, self.bits),
             exclude=check_patterns("exclude", self.exclude),
             sparse=_switch("sparse", self.sparse) if automatic else False,
@@ -74,11 +77,12 @@ class _InCodes(CompressionParams):
         )
 
     def specs(self: Any) -> tuple[Spec, ...]:
-        """Returns how dense gradients are sent, rows with a residual, and rows without."""
+        """Returns how dense gradients are sent, rows in one message, and rows in two."""
         kind = _CODECS[self.bits]
         codec = NativeCodec(kind, self.threshold, _CODECS[self.sum_bits or self.bits])
         codes = Codes(codec, self.plan, self.wire, self.warm_up)
-        rows = (Rows(kind, layers, self.warm_up) for layers in (1, 2))
+        ways = (1, 2) if keeps_residuals(kind) else (1,)
+        rows = (Rows(kind, layers, self.warm_up) for layers in ways)
         return (codes,) if self.sparse is False else (codes, *rows)
 
     def spec_of(self: Any, gradient: Gradient) -> Spec | Uncompressed:
@@ -87,7 +91,7 @@ class _InCodes(CompressionParams):
             return uncompressed
         keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
         dense, *rows = self.specs()
-        return rows[0 if keeps else 1] if gradient.sparse else dense
+        return rows[0 if keeps else -1] if gradient.sparse else dense
 
     def _why_no_rows(self: Any, gradient: Gradient) -> str:
         if self.threshold != "auto":
@@ -102,7 +106,7 @@ class _InCodes(CompressionParams):
 
 @dataclasses.dataclass(frozen=True)
 class Quantized(_InCodes):
-    """Sends each gradient element in 1 to 4 bits and keeps the rest in a residual.
+    """Sends each gradient element in 1 to 4 bits and keeps the rest in a residual; or in 8 bits.
 
     Each block of 128 elements has a scale s, found from its magnitudes, which takes another 0.125
     bits an element.
@@ -110,15 +114,17 @@ class Quantized(_InCodes):
     Attributes:
       bits: how many bits an element takes. With 3 it is sent as the nearest of 0 and plus or minus
         5/32, 1/2 and 1 of s; with 4 of 0 and plus or minus 1/32, 1/8, 1/4, 3/8, 1/2, 3/4 and 1 of s
-        (NUQSGD, Ramezani-Kebrya et al. 2021).
+        (NUQSGD, Ramezani-Kebrya et al. 2021). With 8 it is sent as the nearest multiple of s from
+        -127 to 127, off by at most 1/253 of the block's largest, and nothing is kept: there are no
+        residuals, no warm-up and nothing in checkpoints.
       bypass_size: tensors with fewer elements are summed in full precision. `None`: 2,048.
       plan: "all_gather", "scatter_gather" or "hierarchical"; "auto" is the one that sends least.
       sum_bits: how many bits an element of a sum takes in a "scatter_gather": `bits`, or `None` for
         3 where that is 1 or 2, and 4 where it is 3 or 4. Residuals keep the rounding error.
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
         norm of the gradients has stopped growing. `None`: yes.
-      wire: how codes travel, which changes no result: "packed", or, of 2 bits and more, "compact",
-        in fewer bytes, which take time on the CPU. `None`: "compact" between hosts whose CPUs reach
+      wire: how codes travel, which changes no result: "packed", or, of 2 to 4 bits, "compact", in
+        fewer bytes, which take time on the CPU. `None`: "compact" between hosts whose CPUs reach
         each other at a low rate, measured when the strategy is made.
       exclude: patterns, or one, of variables whose gradients are summed in full precision: regular
         expressions, searched for anywhere in a variable's path, such as r"/gamma$"; or functions
@@ -295,9 +301,21 @@ def _switch(name: str, given: Any) -> Any:
 
 
 def _wire(given: Any, bits: int) -> Any:
-    wires = [PACKED] if bits == 1 else [*WIRES]  # codes of one bit do not get smaller
+    wires = [*WIRES] if ops.is_compactible(_CODECS[bits], "auto") else [PACKED]
     words = f"wire must be None or one of {wires} for codes of {bits} bits"
     return check(given in (None, *wires), words, given)
+
+
+def _check_residual(params: Any) -> None:
+    if keeps_residuals(_CODECS[params.bits]):
+        return
+    for name, default in (("warm_up", False), ("sparse_residual_bytes", _TABLE_BYTES)):
+        given = getattr(params, name)
+        if given not in (None, default):
+            raise ValueError(
+                f"{name}={given!r} is for codes with residuals, and {params.bits} bits keep none: "
+                "leave it out"
+            )
 
 
 def _check_threshold(params: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc import ops
-from tf_gc.codecs.native import BITS
+from tf_gc.codecs.native import BITS, keeps_residuals
 from tf_gc.gradients import path_of
 from tf_gc.network.group import (
     Channel,
@@ -42,7 +42,9 @@ class Rows(Spec):
     """Sums gradients of tables row by row."""
 
     kind: str  # the name of a codec, or `EXACT`
-    layers: int = 1  # with residuals as large as the table; 2: without, off by what both leave
+    # 1: with residuals as large as the table, if the codec keeps any; 2: without, off by what both
+    # leave.
+    layers: int = 1
     warm_up: bool = False
 
     in_one_bucket = True
@@ -59,7 +61,8 @@ class Rows(Spec):
 class _SendsRows(Sender):
     def __init__(self, spec: Rows) -> None:
         self._spec = spec
-        self.keeps_residuals = spec.kind != EXACT and spec.layers == 1
+        one_layer = spec.kind != EXACT and spec.layers == 1
+        self.keeps_residuals = one_layer and keeps_residuals(spec.kind)
         scales = EXACT if spec.kind == EXACT else f"{BITS[spec.kind]} (a scale for each row)"
         layers = "" if spec.layers == 1 else ", in two layers without residuals"
         self.name = f"{scales}{layers}"

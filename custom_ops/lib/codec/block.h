@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "custom_ops/lib/numbers/floats.h"
@@ -18,7 +19,7 @@ constexpr float kMaxMagnitude = 0x1p120f;
 
 // ---- Codes -----------------------------------------------------------------
 
-// Codes of one or two bits in a byte.
+// Codes of one, two or eight bits in a byte.
 template <int kBits>
 constexpr int kCodesPerByte = 8 / kBits;
 
@@ -177,11 +178,15 @@ TF_GC_HOST_DEVICE inline float LargestFinite(const Team& team, const float* p) {
 
 // The functions below take the first `size` <= kBlockSize elements of a block.
 
-// `addend` is null, or what is added after the residual.
+// `residual` is null where nothing is kept. `addend` is null, or what is added
+// after the residual.
 template <typename T>
 inline void LoadBlock(const T* gradient, const float* residual,
                       const float* addend, int size, float* p) {
-  for (int i = 0; i < size; ++i) p[i] = ToFloat(gradient[i]) + residual[i];
+  for (int i = 0; i < size; ++i) p[i] = ToFloat(gradient[i]);
+  if (residual != nullptr) {
+    for (int i = 0; i < size; ++i) p[i] += residual[i];
+  }
   if (addend != nullptr) {
     for (int i = 0; i < size; ++i) p[i] += addend[i];
   }
@@ -199,9 +204,9 @@ inline void EncodeBlock(const T* gradient, const float* residual_in,
   float kept[kBlockSize];
   uint8_t code[kBlockSize];
   LoadBlock(gradient, residual_in, addend, size, p);
-  for (int i = 0; i < size; ++i) residual[i] = residual_in[i];
+  if (residual_in != nullptr) std::copy_n(residual_in, size, residual);
   Definition::Encode(Alone{size}, p, residual, threshold, code, kept, scale);
-  for (int i = 0; i < size; ++i) residual_out[i] = kept[i];
+  if (residual_out != nullptr) std::copy_n(kept, size, residual_out);
   PackBlock<CodeBits(Definition::kCodec)>(code, codes);
 }
 

@@ -15,6 +15,10 @@ inline int64_t SentInBlock(Codec codec, const uint8_t* codes) {
   const int bits = CodeBits(codec);
   if (bits == 1) return kBlockSize;
   int64_t sent = 0;
+  if (bits == 8) {  // 0 is zero, and -128 is not finite
+    for (int64_t i = 0; i < kBlockSize; ++i) sent += (codes[i] & 127) != 0;
+    return sent;
+  }
   if (InPlanes(bits)) {
     // All planes but the highest, which has the signs, have the level's number.
     for (int64_t i = 0; i < kPlaneBytes; i += sizeof(uint64_t)) {

@@ -103,9 +103,9 @@ void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
       decode_sum(part_codes.data(), part_scales.data(), messages, count, 0.0f,
                  sum);
     }
-    encode(gradient + first, residual_in + first, sum, residual_out + first,
-           count, 0.0f, sum_codes + block * CodeBytes(sum_codec),
-           sum_scales + block);
+    encode(gradient + first, From(residual_in, first), sum,
+           From(residual_out, first), count, 0.0f,
+           sum_codes + block * CodeBytes(sum_codec), sum_scales + block);
     for (const uint8_t*& part : part_codes) {
       part += kPartBlocks * CodeBytes(codec);
     }

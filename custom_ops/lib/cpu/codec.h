@@ -3,9 +3,11 @@
 //
 // With p = gradient + residual, an element is "finite" if |p| < kMaxMagnitude.
 // A finite element that is sent as s gets the residual p - s. In the two-bit
-// codecs an element that is not finite gets the code kCodeNotFinite and keeps
-// its residual. In the one-bit codecs a block with such an element gets the
-// scale kScaleNaN, and all of its elements keep their residuals.
+// codecs, and likewise in those of more bits, an element that is not finite
+// gets the code kCodeNotFinite and keeps its residual. In the one-bit codecs a
+// block with such an element gets the scale kScaleNaN, and all of its elements
+// keep their residuals. Residuals may be null: then p = gradient, and what is
+// not sent is dropped.
 //
 // `threshold` is used by the fixed codecs: positive and finite for
 // kTwoBitFixed, finite for kOneBitFixed. `scales` is used where

@@ -48,6 +48,12 @@ struct FunctionTable {
   }
 };
 
+// Where element `first` of an array is that may be null.
+template <typename T>
+inline T* From(T* array, int64_t first) {
+  return array == nullptr ? nullptr : array + first;
+}
+
 // Defines `const Table<T>& Function()`, which returns kTable<T>, for each T.
 #define TF_GC_DEFINE_TABLE(Table, Function, kTable) \
   template <typename T>                             \

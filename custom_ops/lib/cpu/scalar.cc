@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"
@@ -30,10 +31,9 @@ void EncodeScalar(const T* gradient, const float* residual_in,
                   float threshold, uint8_t* codes, uint16_t* scales) {
   constexpr Codec kCodec = Definition::kCodec;
   ForEachBlock(size, [=](int64_t block, int64_t first, int count) {
-    EncodeBlock<Definition>(gradient + first, residual_in + first,
-                            addend == nullptr ? nullptr : addend + first,
-                            residual_out + first, count, threshold,
-                            codes + block * CodeBytes(kCodec),
+    EncodeBlock<Definition>(gradient + first, From(residual_in, first),
+                            From(addend, first), From(residual_out, first),
+                            count, threshold, codes + block * CodeBytes(kCodec),
                             HasScales(kCodec) ? scales + block : nullptr);
   });
 }
@@ -103,7 +103,7 @@ constexpr FunctionTable<T> TableOf() {
 template <typename T>
 constexpr FunctionTable<T> kScalarFunctions =
     TableOf<T, TwoBitFixed, TwoBitAuto, OneBitFixed, OneBitAuto, ThreeBit,
-            FourBit>();
+            FourBit, EightBit>();
 
 }  // namespace
 

@@ -63,6 +63,19 @@ inline void Store(Vec v, float* to) {
   _mm256_storeu_ps(to + 8, v.hi);
 }
 
+// Stores the lowest byte of each lane.
+inline void StoreLowBytes(Vec v, uint8_t* to) {
+  const __m256i byte = _mm256_set1_epi32(0xff);
+  // Packs 128-bit parts: lo0 hi0 lo1 hi1.
+  const __m256i words = _mm256_permute4x64_epi64(
+      _mm256_packus_epi32(_mm256_and_si256(Bits(v.lo), byte),
+                          _mm256_and_si256(Bits(v.hi), byte)),
+      _MM_SHUFFLE(3, 1, 2, 0));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm_packus_epi16(_mm256_castsi256_si128(words),
+                                    _mm256_extracti128_si256(words, 1)));
+}
+
 constexpr int kStreamAlignment = sizeof(__m256i);
 
 // Copies to aligned memory, past the caches.

@@ -40,6 +40,12 @@ inline Vec Load(const BFloat16* from) {
 
 inline void Store(Vec v, float* to) { _mm512_storeu_ps(to, v); }
 
+// Stores the lowest byte of each lane.
+inline void StoreLowBytes(Vec v, uint8_t* to) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm512_cvtepi32_epi8(Bits(v)));
+}
+
 constexpr int kStreamAlignment = sizeof(__m512i);
 
 // Copies to aligned memory, past the caches.

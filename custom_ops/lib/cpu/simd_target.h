@@ -23,6 +23,7 @@
 
 #include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"

@@ -26,7 +26,7 @@ namespace tf_gc::gpu {
 struct Gradient {
   const void* gradient;      // a DType each
   const float* residual_in;  // the same array as residual_out, or one that
-  float* residual_out;       // does not overlap with it
+  float* residual_out;       // does not overlap with it; or both are null
   int64_t size;              // elements
 };
 

@@ -107,6 +107,8 @@ int Decode(Codec codec, DType dtype, const uint8_t* const* rows, int64_t count,
         return launch(ThreeBitDecoder());
       case Codec::kFourBit:
         return launch(FourBitDecoder());
+      case Codec::kEightBit:
+        return launch(EightBitDecoder());
       case Codec::kCounts4:
         return launch(CountsDecoder<4>());
       case Codec::kCounts8:

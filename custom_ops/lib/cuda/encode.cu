@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"
@@ -88,10 +89,12 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     const bool sends = writes && shard != params.skip && size > 0;
     const int64_t first = size > 0 ? cursor.First(block) : 0;
     const T* gradient = static_cast<const T*>(cursor.tensor.gradient) + first;
-    const float* residual_in = cursor.tensor.residual_in + first;
-    float* residual_out = cursor.tensor.residual_out + first;
+    const bool keeps = cursor.tensor.residual_in != nullptr;
+    const float* residual_in =
+        keeps ? cursor.tensor.residual_in + first : nullptr;
+    float* residual_out = keeps ? cursor.tensor.residual_out + first : nullptr;
     float p[Team::kElements];
-    float residual[Team::kElements];
+    float residual[Team::kElements] = {};
     if (!sends && residual_in != residual_out) {
       const Team copies = {lane, size};
       LoadElements(copies, cursor.aligned, residual_in, residual);
@@ -101,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     // gives zeros.
     const Team team = {lane, sends ? size : 0};
     LoadElements(team, cursor.aligned, gradient, p);
-    LoadElements(team, cursor.aligned, residual_in, residual);
+    if (keeps) LoadElements(team, cursor.aligned, residual_in, residual);
     for (int i = 0; i < Team::kElements; ++i) p[i] += residual[i];
     if constexpr (kReencode) {
       float sums[Team::kElements];
@@ -124,7 +127,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     if (HasScales(Definition::kCodec) && writes && lane == 0) {
       *layout.Scales(message, in_shard) = scale;
     }
-    StoreElements(team, cursor.aligned, kept, residual_out);
+    if (keeps) StoreElements(team, cursor.aligned, kept, residual_out);
   }
 }
 
@@ -161,6 +164,8 @@ int ForAutomatic(Codec codec, const Launch& launch) {
       return launch(ThreeBit(), ThreeBitDecoder());
     case Codec::kFourBit:
       return launch(FourBit(), FourBitDecoder());
+    case Codec::kEightBit:
+      return launch(EightBit(), EightBitDecoder());
     default:
       return cudaErrorInvalidValue;
   }

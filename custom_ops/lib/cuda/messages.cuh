@@ -8,6 +8,7 @@
 
 #include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/codec/counts_block.h"
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"
@@ -278,6 +279,34 @@ struct LevelsDecoder {
 
 using ThreeBitDecoder = LevelsDecoder<ThreeBit, 2>;
 using FourBitDecoder = LevelsDecoder<FourBit, 3>;
+
+struct EightBitDecoder {
+  static constexpr Codec kCodec = Codec::kEightBit;
+  static constexpr int kRowsAtOnce = 4;
+
+  struct Loaded {
+    uint32_t quads[Team::kQuads];
+    uint16_t scale;
+  };
+
+  static __device__ Loaded Load(int lane, const uint8_t* codes,
+                                const uint16_t* scale) {
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(codes) + lane;
+    return {{words[0], words[Team::kLanes]}, *scale};
+  }
+
+  static __device__ void Values(int, const Loaded& loaded, float,
+                                float* values) {
+    const float scale = ToFloat(BFloat16{loaded.scale});
+    for (int i = 0; i < Team::kElements; ++i) {
+      const uint32_t quad = loaded.quads[i / Team::kQuad];
+      values[i] = EightBitValue(
+          static_cast<uint8_t>(quad >> 8 * (i % Team::kQuad)), scale);
+    }
+  }
+
+  static __device__ float Finish(float sum, float) { return sum; }
+};
 
 template <int kBits>
 struct CountsDecoder {

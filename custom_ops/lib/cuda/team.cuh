@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -129,6 +130,12 @@ __device__ inline void StoreCodes(int lane, const uint8_t* code,
       StoreQuads<1, Order::kFirstLow>(
           lane, quads,
           codes == nullptr ? nullptr : codes + plane * kPlaneBytes);
+    }
+  } else if constexpr (kBits == 8) {
+    if (codes == nullptr) return;
+    uint32_t* to = reinterpret_cast<uint32_t*>(codes) + lane;
+    for (int quad = 0; quad < Team::kQuads; ++quad, to += Team::kLanes) {
+      memcpy(to, code + quad * Team::kQuad, sizeof(*to));
     }
   } else {
     unsigned quads[Team::kQuads] = {};

@@ -16,7 +16,7 @@
 namespace tf_gc {
 namespace {
 
-constexpr int64_t kMostCodeBytes = CodeBytes(Codec::kFourBit);
+constexpr int64_t kMostCodeBytes = CodeBytes(Codec::kEightBit);
 
 // Copies codes between a part and a whole block, of which a part has the first
 // `bytes` bytes: in each plane the first ones.

@@ -17,9 +17,9 @@
 // or two, bytes are in address order. Codes of three and four bits are in bit
 // planes: 16 bytes have the lowest bits of the codes of a block, the next 16
 // have the bits above them, and so on; element 0 of a byte is in its lowest
-// bit. The codes after the last element of a partial block are 0. Counts are
-// two's complement; of two in a byte the first is in the high bits. All numbers
-// are little-endian.
+// bit. The codes after the last element of a partial block are 0. Codes of
+// eight bits and counts are two's complement; of two counts in a byte the first
+// is in the high bits. All numbers are little-endian.
 //
 // This header is plain C++ that nvcc and the host compiler both accept.
 
@@ -62,10 +62,12 @@ enum class Codec : uint8_t {
   // scale.
   kThreeBit = 8,  // 3 levels
   kFourBit = 9,   // 7 levels
+  // Sends a whole number of the block's scale, from -127 to 127.
+  kEightBit = 10,
 };
 // No codec, and how many numbers there are.
 constexpr Codec kNoCodec = static_cast<Codec>(0);
-constexpr int kEndOfCodecs = 10;
+constexpr int kEndOfCodecs = 11;
 
 // A codec's name, for users and in attributes of ops, and its two variants.
 struct CodecName {
@@ -78,6 +80,7 @@ inline constexpr CodecName kCodecNames[] = {
     {"one_bit", Codec::kOneBitFixed, Codec::kOneBitAuto},
     {"three_bit", kNoCodec, Codec::kThreeBit},
     {"four_bit", kNoCodec, Codec::kFourBit},
+    {"eight_bit", kNoCodec, Codec::kEightBit},
 };
 
 // Finds a codec by its name. False if there is none of that name, or not this
@@ -111,7 +114,8 @@ TF_GC_HOST_DEVICE constexpr bool IsFixed(Codec codec) {
 // encoded again then.
 TF_GC_HOST_DEVICE constexpr bool IsAuto(Codec codec) {
   return codec == Codec::kTwoBitAuto || codec == Codec::kOneBitAuto ||
-         codec == Codec::kThreeBit || codec == Codec::kFourBit;
+         codec == Codec::kThreeBit || codec == Codec::kFourBit ||
+         codec == Codec::kEightBit;
 }
 
 // Whether gradients are encoded with it, which excludes counts and values that
@@ -188,15 +192,20 @@ TF_GC_HOST_DEVICE constexpr int CodeBits(Codec codec) {
       return 3;
     case Codec::kFourBit:
       return 4;
+    case Codec::kEightBit:
+      return 8;
   }
   Trap();
 }
 
 // The codec of sums of messages of an automatic codec that are to be rounded
 // less than the messages were. Two bits would round a sum of one-bit messages
-// hardly less than one bit does.
+// hardly less than one bit does, and eight bits round little.
 TF_GC_HOST_DEVICE constexpr Codec FinerSums(Codec codec) {
-  return CodeBits(codec) <= 2 ? Codec::kThreeBit : Codec::kFourBit;
+  const int bits = CodeBits(codec);
+  return bits <= 2   ? Codec::kThreeBit
+         : bits <= 4 ? Codec::kFourBit
+                     : Codec::kEightBit;
 }
 
 // Whether sums of messages of `codec` may be sent by `sum_codec`.
@@ -226,8 +235,8 @@ TF_GC_HOST_DEVICE constexpr int64_t BlockBytes(Codec codec) {
 // none for "not finite": a block with an element that is not finite has the
 // scale kScaleNaN. Codes of kThreeBit and kFourBit have the level's number
 // in their low bits, from 1 for the smallest one, 0 for zero, and above it 1
-// for minus; minus zero is "not finite". These are the codes of the two-bit
-// codecs.
+// for minus; minus zero is "not finite". In kEightBit that is -128, which is
+// CountNotFinite(). These are the codes of the two-bit codecs.
 constexpr uint8_t kCodeZero = 0b00;
 constexpr uint8_t kCodeNotFinite = 0b01;
 constexpr uint8_t kCodeMinus = 0b10;
