@@ -172,8 +172,8 @@ class Library:
     def encode_arguments(
         codec: AnyCodec,
         gradient: Array,
-        residual_in: Array,
-        residual_out: Array,
+        residual_in: Array | None,
+        residual_out: Array | None,
         codes: Array,
         scales: Array | None = None,
         threshold: float = 0.0,
@@ -205,8 +205,8 @@ class Library:
         codes: Sequence[Array],
         scales: Sequence[Array],
         gradient: Array,
-        residual_in: Array,
-        residual_out: Array,
+        residual_in: Array | None,
+        residual_out: Array | None,
         sum_codes: Array,
         sum_scales: Array,
     ) -> bool:

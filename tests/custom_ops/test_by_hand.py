@@ -5,7 +5,7 @@ import pytest
 
 from tests.bits import assert_same_bits
 from tests.custom_ops.cases import THRESHOLD, Parity, zeros
-from tests.custom_ops.native import CODE_BITS, NAMES, Codec, Levels, OneBit
+from tests.custom_ops.native import CODE_BITS, NAMES, Codec, EightBit, Levels, OneBit
 from tests.oracles import levels as oracle_levels
 
 each_codec = pytest.mark.parametrize("codec", list(Levels), ids=NAMES.get)
@@ -115,6 +115,47 @@ def test_a_block_whose_levels_would_be_subnormal_sends_nothing(
     largest = np.float32(2.0**-118) / oracle_levels.SCALE_FACTOR[CODE_BITS[codec]]
     gradient = np.full(128, np.float32(0.99) * largest, np.float32)
     message = parity.encode(codec, gradient, zeros(128))
+    assert not message.codes.any()
+    assert not message.scales.any()
+    assert_same_bits(message.residual, gradient)
+
+
+# ---- Eight bits ----------------------------------------------------------------------
+
+
+def test_a_block_of_eight_bits(parity: Parity) -> None:
+    """The largest is 254, so the scale is 2. Half of it is rounded to even."""
+    gradient = np.array([254, -254, 1, -1, 3, 2.5, 0.875, -0.0, np.nan, -2], np.float32)
+    sent = np.array([254, -254, 0, 0, 4, 2, 0, 0, np.nan, -2], np.float32)
+    residual = np.full(10, 0.0, np.float32)
+    message = parity.encode(EightBit.AUTO, gradient, residual)
+    assert message.scales.tolist() == [0x4000]
+    assert message.codes.view(np.int8)[:10].tolist() == [127, -127, 0, 0, 2, 1, 0, 0, -128, -1]
+    assert not message.codes[10:].any()
+    np.testing.assert_array_equal(parity.decode_sum(EightBit.AUTO, [message], 10), sent)
+    np.testing.assert_array_equal(message.residual, np.where(np.isnan(sent), 0, gradient - sent))
+
+
+@pytest.mark.parametrize("exponent", [-119, -60, 0, 60, 119])
+def test_eight_bits_are_off_by_at_most_a_253rd_of_the_largest(
+    parity: Parity, exponent: int
+) -> None:
+    """With scales that bfloat16 rounds by as much as it can, up and down."""
+    rng = np.random.default_rng(exponent + 119)
+    scales = (1 + (np.arange(128) + rng.choice([0.5, 0.499, 0.501], 128)) / 128) * 127 / 128
+    largest = (scales * 2.0**exponent).astype(np.float32)[:, None]
+    gradient = (rng.uniform(-1, 1, (128, 128)).astype(np.float32) * largest).astype(np.float32)
+    gradient[:, :1] = largest
+    message = parity.encode(EightBit.AUTO, gradient.reshape(-1), zeros(gradient.size))
+    sent = parity.decode_sum(EightBit.AUTO, [message], gradient.size).reshape(128, 128)
+    error = np.abs(sent.astype(np.float64) - gradient).max(axis=1) / largest[:, 0]
+    assert 1 / 254 < error.max() <= 1 / 253
+    assert (np.abs(message.codes.view(np.int8)[::128]) >= 126).all()
+
+
+def test_a_block_whose_scale_would_be_subnormal_sends_nothing(parity: Parity) -> None:
+    gradient = np.full(128, np.float32(126.9 * 2.0**-126), np.float32)
+    message = parity.encode(EightBit.AUTO, gradient, zeros(128))
     assert not message.codes.any()
     assert not message.scales.any()
     assert_same_bits(message.residual, gradient)

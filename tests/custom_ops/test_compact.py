@@ -169,7 +169,7 @@ def test_the_order_of_tasks_changes_nothing(wire: Wire) -> None:
 def test_messages_of_other_codecs_are_not_packed(library: Library) -> None:
     none = np.zeros(16, np.uint8)
     counts = [3, 4, 5]
-    for codec in [-1, 0, 10, 255, 256 + int(Codec.AUTO), *counts, *map(int, OneBit)]:
+    for codec in [-1, 0, 11, 255, 256 + int(Codec.AUTO), *counts, *map(int, OneBit)]:
         assert library.pack_capacity(codec, 1) == 0
         assert library.pack(codec, 0, none, none) == 0
         assert not library.unpack(codec, 0, none, none)

@@ -15,10 +15,12 @@ namespace {
 
 const std::vector<Codec> kFixed = {Codec::kTwoBitFixed, Codec::kOneBitFixed};
 const std::vector<Codec> kAuto = {Codec::kTwoBitAuto, Codec::kOneBitAuto,
-                                  Codec::kThreeBit, Codec::kFourBit};
+                                  Codec::kThreeBit, Codec::kFourBit,
+                                  Codec::kEightBit};
 const std::vector<Codec> kCodecs = {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
                                     Codec::kOneBitFixed, Codec::kOneBitAuto,
-                                    Codec::kThreeBit,    Codec::kFourBit};
+                                    Codec::kThreeBit,    Codec::kFourBit,
+                                    Codec::kEightBit};
 
 const std::vector<int64_t> kSizes = {0,   1,   3,   4,   5,   15,  16,   17,
                                      127, 128, 129, 255, 256, 509, 1021, 7919};
@@ -80,6 +82,26 @@ void ExpectEncoded(const Format& format, const Case<T>& values, int64_t shards,
   inputs.Expect(residuals, name);
 }
 
+// Without residuals messages are as with zeros.
+template <typename T>
+void ExpectEncodedAlone(const Format& format, const Case<T>& values,
+                        int64_t shards, const std::string& name) {
+  Tensors<float> zeros = values.residuals;
+  for (auto& residual : zeros) std::fill(residual.begin(), residual.end(), 0);
+  const Inputs<T> inputs(values.gradients, zeros, true, 0);
+  std::vector<Gradient> alone = inputs.table;
+  for (Gradient& tensor : alone) {
+    tensor.residual_in = tensor.residual_out = nullptr;
+  }
+  const Bytes expected =
+      EncodeOnCpu(format, values.gradients, shards, -1, &zeros);
+  const Array<uint8_t> messages(expected.size());
+  Check(Encode(format.codec, DTypeOf<T>(), alone.data(), inputs.count(), shards,
+               -1, format.threshold, messages.data(), nullptr),
+        "Encode");
+  ExpectSame(messages.Read(), expected, name);
+}
+
 template <typename T>
 void TestEncode(bool large) {
   Random random(1);
@@ -88,6 +110,7 @@ void TestEncode(bool large) {
     for (const auto& sizes : BucketSizes(format.codec, large)) {
       const Case<T> values(random, sizes);
       const std::string name = Name("encode", format, DTypeOf<T>(), sizes);
+      ExpectEncodedAlone(format, values, 2, name + ", without residuals");
       for (bool in_place : {true, false}) {
         for (size_t shift : {0, 1, 3}) {
           ExpectEncoded(format, values, 1, -1, in_place, shift, name);

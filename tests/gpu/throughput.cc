@@ -100,7 +100,8 @@ void MeasureThroughput(std::FILE* file) {
         {Codec::kOneBitFixed, "one_bit_fixed"},
         {Codec::kOneBitAuto, "one_bit_auto"},
         {Codec::kThreeBit, "three_bit"},
-        {Codec::kFourBit, "four_bit"}}) {
+        {Codec::kFourBit, "four_bit"},
+        {Codec::kEightBit, "eight_bit"}}) {
     const Format format = FormatOf(codec);
     const MessageLayout layout = format.Layout(NumBlocks(kElements));
     const double message = static_cast<double>(layout.size);

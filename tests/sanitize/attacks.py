@@ -103,6 +103,8 @@ def attack_codes(library: Library, rng: Rng, memory: Memory) -> None:
     codes = memory.empty(blocks * native.code_bytes(codec), np.uint8)
     scales = memory.empty(blocks if native.has_scales(codec) else 0, np.uint16)
     total = memory.empty(size, dtype)
+    if rng.random() < 0.3:
+        before = after = None
     library.encode(codec, gradient, before, after, codes, scales, 0.5)
     library.decode_sum(codec, *sent, total, 0.5)
     if codec in FIXED:
@@ -175,7 +177,7 @@ def attack_messages(_: Library, rng: Rng, memory: Memory) -> None:
 
 
 def attack_rows(_: Library, rng: Rng, memory: Memory) -> None:
-    codec = ["exact", *ops.library.codec_names()][rng.integers(5)]
+    codec = str(rng.choice(["exact", *ops.library.codec_names()]))
     layers = 1 if codec == "exact" else int(rng.integers(1, 3))
     keeps = layers == 1 and codec != "exact" and rng.random() < 0.5
     shapes = [(300, int(rng.integers(1, rng.choice([9, 200])))), (9, 4)]

@@ -166,9 +166,9 @@ void PackAndUnpack(Codec codec) {
 }
 
 void CheckCodecs() {
-  for (Codec codec :
-       {Codec::kTwoBitFixed, Codec::kTwoBitAuto, Codec::kOneBitFixed,
-        Codec::kOneBitAuto, Codec::kThreeBit, Codec::kFourBit}) {
+  for (Codec codec : {Codec::kTwoBitFixed, Codec::kTwoBitAuto,
+                      Codec::kOneBitFixed, Codec::kOneBitAuto, Codec::kThreeBit,
+                      Codec::kFourBit, Codec::kEightBit}) {
     Step<float>(codec);
     Step<BFloat16>(codec);
     if (IsCompactible(codec)) PackAndUnpack(codec);

@@ -28,6 +28,7 @@ THRESHOLDS: dict[str, list[float | None]] = {  # `None` for automatic scales
     "one_bit": [None, 0.0, -1.5],
     "three_bit": [None],
     "four_bit": [None],
+    "eight_bit": [None],
 }
 CODECS = [(codec, value) for codec, values in THRESHOLDS.items() for value in values]
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
@@ -119,8 +120,8 @@ class WrongCalls:
     def unpack(self) -> tuple[str, dict[str, Any]]:
         rows = self._rows(1, int(self.rng.integers(1, 4)))
         words = rows.shape[1]
-        compact = rows  # of one bit, which is never packed
-        if self.codec != "one_bit":
+        compact = rows  # of one and eight bits, which are never packed
+        if self.codec not in ("one_bit", "eight_bit"):
             compact = self.library.tf_gc_pack(messages=rows, periods=[], **self.format)[0].numpy()
         if self.rng.integers(2) and compact.size:
             compact = compact.copy()
@@ -154,7 +155,7 @@ class WrongCalls:
         return data.view(np.int64)
 
     def _bucket(self) -> dict[str, Any]:
-        """Gradients, and the handles of residuals of which one may not fit."""
+        """Gradients, and the handles of residuals: none, or one may be missing or not fit."""
         handles = [residual.handle for residual in self.residuals]
         i, what = int(self.rng.integers(len(handles))), self.rng.integers(25)
         size = self.gradients[i].size
@@ -168,6 +169,8 @@ class WrongCalls:
             value = tf.zeros(size + 1) if what == 3 else tf.zeros(size, tf.float64)
             self.other = tf.Variable(value)
             handles[i] = self.other.handle
+        elif what in (5, 6):
+            handles = handles[: [0, -1][what - 5]]
         return {"gradients": self.gradients, "residuals": handles}
 
     def _hostile(self, **numbers: Any) -> dict[str, Any]:
