@@ -5,8 +5,9 @@
 whose mean is not zero, after some steps with error feedback.
 
 A rate is bytes read plus bytes written per second. Encoding a float32 gradient reads it, reads and
-writes the residual and writes the codes: 12.25 bytes an element. The results also have the time for
-a block, by which the cases can be added up: of one message, but `decode N` reads N messages.
+writes the residual and writes the codes: 12.25 bytes an element; eight bits have no residual. The
+results also have the time for a block, by which the cases can be added up: of one message, but
+`decode N` reads N messages.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from matplotlib import pyplot as plt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.custom_ops import native
-from tests.custom_ops.native import CODE_BITS, COMPACTIBLE, AnyCodec, Codec, Levels, OneBit, Target
+from tests.custom_ops.cases import CODECS, SUMS
+from tests.custom_ops.native import CODE_BITS, COMPACTIBLE, AnyCodec, EightBit, Levels, Target
 from tests.oracles import compact as oracle_compact
 
 Array = native.Array
@@ -54,7 +56,7 @@ class Case:
 
 
 def name_of(codec: AnyCodec) -> str:
-    variant = "" if isinstance(codec, Levels) else f" {codec.name.lower()}"
+    variant = "" if isinstance(codec, Levels | EightBit) else f" {codec.name.lower()}"
     return f"{CODE_BITS[codec]}-bit{variant}"
 
 
@@ -179,7 +181,7 @@ class Cases:
         copy = timed(lambda: ctypes.memmove(*addresses))
         cases = [Case(MEMCPY, None, 2 * residual.nbytes, copy)]
         for target in library.supported_targets():
-            for codec in [*Codec, *OneBit, *Levels]:
+            for codec in CODECS:
                 cases += self.of(codec, target)
         for target in library.supported_targets():
             for packing in packings:
@@ -189,16 +191,15 @@ class Cases:
     def of(self, codec: AnyCodec, target: Target) -> list[Case]:
         library, residual, result = self.library, self.residual, self.result
         blocks, name = native.num_blocks(self.size), name_of(codec)
+        kept = None if codec == EightBit.AUTO else residual
         received = Messages(codec, blocks, self.replicas)
         own = Messages(codec, blocks, 1)  # the decoders' messages stay as they are
         codes, scales = received.codes, received.scales
         for row in range(self.replicas):
-            library.encode(
-                codec, self.gradients[0], residual, residual, codes[row], scales[row], THRESHOLD
-            )
+            library.encode(codec, self.gradients[0], kept, kept, codes[row], scales[row], THRESHOLD)
 
         def encode(gradient: Array) -> Callable[[int], float]:
-            arguments = (codec, gradient, residual, residual, own.codes[0], own.scales[0])
+            arguments = (codec, gradient, kept, kept, own.codes[0], own.scales[0])
             return library.timed("encode", *library.encode_arguments(*arguments, THRESHOLD))
 
         decode_arguments = library.decode_arguments(codec, codes, scales, result, THRESHOLD)
@@ -206,7 +207,7 @@ class Cases:
             Case(
                 f"encode {name} {gradient.dtype}",
                 target,
-                gradient.nbytes + 2 * residual.nbytes + own.size,
+                gradient.nbytes + (0 if kept is None else 2 * kept.nbytes) + own.size,
                 encode(gradient),
             )
             for gradient in self.gradients
@@ -221,16 +222,18 @@ class Cases:
         codes, scales, name = received.codes, received.scales, name_of(codec)
         if codec.name != "FIXED":
             others = self.replicas - 1  # the own part is added in full precision
-            sum_codec = Levels.THREE_BIT if CODE_BITS[codec] < 3 else Levels.FOUR_BIT
+            sum_codec = [of_sum for of_codec, of_sum in SUMS if of_codec == codec][-1]  # the finer
             total = Messages(sum_codec, native.num_blocks(self.size), 1)
+            kept = None if codec == EightBit.AUTO else residual
 
             def reencode() -> None:
                 assert library.reencode(
                     *(codec, sum_codec, codes[:others], scales[:others]),
-                    *(self.gradients[0], residual, residual, total.codes[0], total.scales[0]),
+                    *(self.gradients[0], kept, kept, total.codes[0], total.scales[0]),
                 )
 
-            moved = 3 * residual.nbytes + others * received.size + total.size
+            arrays = 1 if kept is None else 3
+            moved = arrays * residual.nbytes + others * received.size + total.size
             return [Case(f"reencode {others} {name}", target, moved, timed(reencode))]
         bits = 4
         counts = aligned(native.num_blocks(self.size) * native.BLOCK_SIZE * bits // 8, np.uint8)

@@ -11,9 +11,9 @@ workers, network_MODEL_workers.png.
 
 Modes: `stock`; `stock:4`, the same with gradients in packs of 4 MB, whose sums overlap with
 backpropagation (`bytes_per_pack`); `alone`, which computes the same step on every worker and sends
-nothing; `none`; `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits` a
-finer one; `dense only` is the default without sparse gradients; `rank 4` sends low rank; `bfloat16`
-and `float16` cast.
+nothing; `none`; `default` is tf_gc's default, `fixed` and `auto` are its two-bit codecs, `4 bits`
+and `8 bits` finer ones; `dense only` is the default without sparse gradients; `rank 4` sends low
+rank; `bfloat16` and `float16` cast.
 `default:all_gather` forces a plan, `default:compact` a wire, `default:compact:all_gather` both.
 Without a wire tf_gc chooses one by the rate that it measures when the workers start, before links
 are shaped; so name the wire that it would choose. The peers are PyTorch's DDP and its hooks;
@@ -47,6 +47,7 @@ MODES: dict[str, dict[str, Any] | None] = {
     "auto": {"type": "2bit"},
     "default": {"type": "quantized"},
     "4 bits": {"type": "quantized", "bits": 4},
+    "8 bits": {"type": "quantized", "bits": 8},
     "dense only": {"type": "quantized", "sparse": False},
     "rank 1": {"type": "low_rank", "rank": 1},
     "rank 2": {"type": "low_rank", "rank": 2},

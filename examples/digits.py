@@ -141,7 +141,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12, help="at least 2 (default %(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="of all replicas together")
     parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--bits", type=int, choices=range(1, 5), default=3, help="of an element")
+    parser.add_argument(
+        "--bits", type=int, choices=[1, 2, 3, 4, 8], default=3, help="of an element"
+    )
     parser.add_argument("--threshold", type=float, help="MXNet's two bits, instead of --bits")
     options = parser.parse_args()
     if options.seeds < 1:

@@ -40,7 +40,7 @@ def make_parser(description: str, optimizers: list[str]) -> argparse.ArgumentPar
     compression = parser.add_argument_group("compression")
     compression.add_argument("--compression", choices=COMPRESSIONS, default="quantized")
     compression.add_argument(
-        "--bits", type=int, choices=range(1, 5), help="of quantized (default: 3)"
+        "--bits", type=int, choices=[1, 2, 3, 4, 8], help="of quantized (default: 3)"
     )
     compression.add_argument(
         "--threshold", type=threshold, help='of 2bit and 1bit: "auto" (the default) or a number'

@@ -195,7 +195,7 @@ def test_words_say_where_it_pays() -> None:
 def test_the_table_has_times_and_ratios_to_stock() -> None:
     header, line = forecast.table(predicting(0.5), [2], [1e9]).splitlines()
     assert re.split(" {2,}", header.strip())[2:] == ["stock", *forecast.CHOICES, "plan, wire"]
-    assert line.endswith("2.00 s" + 4 * "     500.0 ms  4.0x" + "  all_gather, packed")
+    assert line.endswith("2.00 s" + 5 * "     500.0 ms  4.0x" + "  all_gather, packed")
 
 
 def test_the_table_says_which_bits_take_which_plan() -> None:
@@ -205,4 +205,5 @@ def test_the_table_says_which_bits_take_which_plan() -> None:
         return Prediction(1, 1, 2 * (f"all_gather, {wires.get(params, 'compact')}",))
 
     line = forecast.table(predict, [2], [1e9]).splitlines()[-1]
-    assert line.endswith("  1 bit: all_gather, packed; 2 bits, 3 bits, 4 bits: all_gather, compact")
+    said = "  1 bit: all_gather, packed; 2 bits, 3 bits, 4 bits, 8 bits: all_gather, compact"
+    assert line.endswith(said)

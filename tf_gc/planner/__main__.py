@@ -49,8 +49,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tf_gc.planner",
         description="Measures a model on this machine, and predicts the time of a step on a "
-        "cluster of such machines, without compression and with 1 to 4 bits. The defaults of the "
-        "transport are TensorFlow's collectives over gRPC, measured on 2 cores.",
+        "cluster of such machines, without compression and with 1 to 4 and 8 bits. The defaults of "
+        "the transport are TensorFlow's collectives over gRPC, measured on 2 cores.",
     )
     add = parser.add_argument
     add("--model", required=True, metavar="FILE.py:FUNCTION", help="returns a Keras model")

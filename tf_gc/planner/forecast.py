@@ -11,7 +11,7 @@ from tf_gc.planner.prediction import STOCK, Prediction
 # By their names in the table.
 CHOICES: dict[str, CompressionParams] = {
     "1 bit": Quantized(1),
-    **{f"{bits} bits": Quantized(bits) for bits in (2, 3, 4)},
+    **{f"{bits} bits": Quantized(bits) for bits in (2, 3, 4, 8)},
 }
 DEFAULT = "3 bits"
 
