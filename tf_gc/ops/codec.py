@@ -12,14 +12,18 @@ tensor has a scale `s` of its own, rounded to bfloat16. The codecs are:
   1 of `s`; 1/32, 1/8, 1/4, 3/8, 1/2, 3/4 or 1 of `s` (nonuniform quantization as in NUQSGD,
   Ramezani-Kebrya et al. 2021, which rounds at random). `s` is the block's largest magnitude with
   three bits and 8/9 of it with four. They have automatic scales only.
+- `"eight_bit"` sends a multiple of `s` from -127 to 127, whichever is nearest, the even one of two.
+  `s` is the block's largest magnitude divided by 127, so that no element is off by more than 1/253
+  of the largest. Where `s` would be below 2^-126, zeros are sent. It has automatic scales only.
 - `"one_bit"` sends `+s` or `-s` (error feedback as in 1-bit SGD, Seide et al. 2014). With `"auto"`,
   `s` is the block's mean magnitude, and the signs are sent (EF-SignSGD, Karimireddy et al. 2019).
   With a number, `+1` is sent for an element that is greater than that number, and `-1` for others
   (MXNet's 1-bit gradient compression).
 
-Gradient plus residual is encoded, and the residual becomes what was not sent. An element
-that is not finite, or not below 2^120 in magnitude, is marked as not finite and keeps its residual;
-one bit has no code for that, so with `"one_bit"` its whole block is marked and keeps its residuals.
+Gradient plus residual is encoded, and the residual becomes what was not sent; without residuals the
+gradient is encoded, and what was not sent is dropped. An element that is not finite, or not below
+2^120 in magnitude, is marked as not finite and keeps its residual; one bit has no code for that, so
+with `"one_bit"` its whole block is marked and keeps its residuals.
 """
 
 import tensorflow as tf

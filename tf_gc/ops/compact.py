@@ -38,10 +38,10 @@ def pack(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Packs messages into fewer words, without loss: frequent codes take fewer bits.
 
-    `messages`, int64 [rows, words], are those of `encode` or `reencode`, of a codec other than
-    `"one_bit"`: codes of one bit do not get smaller. `periods` are at most 4 numbers from 1 to
-    4096, from `tf_gc.ops.periods` for the tensors in the messages. The codes of a column are packed
-    together where that takes fewer bits.
+    `messages`, int64 [rows, words], are those of `encode` or `reencode`, of a codec of two to four
+    bits: the others have no compact form. `periods` are at most 4 numbers from 1 to 4096, from
+    `tf_gc.ops.periods` for the tensors in the messages. The codes of a column are packed together
+    where that takes fewer bits.
 
     Returns:
       The compact messages, int64 [rows, n] with n from `words` on, and their lengths, int64 [rows].
