@@ -40,7 +40,8 @@ class EncodeOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const OpInputList gradients = Inputs(context, "gradients");
     ResidualLock residuals;
-    OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
+    OP_REQUIRES_OK(
+        context, residuals.Acquire(context, gradients, IsAuto(format_.codec)));
 
     const Bucket bucket = BucketOf(gradients);
     const MessageLayout layout =

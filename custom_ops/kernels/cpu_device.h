@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
@@ -45,7 +46,7 @@ class CpuDevice {
       uint8_t* message = messages + shard * layout.size;
       tf_gc::Encode(format.codec, gradient, residual.before, residual.after,
                     run.size, format.threshold, layout.Codes(message, block),
-                    layout.Scales(message, block));
+                    layout.Scales(message, block), residual.dtype);
     };
     // The blocks that are not skipped are numbered from 0 on.
     InThreads(context, bucket.blocks() - skipped.blocks(), kEncodeBlockCost,
@@ -111,8 +112,8 @@ class CpuDevice {
                             of_run.scales.data(), replicas,
                             Data<T>(gradients[run.tensor]) + run.first_element,
                             residual.before, residual.after, run.size,
-                            to.Codes(message, block),
-                            to.Scales(message, block));
+                            to.Codes(message, block), to.Scales(message, block),
+                            residual.dtype);
           });
     });
     return absl::OkStatus();
@@ -199,10 +200,11 @@ class CpuDevice {
   static void Keep(const Bucket& bucket, int64_t first, int64_t last,
                    const ResidualLock& residuals) {
     bucket.ForEachRun(first, last, [&](const Bucket::Run& run) {
-      const ResidualLock::Buffers& residual = residuals.buffers(run.tensor);
+      const ResidualLock::Buffers residual =
+          residuals.buffers(run.tensor).From(run.first_element);
       if (residual.after == residual.before) return;
-      std::copy_n(residual.before + run.first_element, run.size,
-                  residual.after + run.first_element);
+      std::memcpy(residual.after, residual.before,
+                  run.size * BytesOf(residual.dtype));
     });
   }
 };

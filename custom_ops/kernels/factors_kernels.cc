@@ -148,7 +148,8 @@ class EncodeFactorsOp : public OpKernel {
                    context->allocate_output(1, total->shape(), &basis));
     // Last of all that may fail: from here on residuals change.
     ResidualLock residuals;
-    OP_REQUIRES_OK(context, residuals.Acquire(context, gradients));
+    OP_REQUIRES_OK(context, residuals.Acquire(context, gradients,
+                                              /*may_be_bfloat16=*/false));
 
     float* p = basis->flat<float>().data();
     float* q = message->flat<float>().data();
@@ -167,7 +168,9 @@ class EncodeFactorsOp : public OpKernel {
                 [&](int64_t first, int64_t last) {
                   EncodeMatrix(matrix, first * kFewestColumns,
                                std::min(last * kFewestColumns, matrix.columns),
-                               gradient, residual.before, residual.after, p, q);
+                               gradient,
+                               static_cast<const float*>(residual.before),
+                               static_cast<float*>(residual.after), p, q);
                 });
       p += matrix.rank * matrix.rows;
       q += matrix.rank * matrix.columns;

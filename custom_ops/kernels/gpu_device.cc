@@ -14,7 +14,7 @@ std::vector<gpu::Gradient> GpuDevice::Gradients(const OpInputList& gradients,
   for (int i = 0; i < gradients.size(); ++i) {
     const ResidualLock::Buffers& residual = residuals.buffers(i);
     tensors.push_back({gradients[i].data(), residual.before, residual.after,
-                       gradients[i].NumElements()});
+                       gradients[i].NumElements(), residual.dtype});
   }
   return tensors;
 }

@@ -25,15 +25,18 @@ absl::Status FindResiduals(OpKernelContext* context, Variables* variables) {
 }
 
 absl::Status CheckResidual(size_t index, const Tensor& residual,
-                           const TensorShape& shape) {
-  if (residual.IsInitialized() && residual.dtype() == tensorflow::DT_FLOAT &&
-      residual.shape() == shape) {
+                           const TensorShape& shape, bool may_be_bfloat16) {
+  const bool fits =
+      residual.dtype() == tensorflow::DT_FLOAT ||
+      (may_be_bfloat16 && residual.dtype() == tensorflow::DT_BFLOAT16);
+  if (residual.IsInitialized() && fits && residual.shape() == shape) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "residual ", index,
-      " must be an initialized float32 variable of its gradient's shape ",
-      shape.DebugString(), ", got ", residual.DebugString(0)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("residual ", index, " must be an initialized float32 ",
+                   may_be_bfloat16 ? "or bfloat16 " : "",
+                   "variable of its gradient's shape ", shape.DebugString(),
+                   ", got ", residual.DebugString(0)));
 }
 
 }  // namespace
@@ -46,23 +49,27 @@ absl::Status ReadResiduals(OpKernelContext* context,
   for (size_t i = 0; i < variables.size(); ++i) {
     tensorflow::tf_shared_lock lock(*variables[i]->mu());
     residuals->push_back(*variables[i]->tensor());
-    TF_RETURN_IF_ERROR(
-        CheckResidual(i, residuals->back(), gradients[i].shape()));
+    TF_RETURN_IF_ERROR(CheckResidual(i, residuals->back(), gradients[i].shape(),
+                                     /*may_be_bfloat16=*/false));
   }
   return absl::OkStatus();
 }
 
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
-                                   const OpInputList& gradients) {
+                                   const OpInputList& gradients,
+                                   bool may_be_bfloat16) {
   std::vector<TensorShape> shapes;
   for (const Tensor& gradient : gradients) shapes.push_back(gradient.shape());
-  return Acquire(context, shapes);
+  return Acquire(context, shapes, may_be_bfloat16);
 }
 
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
-                                   const std::vector<TensorShape>& shapes) {
+                                   const std::vector<TensorShape>& shapes,
+                                   bool may_be_bfloat16) {
   TF_RETURN_IF_ERROR(FindResiduals(context, &variables_));
-  if (variables_.empty()) buffers_.resize(shapes.size(), {nullptr, nullptr});
+  if (variables_.empty()) {
+    buffers_.resize(shapes.size(), {nullptr, nullptr, DType::kFloat});
+  }
   if (!variables_.empty() && variables_.size() != shapes.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("residuals must be none or one for each of ",
@@ -82,17 +89,19 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
 
   for (size_t i = 0; i < variables_.size(); ++i) {
     Tensor* residual = variables_[i]->tensor();
-    TF_RETURN_IF_ERROR(CheckResidual(i, *residual, shapes[i]));
+    TF_RETURN_IF_ERROR(CheckResidual(i, *residual, shapes[i], may_be_bfloat16));
     Tensor replacement;
-    const float* before = residual->flat<float>().data();
-    float* after = residual->flat<float>().data();
+    const void* before = residual->data();
+    void* after = residual->data();
     if (!residual->RefCountIsOne()) {
       TF_RETURN_IF_ERROR(context->allocate_temp(
-          tensorflow::DT_FLOAT, residual->shape(), &replacement));
-      after = replacement.flat<float>().data();
+          residual->dtype(), residual->shape(), &replacement));
+      after = replacement.data();
     }
     replacements_.push_back(std::move(replacement));
-    buffers_.push_back({before, after});
+    const bool wide = residual->dtype() == tensorflow::DT_FLOAT;
+    buffers_.push_back(
+        {before, after, wide ? DType::kFloat : DType::kBFloat16});
   }
   return absl::OkStatus();
 }

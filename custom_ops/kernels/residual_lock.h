@@ -27,21 +27,27 @@ class ResidualLock {
  public:
   // Null where nothing is kept.
   struct Buffers {
-    const float* before;
-    float* after;  // the same as `before`, or another array
+    const void* before;
+    void* after;  // the same as `before`, or another array
+    DType dtype;  // float32 or bfloat16
 
-    // The buffers from an element on.
+    // Those of an element and all after it.
     Buffers From(int64_t element) const {
       if (before == nullptr) return *this;
-      return {before + element, after + element};
+      const int64_t bytes = element * BytesOf(dtype);
+      return {static_cast<const char*>(before) + bytes,
+              static_cast<char*>(after) + bytes, dtype};
     }
   };
 
   // InvalidArgument as in ReadResiduals(), or if a variable occurs twice, or
-  // there are neither none nor as many as shapes.
+  // there are neither none nor as many as shapes. `may_be_bfloat16`: instead of
+  // float32.
   absl::Status Acquire(OpKernelContext* context,
-                       const std::vector<TensorShape>& shapes);
-  absl::Status Acquire(OpKernelContext* context, const OpInputList& gradients);
+                       const std::vector<TensorShape>& shapes,
+                       bool may_be_bfloat16 = true);
+  absl::Status Acquire(OpKernelContext* context, const OpInputList& gradients,
+                       bool may_be_bfloat16 = true);
 
   const Buffers& buffers(int index) const { return buffers_[index]; }
 

@@ -114,16 +114,17 @@ class EncodeRowsOp : public OpKernel {
     for (int i = 0; i < values.size(); ++i) {
       const ResidualLock::Buffers& residual = residuals.buffers(i);
       if (residual.before != residual.after) {
-        std::memcpy(residual.after, residual.before,
-                    attributes_.shapes[i].num_elements() * sizeof(float));
+        std::memcpy(
+            residual.after, residual.before,
+            attributes_.shapes[i].num_elements() * BytesOf(residual.dtype));
       }
       const RowLayout& layout = attributes_.layouts[i];
       WriteSectionFrame(layout, sections[i], rows[i].indices, to);
       InThreads(context, sections[i].rows, layout.columns() * kRowElementCost,
                 [&](int64_t first, int64_t last) {
                   EncodeRows(attributes_.format, layout, sections[i], rows[i],
-                             first, last, Data<T>(values[i]), residual.after,
-                             residual.after, to);
+                             first, last, Data<T>(values[i]), residual.dtype,
+                             residual.after, residual.after, to);
                 });
       to += LayoutOfSection(layout, sections[i]).end;
     }

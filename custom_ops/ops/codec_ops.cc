@@ -17,7 +17,8 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeAndType;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// Checks that a residual is float32 and has the shape of its gradient. `merged`
+// Checks that a residual has the shape of its gradient, and a dtype that there
+// is. `merged`
 // gets that shape, as far as the gradient's and the residual's together tell
 // it: TensorFlow may not know the shape of a gradient out of a loop, and
 // collectives need messages of a known length.
@@ -30,9 +31,11 @@ absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
       c->input_handle_shapes_and_types(index);
   if (handle == nullptr || handle->empty()) return absl::OkStatus();
   const tensorflow::DataType dtype = handle->front().dtype;
-  if (dtype != tensorflow::DT_FLOAT && dtype != tensorflow::DT_INVALID) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a residual must be float32, got ", tensorflow::DataTypeString(dtype)));
+  if (dtype != tensorflow::DT_FLOAT && dtype != tensorflow::DT_BFLOAT16 &&
+      dtype != tensorflow::DT_INVALID) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a residual must be float32 or bfloat16, got ",
+                     tensorflow::DataTypeString(dtype)));
   }
   return c->Merge(handle->front().shape, gradient, merged);
 }

@@ -90,8 +90,9 @@ class Outputs:
 
     def __init__(self, codec: AnyCodec, residual: Array, in_place: bool, shift: int) -> None:
         blocks = native.num_blocks(residual.size)
-        self._residual = Guarded(residual.size, np.float32, shift)
-        self._residual.array[:] = residual if in_place else np.nan
+        self._residual = Guarded(residual.size, residual.dtype, shift)
+        if in_place:
+            self._residual.array[:] = residual
         self._codes = Guarded(blocks * native.code_bytes(codec), np.uint8, shift)
         self._scales = Guarded(blocks if native.has_scales(codec) else 0, np.uint16, shift)
         after = self._residual.array

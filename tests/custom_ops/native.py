@@ -122,9 +122,9 @@ def _value(argument: Any) -> Any:
 
 # Of the functions: the result and the parameters.
 SIGNATURES = {
-    "encode": "iiipppnfpp",
+    "encode": "iiipppnfppi",
     "decode_sum": "iiippnnfp",
-    "reencode": "iiiippnpppnpp",
+    "reencode": "iiiippnpppnppi",
     "count": "iippnnip",
     "decode_counts": "iipinfp",
     "pack_capacity": "nin",
@@ -180,7 +180,7 @@ class Library:
     ) -> tuple[Any, ...]:
         """The arguments of the C function."""
         values = DTYPES[gradient.dtype], gradient, residual_in, residual_out, gradient.size
-        return codec, *values, threshold, codes, scales
+        return codec, *values, threshold, codes, scales, DTYPES[residual_in.dtype]
 
     def decode_sum(self, *arguments: Any) -> None:
         """Decodes and adds messages, with arguments as `decode_arguments`."""
@@ -213,9 +213,8 @@ class Library:
         """False if sums of messages of the codec are not encoded by the other."""
         messages = DTYPES[gradient.dtype], codes, scales, len(codes)
         values = gradient, residual_in, residual_out, gradient.size
-        return bool(
-            self.call("reencode", codec, sum_codec, *messages, *values, sum_codes, sum_scales)
-        )
+        of_sum = sum_codes, sum_scales, DTYPES[residual_in.dtype]
+        return bool(self.call("reencode", codec, sum_codec, *messages, *values, *of_sum))
 
     def count(
         self,
@@ -263,9 +262,9 @@ class Library:
         """The result of each function that takes a codec, for this one and no elements."""
         null = (ctypes.c_void_p * 1)()
         arguments: dict[str, tuple[Any, ...]] = {
-            "encode": (0, None, None, None, 0, 0.5, None, None),
+            "encode": (0, None, None, None, 0, 0.5, None, None, 0),
             "decode_sum": (0, null, null, 1, 0, 0.5, None),
-            "reencode": (codec, 0, None, None, 0, None, None, None, 0, None, None),
+            "reencode": (codec, 0, None, None, 0, None, None, None, 0, None, None, 0),
             "count": (null, null, 1, 0, 4, None),
             "block_bytes": (1,),
         }

@@ -67,10 +67,11 @@ std::vector<T> RandomGradient(Random& random, int64_t size,
   return values;
 }
 
-inline std::vector<float> RandomResidual(Random& random, int64_t size) {
+template <typename R = float>
+std::vector<R> RandomResidual(Random& random, int64_t size) {
   std::normal_distribution<float> normal(0.0f, 0.1f);
-  std::vector<float> values(size);
-  for (float& value : values) value = normal(random);
+  std::vector<R> values(size);
+  for (R& value : values) RoundTo(normal(random), &value);
   return values;
 }
 
@@ -119,9 +120,9 @@ inline Bytes HostileMessage(Random& random, const Format& format,
 }
 
 // The messages of a bucket. Replaces the residuals.
-template <typename T>
+template <typename T, typename R>
 Bytes EncodeOnCpu(const Format& format, const Tensors<T>& gradients,
-                  int64_t shards, int64_t skip, Tensors<float>* residuals) {
+                  int64_t shards, int64_t skip, Tensors<R>* residuals) {
   const Bucket bucket = BucketOf(gradients);
   const MessageLayout layout =
       format.Layout(ShardBlocks(bucket.blocks(), shards));
@@ -131,10 +132,11 @@ Bytes EncodeOnCpu(const Format& format, const Tensors<T>& gradients,
       [&](const Bucket::Run& run, int64_t shard, int64_t block) {
         if (shard == skip) return;
         uint8_t* message = messages.data() + shard * layout.size;
-        float* residual = (*residuals)[run.tensor].data() + run.first_element;
+        R* residual = (*residuals)[run.tensor].data() + run.first_element;
         Encode(format.codec, gradients[run.tensor].data() + run.first_element,
                residual, residual, run.size, format.threshold,
-               layout.Codes(message, block), layout.Scales(message, block));
+               layout.Codes(message, block), layout.Scales(message, block),
+               DTypeOf<R>());
       });
   return messages;
 }
@@ -170,11 +172,11 @@ void DecodeOnCpu(const Format& format, const std::vector<Bytes>& rows,
 
 // The message with the sum of the shard, given the others'. Replaces the
 // residuals.
-template <typename T>
+template <typename T, typename R>
 Bytes ReencodeOnCpu(const Format& format, const Format& of_sum,
                     const std::vector<Bytes>& others,
                     const Tensors<T>& gradients, int64_t shard, int64_t shards,
-                    Tensors<float>* residuals) {
+                    Tensors<R>* residuals) {
   const Bucket bucket = BucketOf(gradients);
   const Bucket::Shard own = bucket.ShardOf(shard, shards);
   const int64_t shard_blocks = ShardBlocks(bucket.blocks(), shards);
@@ -184,11 +186,11 @@ Bytes ReencodeOnCpu(const Format& format, const Format& of_sum,
   bucket.ForEachRun(own.first, own.last, [&](const Bucket::Run& run) {
     const int64_t block = run.first_block - own.first;
     const BlockPointers at(from, others, block);
-    float* residual = (*residuals)[run.tensor].data() + run.first_element;
+    R* residual = (*residuals)[run.tensor].data() + run.first_element;
     Reencode(format.codec, of_sum.codec, at.codes.data(), at.scales.data(),
              others.size(), gradients[run.tensor].data() + run.first_element,
              residual, residual, run.size, to.Codes(message.data(), block),
-             to.Scales(message.data(), block));
+             to.Scales(message.data(), block), DTypeOf<R>());
   });
   return message;
 }

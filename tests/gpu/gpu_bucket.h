@@ -31,28 +31,27 @@ void ExpectSame(const std::vector<T>& actual, const std::vector<T>& expected,
 }
 
 // Gradients and residuals on the device.
-template <typename T>
+template <typename T, typename R = float>
 struct Inputs {
   // `shift` elements move the arrays off the alignment that they would have.
-  Inputs(const Tensors<T>& gradients_before,
-         const Tensors<float>& residuals_before, bool in_place, size_t shift)
+  Inputs(const Tensors<T>& gradients_before, const Tensors<R>& residuals_before,
+         bool in_place, size_t shift)
       : gradients_before(gradients_before), residuals_before(residuals_before) {
     for (size_t i = 0; i < gradients_before.size(); ++i) {
       gradients.emplace_back(gradients_before[i], shift);
       residuals.emplace_back(residuals_before[i], shift);
       if (!in_place) outputs.emplace_back(residuals_before[i].size(), shift);
-      const Array<float>& out = in_place ? residuals.back() : outputs.back();
+      const Array<R>& out = in_place ? residuals.back() : outputs.back();
       const auto size = static_cast<int64_t>(gradients_before[i].size());
-      table.push_back(
-          {gradients.back().data(), residuals.back().data(), out.data(), size});
+      table.push_back({gradients.back().data(), residuals.back().data(),
+                       out.data(), size, DTypeOf<R>()});
     }
   }
 
   int64_t count() const { return static_cast<int64_t>(table.size()); }
 
   // Compares the new residuals, and what was only read with what it was.
-  void Expect(const Tensors<float>& new_residuals,
-              const std::string& what) const {
+  void Expect(const Tensors<R>& new_residuals, const std::string& what) const {
     for (size_t i = 0; i < table.size(); ++i) {
       const std::string where = what + ", tensor " + std::to_string(i);
       ExpectSame(gradients[i].Read(), gradients_before[i], where);
@@ -64,10 +63,10 @@ struct Inputs {
   }
 
   const Tensors<T> gradients_before;
-  const Tensors<float> residuals_before;
+  const Tensors<R> residuals_before;
   std::vector<Array<T>> gradients;
-  std::vector<Array<float>> residuals;
-  std::vector<Array<float>> outputs;
+  std::vector<Array<R>> residuals;
+  std::vector<Array<R>> outputs;
   std::vector<Gradient> table;
 };
 

@@ -52,28 +52,29 @@ std::string Name(const char* op, const Format& format, DType dtype,
          std::to_string(sizes.back());
 }
 
-template <typename T>
+template <typename T, typename R = float>
 struct Case {
   Case(Random& random, const std::vector<int64_t>& sizes,
        float threshold = kThreshold) {
     for (int64_t size : sizes) {
       gradients.push_back(RandomGradient<T>(random, size, threshold));
-      residuals.push_back(RandomResidual(random, size));
+      residuals.push_back(RandomResidual<R>(random, size));
     }
   }
 
   Tensors<T> gradients;
-  Tensors<float> residuals;
+  Tensors<R> residuals;
 };
 
-template <typename T>
-void ExpectEncoded(const Format& format, const Case<T>& values, int64_t shards,
-                   int64_t skip, bool in_place, size_t shift,
+template <typename T, typename R>
+void ExpectEncoded(const Format& format, const Case<T, R>& values,
+                   int64_t shards, int64_t skip, bool in_place, size_t shift,
                    const std::string& name) {
-  Tensors<float> residuals = values.residuals;
+  Tensors<R> residuals = values.residuals;
   const Bytes expected =
       EncodeOnCpu(format, values.gradients, shards, skip, &residuals);
-  const Inputs<T> inputs(values.gradients, values.residuals, in_place, shift);
+  const Inputs<T, R> inputs(values.gradients, values.residuals, in_place,
+                            shift);
   const Array<uint8_t> messages(expected.size());
   Check(Encode(format.codec, DTypeOf<T>(), inputs.table.data(), inputs.count(),
                shards, skip, format.threshold, messages.data(), nullptr),
@@ -84,17 +85,16 @@ void ExpectEncoded(const Format& format, const Case<T>& values, int64_t shards,
 
 // Without residuals messages are as with zeros.
 template <typename T>
-void ExpectEncodedAlone(const Format& format, const Case<T>& values,
+void ExpectEncodedAlone(const Format& format, const Tensors<T>& gradients,
                         int64_t shards, const std::string& name) {
-  Tensors<float> zeros = values.residuals;
-  for (auto& residual : zeros) std::fill(residual.begin(), residual.end(), 0);
-  const Inputs<T> inputs(values.gradients, zeros, true, 0);
+  Tensors<float> zeros;
+  for (const auto& gradient : gradients) zeros.emplace_back(gradient.size());
+  const Inputs<T> inputs(gradients, zeros, true, 0);
   std::vector<Gradient> alone = inputs.table;
   for (Gradient& tensor : alone) {
     tensor.residual_in = tensor.residual_out = nullptr;
   }
-  const Bytes expected =
-      EncodeOnCpu(format, values.gradients, shards, -1, &zeros);
+  const Bytes expected = EncodeOnCpu(format, gradients, shards, -1, &zeros);
   const Array<uint8_t> messages(expected.size());
   Check(Encode(format.codec, DTypeOf<T>(), alone.data(), inputs.count(), shards,
                -1, format.threshold, messages.data(), nullptr),
@@ -102,15 +102,16 @@ void ExpectEncodedAlone(const Format& format, const Case<T>& values,
   ExpectSame(messages.Read(), expected, name);
 }
 
-template <typename T>
+template <typename T, typename R = float>
 void TestEncode(bool large) {
   Random random(1);
-  for (Codec codec : kCodecs) {
+  const bool wide = sizeof(R) == sizeof(float);  // fixed codecs keep float32
+  for (Codec codec : wide ? kCodecs : kAuto) {
     const Format format = FormatOf(codec);
     for (const auto& sizes : BucketSizes(format.codec, large)) {
-      const Case<T> values(random, sizes);
+      const Case<T, R> values(random, sizes);
       const std::string name = Name("encode", format, DTypeOf<T>(), sizes);
-      ExpectEncodedAlone(format, values, 2, name + ", without residuals");
+      ExpectEncodedAlone(format, values.gradients, 2, name + ", without residuals");
       for (bool in_place : {true, false}) {
         for (size_t shift : {0, 1, 3}) {
           ExpectEncoded(format, values, 1, -1, in_place, shift, name);
@@ -123,6 +124,7 @@ void TestEncode(bool large) {
       }
     }
   }
+  if (!wide) return;
   for (Codec codec : kFixed) {
     for (float threshold : {0x1p-126f, 1e-10f, 0.3f, 65504.0f, 0x1.8p119f}) {
       const Format format = FormatOf(codec, threshold);
@@ -199,7 +201,7 @@ void TestDecode(bool large) {
   }
 }
 
-template <typename T>
+template <typename T, typename R = float>
 void TestReencode(const Format& format, const Format& of_sum, bool large) {
   Random random(5);
   for (const auto& sizes : BucketSizes(format.codec, large)) {
@@ -207,17 +209,17 @@ void TestReencode(const Format& format, const Format& of_sum, bool large) {
     for (int64_t others : {0, 1, 2, 5}) {
       const int64_t shards = others + 1;
       const int64_t shard = others / 2;
-      const Case<T> values(random, sizes);
+      const Case<T, R> values(random, sizes);
       const std::vector<Bytes> rows =
           Messages<T>(random, format, sizes, shard, shards, others);
-      Tensors<float> residuals = values.residuals;
+      Tensors<R> residuals = values.residuals;
       const Bytes expected = ReencodeOnCpu(
           format, of_sum, rows, values.gradients, shard, shards, &residuals);
       for (bool in_place : {true, false}) {
         for (size_t shift : {0, 1}) {
           const DeviceRows device(rows, shift + 1);
-          const Inputs<T> inputs(values.gradients, values.residuals, in_place,
-                                 shift);
+          const Inputs<T, R> inputs(values.gradients, values.residuals,
+                                    in_place, shift);
           const Array<uint8_t> message(expected.size());
           Check(
               Reencode(format.codec, of_sum.codec, DTypeOf<T>(),
@@ -313,6 +315,9 @@ void TestParity(bool large) {
   TestType<float>(large);
   TestType<Half>(large);
   TestType<BFloat16>(large);
+  TestEncode<float, BFloat16>(large);
+  TestReencode<float, BFloat16>(FormatOf(Codec::kThreeBit),
+                                FormatOf(Codec::kFourBit), large);
   TestCount();
 }
 

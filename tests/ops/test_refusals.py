@@ -65,6 +65,10 @@ REFUSED: list[tuple[str, Call]] = [
     (r"residual 0 .*shape \[4\]", lambda: of_residual(tf.zeros(5))),
     (r"residual 0 .*shape \[4\]", lambda: of_residual(tf.zeros((2, 2)))),
     ("float32.*double", lambda: of_residual(tf.zeros(4, tf.float64))),
+    (
+        "float32 variable.*bfloat16",
+        lambda: ops.encode([tf.zeros(4)], [tf.Variable(tf.zeros(4, tf.bfloat16))], "two_bit", 0.5),
+    ),
     ("twice", lambda: ops.encode(GRADIENTS * 2, RESIDUALS * 2)),
     (
         r"residual 0 .*shape \[300\]",

@@ -50,19 +50,30 @@ tf_gc::RunTasks RunsTasks(tf_gc_run_tasks run) {
   };
 }
 
+// Whether a codec keeps residuals of a dtype.
+bool Keeps(int codec, int residual_dtype) {
+  const auto dtype = static_cast<tf_gc::DType>(residual_dtype);
+  return dtype == tf_gc::DType::kFloat ||
+         (dtype == tf_gc::DType::kBFloat16 && Takes(tf_gc::IsAuto, codec));
+}
+
 bool IsCountBits(int bits) { return bits == 4 || bits == 8 || bits == 16; }
 
 }  // namespace
 
 int tf_gc_encode(int codec, int dtype, const void* gradient,
-                 const float* residual_in, float* residual_out, int64_t size,
-                 float threshold, uint8_t* codes, uint16_t* scales) {
-  if (!Takes(tf_gc::EncodesGradients, codec)) return 0;
+                 const void* residual_in, void* residual_out, int64_t size,
+                 float threshold, uint8_t* codes, uint16_t* scales,
+                 int residual_dtype) {
+  if (!Takes(tf_gc::EncodesGradients, codec) || !Keeps(codec, residual_dtype)) {
+    return 0;
+  }
   const auto kind = static_cast<tf_gc::Codec>(codec);
   return ForType(dtype, [=](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     tf_gc::Encode(kind, static_cast<const T*>(gradient), residual_in,
-                  residual_out, size, threshold, codes, scales);
+                  residual_out, size, threshold, codes, scales,
+                  static_cast<tf_gc::DType>(residual_dtype));
     return 1;
   });
 }
@@ -83,16 +94,20 @@ int tf_gc_decode_sum(int codec, int dtype, const uint8_t* const* codes,
 int tf_gc_reencode(int codec, int sum_codec, int dtype,
                    const uint8_t* const* codes, const uint16_t* const* scales,
                    int64_t messages, const void* gradient,
-                   const float* residual_in, float* residual_out, int64_t size,
-                   uint8_t* sum_codes, uint16_t* sum_scales) {
-  if (!tf_gc_sums_in(codec, sum_codec)) return 0;
+                   const void* residual_in, void* residual_out, int64_t size,
+                   uint8_t* sum_codes, uint16_t* sum_scales,
+                   int residual_dtype) {
+  if (!tf_gc_sums_in(codec, sum_codec) || !Keeps(codec, residual_dtype)) {
+    return 0;
+  }
   const auto kind = static_cast<tf_gc::Codec>(codec);
   const auto of_sum = static_cast<tf_gc::Codec>(sum_codec);
   return ForType(dtype, [=](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     tf_gc::Reencode(kind, of_sum, codes, scales, messages,
                     static_cast<const T*>(gradient), residual_in, residual_out,
-                    size, sum_codes, sum_scales);
+                    size, sum_codes, sum_scales,
+                    static_cast<tf_gc::DType>(residual_dtype));
     return 1;
   });
 }

@@ -1,8 +1,8 @@
 // The codec library for callers that are not C++: Python, tests and benchmarks.
 //
 // `codec` is the number of a tf_gc::Codec (wire/wire.h), which tf_gc_codec()
-// gives, `dtype` the number of a tf_gc::DType (numbers/floats.h), and `target`
-// of a tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in
+// gives, `dtype` and `residual_dtype` of a tf_gc::DType (numbers/floats.h), and
+// `target` of a tf_gc::Target. `bits` is 4, 8 or 16. Everything else is as in
 // cpu/codec.h and compact/compact.h.
 // Functions that return an int return 1, or 0 if a number is unknown or not one
 // that the function takes; they do nothing then.
@@ -22,9 +22,9 @@ extern "C" {
 #endif
 
 TF_GC_EXPORT int tf_gc_encode(int codec, int dtype, const void* gradient,
-                              const float* residual_in, float* residual_out,
+                              const void* residual_in, void* residual_out,
                               int64_t size, float threshold, uint8_t* codes,
-                              uint16_t* scales);
+                              uint16_t* scales, int residual_dtype);
 
 TF_GC_EXPORT int tf_gc_decode_sum(int codec, int dtype,
                                   const uint8_t* const* codes,
@@ -35,9 +35,10 @@ TF_GC_EXPORT int tf_gc_decode_sum(int codec, int dtype,
 TF_GC_EXPORT int tf_gc_reencode(int codec, int sum_codec, int dtype,
                                 const uint8_t* const* codes,
                                 const uint16_t* const* scales, int64_t messages,
-                                const void* gradient, const float* residual_in,
-                                float* residual_out, int64_t size,
-                                uint8_t* sum_codes, uint16_t* sum_scales);
+                                const void* gradient, const void* residual_in,
+                                void* residual_out, int64_t size,
+                                uint8_t* sum_codes, uint16_t* sum_scales,
+                                int residual_dtype);
 
 TF_GC_EXPORT int tf_gc_count(int codec, const uint8_t* const* codes,
                              const uint16_t* const* scales, int64_t replicas,

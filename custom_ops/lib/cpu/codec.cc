@@ -47,6 +47,39 @@ std::atomic<Target>& Active() {
   return active;
 }
 
+// Encode() and Reencode() work on parts of so many blocks, which stay in the
+// first cache.
+constexpr int64_t kPartBlocks = 16;
+constexpr int64_t kPartSize = kPartBlocks * kBlockSize;
+
+// Encodes with residuals of a dtype. Those in bfloat16 are float32 for a part
+// at a time. `addend` is as in functions.h.
+template <typename T>
+void EncodeWith(DType residual_dtype, Codec codec, const T* gradient,
+                const void* residual_in, const float* addend,
+                void* residual_out, int64_t size, float threshold,
+                uint8_t* codes, uint16_t* scales) {
+  const FunctionTable<T>& table = TF_GC_ACTIVE(Functions<T>)();
+  const auto encode = table.Of(codec).encode;
+  if (residual_dtype == DType::kFloat || residual_in == nullptr) {
+    return encode(gradient, static_cast<const float*>(residual_in), addend,
+                  static_cast<float*>(residual_out), size, threshold, codes,
+                  scales);
+  }
+  if (residual_dtype != DType::kBFloat16 || !IsAuto(codec)) Trap();
+  const auto* before = static_cast<const BFloat16*>(residual_in);
+  auto* after = static_cast<BFloat16*>(residual_out);
+  float residual[kPartSize];
+  for (int64_t first = 0; first < size; first += kPartSize) {
+    const int64_t count = std::min(size - first, kPartSize);
+    const int64_t block = first / kBlockSize;
+    table.widen(before + first, count, residual);
+    encode(gradient + first, residual, From(addend, first), residual, count,
+           threshold, codes + block * CodeBytes(codec), scales + block);
+    table.narrow(residual, count, after + first);
+  }
+}
+
 }  // namespace
 
 Target BestTarget() {
@@ -64,13 +97,12 @@ bool ForceTarget(Target target) {
 }
 
 template <typename T>
-void Encode(Codec codec, const T* gradient, const float* residual_in,
-            float* residual_out, int64_t size, float threshold, uint8_t* codes,
-            uint16_t* scales) {
+void Encode(Codec codec, const T* gradient, const void* residual_in,
+            void* residual_out, int64_t size, float threshold, uint8_t* codes,
+            uint16_t* scales, DType residual_dtype) {
   const ScopedExactFloatMode mode;
-  TF_GC_ACTIVE(Functions<T>)().Of(codec).encode(gradient, residual_in, nullptr,
-                                                residual_out, size, threshold,
-                                                codes, scales);
+  EncodeWith(residual_dtype, codec, gradient, residual_in, nullptr,
+             residual_out, size, threshold, codes, scales);
 }
 
 template <typename T>
@@ -85,27 +117,28 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
 template <typename T>
 void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
               const uint16_t* const* scales, int64_t messages,
-              const T* gradient, const float* residual_in, float* residual_out,
-              int64_t size, uint8_t* sum_codes, uint16_t* sum_scales) {
-  // Sums in parts that stay in the first cache until they are encoded.
-  constexpr int64_t kPartBlocks = 16;
+              const T* gradient, const void* residual_in, void* residual_out,
+              int64_t size, uint8_t* sum_codes, uint16_t* sum_scales,
+              DType residual_dtype) {
   if (!SumsIn(codec, sum_codec)) Trap();
-  float sum[kPartBlocks * kBlockSize] = {};
+  float sum[kPartSize] = {};
   const ScopedExactFloatMode mode;
-  const auto encode = TF_GC_ACTIVE(Functions<T>)().Of(sum_codec).encode;
+  const auto* before = static_cast<const char*>(residual_in);
+  auto* after = static_cast<char*>(residual_out);
   const auto decode_sum = TF_GC_ACTIVE(Functions<float>)().Of(codec).decode_sum;
   std::vector<const uint8_t*> part_codes(codes, codes + messages);
   std::vector<const uint16_t*> part_scales(scales, scales + messages);
-  for (int64_t first = 0; first < size; first += kPartBlocks * kBlockSize) {
-    const int64_t count = std::min(size - first, kPartBlocks * kBlockSize);
+  for (int64_t first = 0; first < size; first += kPartSize) {
+    const int64_t count = std::min(size - first, kPartSize);
     const int64_t block = first / kBlockSize;
     if (messages > 0) {
       decode_sum(part_codes.data(), part_scales.data(), messages, count, 0.0f,
                  sum);
     }
-    encode(gradient + first, From(residual_in, first), sum,
-           From(residual_out, first), count, 0.0f,
-           sum_codes + block * CodeBytes(sum_codec), sum_scales + block);
+    EncodeWith(residual_dtype, sum_codec, gradient + first,
+               From(before, first * BytesOf(residual_dtype)), sum,
+               From(after, first * BytesOf(residual_dtype)), count, 0.0f,
+               sum_codes + block * CodeBytes(sum_codec), sum_scales + block);
     for (const uint8_t*& part : part_codes) {
       part += kPartBlocks * CodeBytes(codec);
     }
@@ -128,15 +161,15 @@ void DecodeCounts(const uint8_t* counts, int bits, int64_t size, float unit,
   TF_GC_ACTIVE(Functions<T>)().decode_counts(counts, bits, size, unit, sum);
 }
 
-#define TF_GC_INSTANTIATE(T)                                                  \
-  template void Encode<T>(Codec, const T*, const float*, float*, int64_t,     \
-                          float, uint8_t*, uint16_t*);                        \
-  template void DecodeSum<T>(Codec, const uint8_t* const*,                    \
-                             const uint16_t* const*, int64_t, int64_t, float, \
-                             T*);                                             \
-  template void Reencode<T>(                                                  \
-      Codec, Codec, const uint8_t* const*, const uint16_t* const*, int64_t,   \
-      const T*, const float*, float*, int64_t, uint8_t*, uint16_t*);          \
+#define TF_GC_INSTANTIATE(T)                                                   \
+  template void Encode<T>(Codec, const T*, const void*, void*, int64_t, float, \
+                          uint8_t*, uint16_t*, DType);                         \
+  template void DecodeSum<T>(Codec, const uint8_t* const*,                     \
+                             const uint16_t* const*, int64_t, int64_t, float,  \
+                             T*);                                              \
+  template void Reencode<T>(                                                   \
+      Codec, Codec, const uint8_t* const*, const uint16_t* const*, int64_t,    \
+      const T*, const void*, void*, int64_t, uint8_t*, uint16_t*, DType);      \
   template void DecodeCounts<T>(const uint8_t*, int, int64_t, float, T*)
 
 TF_GC_INSTANTIATE(float);

@@ -40,13 +40,14 @@ Target ActiveTarget();
 bool ForceTarget(Target target);
 
 // `codec` is fixed or automatic, T is float, Half or BFloat16. `residual_in`
-// and `residual_out` are either the same array or do not overlap. `codes` gets
+// and `residual_out` are either the same array or do not overlap, with elements
+// of `residual_dtype`: float32 or, of automatic codecs, bfloat16. `codes` gets
 // NumBlocks(size) * CodeBytes(codec) bytes, padding included, `scales`
 // NumBlocks(size) bfloat16 values.
 template <typename T>
-void Encode(Codec codec, const T* gradient, const float* residual_in,
-            float* residual_out, int64_t size, float threshold, uint8_t* codes,
-            uint16_t* scales);
+void Encode(Codec codec, const T* gradient, const void* residual_in,
+            void* residual_out, int64_t size, float threshold, uint8_t* codes,
+            uint16_t* scales, DType residual_dtype = DType::kFloat);
 
 // Writes the sum over `replicas` >= 1 messages, in their order. codes[r] and
 // scales[r] point at this tensor's (or range's) first block in message r. Reads
@@ -68,8 +69,9 @@ void DecodeSum(Codec codec, const uint8_t* const* codes,
 template <typename T>
 void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
               const uint16_t* const* scales, int64_t messages,
-              const T* gradient, const float* residual_in, float* residual_out,
-              int64_t size, uint8_t* sum_codes, uint16_t* sum_scales);
+              const T* gradient, const void* residual_in, void* residual_out,
+              int64_t size, uint8_t* sum_codes, uint16_t* sum_scales,
+              DType residual_dtype = DType::kFloat);
 
 // Writes `blocks` blocks of counts of `bits` bits, which is 4, 8 or 16: the
 // number of plus codes less the number of minus codes over `replicas` messages,

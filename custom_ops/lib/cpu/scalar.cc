@@ -14,6 +14,8 @@
 namespace tf_gc {
 namespace {
 
+#include "custom_ops/lib/cpu/residuals.inc"
+
 // Calls visit(block, first element, elements in the block) for each block.
 template <typename Visit>
 void ForEachBlock(int64_t size, Visit visit) {
@@ -93,6 +95,8 @@ template <typename T, typename... Codecs>
 constexpr FunctionTable<T> TableOf() {
   FunctionTable<T> table = {};
   table.decode_counts = DecodeCountsScalar<T>;
+  table.widen = WidenResiduals;
+  table.narrow = NarrowResiduals;
   ((table.codecs[static_cast<int>(Codecs::kCodec)] =
         {EncodeScalar<Codecs, T>, DecodeSumScalar<Codecs, T>,
          Counting<Codecs>()}),

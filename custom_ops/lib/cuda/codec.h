@@ -24,10 +24,11 @@ namespace tf_gc::gpu {
 
 // A tensor of a bucket to be encoded.
 struct Gradient {
-  const void* gradient;      // a DType each
-  const float* residual_in;  // the same array as residual_out, or one that
-  float* residual_out;       // does not overlap with it; or both are null
-  int64_t size;              // elements
+  const void* gradient;     // a DType each
+  const void* residual_in;  // the same array as residual_out, or one that
+  void* residual_out;       // does not overlap with it; or both are null
+  int64_t size;             // elements
+  DType residual_dtype = DType::kFloat;  // or kBFloat16
 };
 
 // A tensor of a bucket to be decoded.

@@ -89,22 +89,27 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     const bool sends = writes && shard != params.skip && size > 0;
     const int64_t first = size > 0 ? cursor.First(block) : 0;
     const T* gradient = static_cast<const T*>(cursor.tensor.gradient) + first;
-    const bool keeps = cursor.tensor.residual_in != nullptr;
-    const float* residual_in =
-        keeps ? cursor.tensor.residual_in + first : nullptr;
-    float* residual_out = keeps ? cursor.tensor.residual_out + first : nullptr;
+    const DType dtype = cursor.tensor.residual_dtype;
+    const auto* residual_in =
+        static_cast<const char*>(cursor.tensor.residual_in);
+    auto* residual_out = static_cast<char*>(cursor.tensor.residual_out);
+    const bool keeps = residual_in != nullptr;
+    if (keeps) {
+      residual_in += first * BytesOf(dtype);
+      residual_out += first * BytesOf(dtype);
+    }
     float p[Team::kElements];
     float residual[Team::kElements] = {};
     if (!sends && residual_in != residual_out) {
       const Team copies = {lane, size};
-      LoadElements(copies, cursor.aligned, residual_in, residual);
-      StoreElements(copies, cursor.aligned, residual, residual_out);
+      LoadResidual(copies, cursor.aligned, dtype, residual_in, residual);
+      StoreResidual(copies, cursor.aligned, dtype, residual, residual_out);
     }
     // A block that is not sent is encoded as a block without elements, which
     // gives zeros.
     const Team team = {lane, sends ? size : 0};
     LoadElements(team, cursor.aligned, gradient, p);
-    if (keeps) LoadElements(team, cursor.aligned, residual_in, residual);
+    if (keeps) LoadResidual(team, cursor.aligned, dtype, residual_in, residual);
     for (int i = 0; i < Team::kElements; ++i) p[i] += residual[i];
     if constexpr (kReencode) {
       float sums[Team::kElements];
@@ -127,7 +132,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     if (HasScales(Definition::kCodec) && writes && lane == 0) {
       *layout.Scales(message, in_shard) = scale;
     }
-    if (keeps) StoreElements(team, cursor.aligned, kept, residual_out);
+    if (keeps) StoreResidual(team, cursor.aligned, dtype, kept, residual_out);
   }
 }
 

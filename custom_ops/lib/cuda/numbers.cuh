@@ -143,4 +143,24 @@ __device__ inline void RoundElements(const Team& team, bool aligned,
       [=](int i, int j) { RoundTo(values[i], to + j); });
 }
 
+// `dtype` is float32 or bfloat16.
+__device__ inline void LoadResidual(const Team& team, bool aligned, DType dtype,
+                                    const void* from, float* values) {
+  if (dtype == DType::kFloat) {
+    LoadElements(team, aligned, static_cast<const float*>(from), values);
+  } else {
+    LoadElements(team, aligned, static_cast<const BFloat16*>(from), values);
+  }
+}
+
+__device__ inline void StoreResidual(const Team& team, bool aligned,
+                                     DType dtype, const float* values,
+                                     void* to) {
+  if (dtype == DType::kFloat) {
+    StoreElements(team, aligned, values, static_cast<float*>(to));
+  } else {
+    RoundElements(team, aligned, values, static_cast<BFloat16*>(to));
+  }
+}
+
 }  // namespace tf_gc::gpu

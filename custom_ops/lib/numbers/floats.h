@@ -29,6 +29,10 @@ struct BFloat16 {
 // The types as numbers, for callers that know them at run time only.
 enum class DType : int { kFloat = 0, kHalf = 1, kBFloat16 = 2 };
 
+TF_GC_HOST_DEVICE constexpr int64_t BytesOf(DType dtype) {
+  return dtype == DType::kFloat ? 4 : 2;
+}
+
 template <typename T>
 constexpr DType DTypeOf() {
   if constexpr (std::is_same_v<T, Half>) return DType::kHalf;

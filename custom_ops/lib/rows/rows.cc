@@ -36,10 +36,10 @@ bool MayBePadded(Codec codec) { return codec != Codec::kOneBitAuto; }
 
 // Asks for the memory of a row that will be read and written soon: rows lie
 // anywhere in a table.
-void FetchRow(const float* row, int64_t columns) {
+void FetchRow(const char* row, int64_t bytes) {
 #if defined(__GNUC__)
-  constexpr int64_t kLine = 64 / sizeof(float);
-  for (int64_t i = 0; i < columns; i += kLine) {
+  constexpr int64_t kLine = 64;
+  for (int64_t i = 0; i < bytes; i += kLine) {
     __builtin_prefetch(row + i, /*write=*/1);
   }
 #endif
@@ -51,15 +51,17 @@ template <typename T>
 void EncodeRows(const RowsFormat& format, const RowLayout& layout,
                 const RowsSection& section, const Occurrences& rows,
                 int64_t first, int64_t last, const T* values,
-                const float* residual_in, float* residual_out, uint8_t* to) {
+                DType residual_dtype, const void* residual_in,
+                void* residual_out, uint8_t* to) {
   const ScopedExactFloatMode mode;
+  const int64_t element_bytes = BytesOf(residual_dtype);
   const SectionLayout at = LayoutOfSection(layout, section);
   const int64_t columns = layout.columns();
   const int64_t count = static_cast<int64_t>(rows.indices.size());
   // Each part begins a block, which is zero after the part.
   std::vector<float> sum(layout.parts() * kBlockSize);
   std::vector<float> rest(residual_in == nullptr ? columns : 0);
-  float padded[kBlockSize] = {};
+  alignas(float) char padded[kBlockSize * sizeof(float)];
   for (int64_t row = first; row < last; ++row) {
     const int64_t* const positions = rows.positions.data() + rows.starts[row];
     const int64_t occurrences = rows.starts[row + 1] - rows.starts[row];
@@ -71,33 +73,39 @@ void EncodeRows(const RowsFormat& format, const RowLayout& layout,
       continue;
     }
     if (residual_in != nullptr && row + 1 < count) {
-      FetchRow(residual_in + rows.indices[row + 1] * columns, columns);
+      const int64_t row_bytes = columns * element_bytes;
+      FetchRow(static_cast<const char*>(residual_in) +
+                   rows.indices[row + 1] * row_bytes,
+               row_bytes);
     }
     SumOccurrences(values, columns, layout.PartSize(0), positions, occurrences,
                    sum.data());
     auto* scale =
         reinterpret_cast<uint16_t*>(to + at.scales) + row * layout.scales();
-    const int64_t start = rows.indices[row] * columns;
+    const int64_t start = rows.indices[row] * columns * element_bytes;
     if (residual_in == nullptr) std::fill(rest.begin(), rest.end(), 0.0f);
-    const float* before =
-        residual_in == nullptr ? rest.data() : residual_in + start;
-    float* const after =
-        residual_out == nullptr ? rest.data() : residual_out + start;
+    const char* before = residual_in == nullptr
+                             ? reinterpret_cast<char*>(rest.data())
+                             : static_cast<const char*>(residual_in) + start;
+    char* const after = residual_out == nullptr
+                            ? reinterpret_cast<char*>(rest.data())
+                            : static_cast<char*>(residual_out) + start;
     for (int64_t layer = 0; layer < layout.layers(); ++layer) {
       for (int64_t part = 0; part < layout.parts(); ++part) {
-        const int64_t element = part * layout.PartSize(0);
+        const int64_t at_byte = part * layout.PartSize(0) * element_bytes;
         const int64_t size = layout.PartSize(part);
         const float* const gradient = sum.data() + part * kBlockSize;
         uint8_t block[kMostCodeBytes];
         if (size < kBlockSize && MayBePadded(format.codec)) {
-          std::copy_n(before + element, size, padded);
-          std::fill(padded + size, padded + kBlockSize, 0.0f);
+          std::memcpy(padded, before + at_byte, size * element_bytes);
+          std::memset(padded + size * element_bytes, 0,
+                      (kBlockSize - size) * element_bytes);
           Encode(format.codec, gradient, padded, padded, kBlockSize, 0.0f,
-                 block, scale++);
-          std::copy_n(padded, size, after + element);
+                 block, scale++, residual_dtype);
+          std::memcpy(after + at_byte, padded, size * element_bytes);
         } else {
-          Encode(format.codec, gradient, before + element, after + element,
-                 size, 0.0f, block, scale++);
+          Encode(format.codec, gradient, before + at_byte, after + at_byte,
+                 size, 0.0f, block, scale++, residual_dtype);
         }
         const int64_t bytes = layout.PartBytes(part);
         CopyPlanes(format.codec, bytes, block, CodeBytes(format.codec),
@@ -166,7 +174,7 @@ void DecodeRows(const RowsFormat& format, const RowLayout& layout,
 #define TF_GC_INSTANTIATE(T)                                                   \
   template void EncodeRows<T>(const RowsFormat&, const RowLayout&,             \
                               const RowsSection&, const Occurrences&, int64_t, \
-                              int64_t, const T*, const float*, float*,         \
+                              int64_t, const T*, DType, const void*, void*,    \
                               uint8_t*);                                       \
   template void DecodeRows<T>(const RowsFormat&, const RowLayout&,             \
                               const MergedRows&, int64_t, int64_t, T*)

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "custom_ops/lib/numbers/floats.h"
 #include "custom_ops/lib/wire/rows_wire.h"
 #include "custom_ops/lib/wire/wire.h"
 
@@ -46,12 +47,13 @@ void WriteSectionFrame(const RowLayout& row, const RowsSection& section,
 //
 // `residual_in` and `residual_out` are the whole table's, the same array or
 // two; a row in `residual_out` becomes what was not sent of gradient plus
-// residual. Both are null where nothing is kept.
+// residual. Both are null where nothing is kept, with DType::kFloat.
 template <typename T>
 void EncodeRows(const RowsFormat& format, const RowLayout& layout,
                 const RowsSection& section, const Occurrences& rows,
                 int64_t first, int64_t last, const T* values,
-                const float* residual_in, float* residual_out, uint8_t* to);
+                DType residual_dtype, const void* residual_in,
+                void* residual_out, uint8_t* to);
 
 // A table's section of a message that arrived.
 struct ReceivedRows {
