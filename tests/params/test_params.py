@@ -27,6 +27,7 @@ QUANTIZED = tf_gc.Quantized()
         ({"type": "quantized"}, tf_gc.Quantized(bits=3)),
         ({"type": "quantized", "bits": 4, "wire": "compact"}, tf_gc.Quantized(4, wire="compact")),
         ({"type": "2bit"}, tf_gc.TwoBit("auto")),
+        ({"type": "2bit", "residual": tf.bfloat16}, tf_gc.TwoBit(residual="bfloat16")),
         ({"type": "2bit", "threshold": 0.5}, tf_gc.TwoBit(0.5)),
         ({"type": "1bit"}, tf_gc.OneBit("auto")),
         ({"type": "1bit", "threshold": 0.5}, tf_gc.OneBit(0.5)),
@@ -100,7 +101,7 @@ def test_each_kind_has_the_form_of_a_dict() -> None:
 def test_params_print_all_their_arguments_in_order() -> None:
     # All workers compare the printed text.
     size, sparse = "bypass_size=2048, plan='auto'", "sparse=None, sparse_residual_bytes=67108864"
-    scaled = f"sum_bits=4, warm_up=True, wire=None, exclude=(), {sparse}"
+    scaled = f"sum_bits=4, warm_up=True, wire=None, exclude=(), {sparse}, residual='float32'"
     assert repr(QUANTIZED) == f"Quantized(bits=3, {size}, {scaled})"
     of_numpy = tf_gc.Quantized(np.int64(2), bypass_size=np.int8(3), sum_bits=np.int32(2))
     assert repr(of_numpy) == repr(tf_gc.Quantized(2, 3, sum_bits=2))
@@ -138,6 +139,7 @@ def test_thresholds(kind: Any, words: str, good: Any, bad: Any) -> None:
         ),
         ("sparse", "None, True or False", (0, 1, "yes")),
         ("sparse_residual_bytes", "a number of bytes from 0", (-1, 0.5, None, True)),
+        ("residual", "one of ['float32', 'bfloat16']", ("float16", None, tf.float64)),
     ],
 )
 def test_other_values_are_refused(name: str, allowed: str, values: tuple[Any, ...]) -> None:
@@ -170,8 +172,16 @@ def test_other_values_are_refused(name: str, allowed: str, values: tuple[Any, ..
             lambda: tf_gc.Quantized(8, sparse_residual_bytes=0),
             "sparse_residual_bytes=0 is for codes",
         ),
+        (
+            lambda: tf_gc.Quantized(8, residual="bfloat16"),
+            "residual='bfloat16' is for codes with residuals, and 8",
+        ),
         (lambda: tf_gc.Quantized(8, sum_bits=4), "one of [8] where an element takes 8 bits, got 4"),
         (lambda: tf_gc.Quantized(8, wire="compact"), "one of ['packed'] for codes of 8 bits, got"),
+        (
+            lambda: tf_gc.TwoBit(0.5, residual="bfloat16"),
+            "residual='bfloat16' is for threshold='auto'",
+        ),
         (lambda: tf_gc.Auto({"type": "none"}), "params must say what is compressed, for instance"),
         (lambda: tf_gc.Auto(tf_gc.Auto()), "params must say what is compressed, for instance"),
         (lambda: tf_gc.Auto(choice=""), "choice must be None or "),
@@ -193,6 +203,7 @@ def test_arguments_that_do_not_fit_are_refused(make: Any, words: str) -> None:
         ({"type": "2bit", "bits": 2}, "'bits'; type '2bit' allows"),
         ({"type": "none", "threshold": 0.5}, r"'threshold'; type 'none' allows \['type'\]"),
         ({"type": "bfloat16", "dtype": "float16"}, "'dtype'; type 'bfloat16' allows"),
+        ({"type": "low_rank", "residual": "bfloat16"}, "'residual'; type 'low_rank' allows"),
         ({"type": "auto", 5: 1}, "type 'auto' allows"),
         ({"type": "by_variable"}, "missing .*'rules'; type 'by_variable' allows"),
         ({"type": "by_variable", "rules": {}, "default": {"type": "9bit"}}, "default.*9bit"),

@@ -38,6 +38,7 @@ CODECS = cases(
     tf_gc.Quantized(plan="all_gather", **AT_ONCE),
     tf_gc.TwoBit(0.01),
     tf_gc.OneBit(**AT_ONCE),
+    tf_gc.Quantized(plan="scatter_gather", residual="bfloat16", **AT_ONCE),
     ids=str,
 )
 
@@ -119,7 +120,9 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
     variables = variables_of(strategy, *SHAPES)
     run = reducer(strategy, variables, bucket_bytes=bucket_bytes)
     steps = (normal(SHAPES, seed, replicas, scale=0.1) for seed in range(20))
-    check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=3e-5)
+    # What a residual of 16 bits is off by adds up.
+    atol = 3e-5 if vars(params)["residual"] == "float32" else 2e-3
+    check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=atol)
     assert len(strategy.compression_state) == len(SHAPES)  # one serves both stages
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_gc
 from tests.cases import cases
 from tests.state.checkpoints import values_in
-from tests.strategies.helpers import reducer, strategy_of, variables_of
+from tests.strategies.helpers import normal, reducer, strategy_of, variables_of
 from tf_gc.state import residuals
 from tf_gc.state.stream import named_stream
 
@@ -217,6 +217,34 @@ def test_a_single_replica_adds_what_was_restored_to_its_first_gradient(
     assert len(strategy.compression_state) == 1  # no memory for variables without any
     checkpoint.restore(path)
     assert eager != any("restore before the first step" in text for _, text in said())
+
+
+@cases("before, after", ("float32", "bfloat16"), ("bfloat16", "float32"))
+def test_a_sum_restores_in_any_dtype_for_any_number_of_replicas(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    (gradient,) = normal([(40, 60)], 1, 4)
+    sums = []
+    for dtype, replicas in ((before, 2), (after, 4)):
+        params = tf_gc.Quantized(warm_up=False, bypass_size=0, residual=dtype)
+        strategy = strategy_of(params, replicas)
+        (variable,) = variables_of(strategy, (40, 60))
+        state = strategy.compression_state
+        checkpoint = tf.train.Checkpoint(compression=state)
+        if not sums:
+            reducer(strategy, [variable])([gradient[:replicas]])
+            path = checkpoint.save(tmp_path / "ckpt")
+            (saved,) = (kept for name, kept in values_in(path).items() if "residual" in name)
+            np.testing.assert_array_equal(saved, state.total(variable))
+        checkpoint.restore(path)
+        kept = state.residuals_of(variable, named_stream(""), tf.as_dtype(dtype))
+        assert {each.dtype.name for each in kept} == {dtype}
+        sums.append(state.total(variable))
+        assert sums[-1].dtype == np.float32
+    assert np.abs(sums[0]).max() > 0.1
+    np.testing.assert_allclose(sums[1], sums[0], rtol=2**-8)
+    state.reset()
+    np.testing.assert_array_equal(state.total(variable), np.zeros((40, 60)))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])

@@ -13,7 +13,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "none": {},
     "1bit": AT_ONCE,
     "2bit": {"threshold": 0.5},
-    "quantized": {"bits": 4, **AT_ONCE},
+    "quantized": {"bits": 4, "residual": "bfloat16", **AT_ONCE},
     "low_rank": AT_ONCE,
     "bfloat16": {},
     "float16": {"bypass_size": 0},

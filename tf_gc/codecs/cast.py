@@ -20,10 +20,6 @@ class CastCodec(Codec):
 
     native: ClassVar[bool] = False
 
-    @property
-    def keeps_residuals(self) -> bool:
-        return False
-
     def bits(self, replicas: int) -> float:
         return 8.0 * tf.as_dtype(self.dtype).size
 

@@ -17,18 +17,24 @@ class Codec(abc.ABC):
     decisions of `tf_gc.params` and `tf_gc.schedule`. A codec is a small frozen value: equal
     arguments make equal codecs, and it holds no tensors.
 
-    `gradients` are the bucket's tensors, of one dtype; `residuals` are float32 variables of their
-    shapes, on the same device, or handles of such (under parameter servers, where `tf_gc.ops` or
-    `tf.raw_ops` read them), and keep for the next step what a message, int64 [1, words], does not
-    hold. `messages` are int64 tensors of shape [rows, words], and `like` tensors with the shapes
-    and the dtype of the results. In a scatter-gather a bucket is cut into as many shards as there
-    are replicas, and replica i owns shard i.
+    `gradients` are the bucket's tensors, of one dtype; `residuals` are variables of their shapes
+    and of `residual_dtype`, on the same device, or handles of such (under parameter servers, where
+    `tf_gc.ops` or `tf.raw_ops` read them), and keep for the next step what a message, int64
+    [1, words], does not hold. `messages` are int64 tensors of shape [rows, words], and `like`
+    tensors with the shapes and the dtype of the results. In a scatter-gather a bucket is cut into
+    as many shards as there are replicas, and replica i owns shard i.
 
     Attributes:
+      residual_dtype: in which the rest, which a message does not hold, is kept: float32, bfloat16.
+        `None`: it is not kept, and `residuals` are empty wherever they are an argument.
       native: whether the codec needs kernels of the native library.
     """
 
     native: ClassVar[bool] = True
+
+    @property
+    def residual_dtype(self) -> tf.DType | None:
+        return None
 
     @abc.abstractmethod
     def bits(self, replicas: int) -> float:
@@ -36,14 +42,6 @@ class Codec(abc.ABC):
 
         1 is for a replica's own gradient.
         """
-
-    @property
-    def keeps_residuals(self) -> bool:
-        """Whether the rest, which a message does not hold, is kept.
-
-        If not, `residuals` are empty wherever they are an argument.
-        """
-        return True
 
     @property
     def compacts(self) -> bool:

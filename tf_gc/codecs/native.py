@@ -24,14 +24,15 @@ class NativeCodec(Codec):
     kind: str  # the codec's name in `tf_gc.ops`
     threshold: float | str  # "auto", or the number that the codes are made with
     sum_kind: str  # which encodes a sum of `sum_shard`; `kind` if the threshold is fixed
+    residual: str = "float32"  # or "bfloat16", if the threshold is "auto"
+
+    @property
+    def residual_dtype(self) -> tf.DType | None:
+        return tf.as_dtype(self.residual) if keeps_residuals(self.kind) else None
 
     def bits(self, replicas: int) -> float:
         kind = self.sum_kind if replicas > 1 else self.kind
         return ops.message_bits(replicas, kind, self.threshold)
-
-    @property
-    def keeps_residuals(self) -> bool:
-        return keeps_residuals(self.kind)
 
     @property
     def compacts(self) -> bool:

@@ -255,7 +255,7 @@ def _measure(reduction: Reduction) -> tf.Tensor:
     with tf.device(replica.device):
         values = [getattr(gradient, "values", gradient) for gradient in replica.gradients]
         gradients = [tf.cast(value, tf.float32) for value in values]
-        residuals = [residual.read_value() for residual in replica.residuals]
+        residuals = [tf.cast(residual, tf.float32) for residual in replica.residuals]
         # `l2_loss` makes no copy of the tensor.
         halves = [tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)]
         norms = 2 * tf.stack(halves + [tf.zeros([])] * (2 * len(gradients) - len(halves)))
@@ -268,7 +268,7 @@ def _residual_ratios(rows: Sequence[tuple[Bucket, Any, Array | None]]) -> dict[s
     """Returns ratios, given buckets with what `_measure` returned of each."""
     squares: dict[str, Array] = {}  # of the norms of a gradient and of its residual
     for bucket, _, kept in rows:
-        if kept is None or not bucket.reducer.keeps_residuals:
+        if kept is None or bucket.reducer.residual_dtype is None:
             continue
         for name, pair in zip(bucket.variables, kept[:-1].reshape(2, -1).T, strict=True):
             key, number = name, 1

@@ -35,7 +35,7 @@ class WorkersState(CompressionState):
     def _make(self, slot: Slot, variable: Any, name: str) -> PerWorker:
         del name
         if slot.size is None:
-            return on_workers(self._strategy(), variable.shape)
+            return on_workers(self._strategy(), variable.shape, slot.dtype)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return on_workers(self._strategy(), tf.TensorShape([slot.size]), aggregation=first)
 
@@ -80,8 +80,9 @@ class Pushes:
         warms_up = self._warm_up(stream, schedule, gradients, variables)
         for bucket in schedule.buckets:
             mine = [variables[i] for i in bucket.indices]
-            keeps = mine if bucket.reducer.keeps_residuals else []
-            kept = [self.state.value(residuals.SLOT, stream, each).handle() for each in keeps]
+            dtype = bucket.reducer.residual_dtype
+            slot = residuals.slot_of(dtype) if dtype else None
+            kept = [self.state.value(slot, stream, each).handle() for each in mine if slot]
             worker = Replica("", [gradients[i] for i in bucket.indices], kept, mine)
             is_warm = warms_up if bucket.warm_up else None
             pushed, words = bucket.reducer.send(worker, mine[0].device, is_warm)

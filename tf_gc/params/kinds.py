@@ -42,6 +42,7 @@ _THRESHOLDS = {
 }
 
 CASTS = ("bfloat16", "float16")
+RESIDUALS = ("float32", "bfloat16")
 
 # The default of `sparse_residual_bytes`.
 _TABLE_BYTES = 64 << 20
@@ -74,22 +75,25 @@ class _InCodes(CompressionParams):
             exclude=check_patterns("exclude", self.exclude),
             sparse=_switch("sparse", self.sparse) if automatic else False,
             sparse_residual_bytes=integer(words, self.sparse_residual_bytes),
+            residual=_residual(self.residual),
         )
 
     def specs(self: Any) -> tuple[Spec, ...]:
         """Returns how dense gradients are sent, rows in one message, and rows in two."""
         kind = _CODECS[self.bits]
-        codec = NativeCodec(kind, self.threshold, _CODECS[self.sum_bits or self.bits])
+        sum_kind = _CODECS[self.sum_bits or self.bits]
+        codec = NativeCodec(kind, self.threshold, sum_kind, self.residual)
         codes = Codes(codec, self.plan, self.wire, self.warm_up)
         ways = (1, 2) if keeps_residuals(kind) else (1,)
-        rows = (Rows(kind, layers, self.warm_up) for layers in ways)
+        rows = (Rows(kind, layers, self.warm_up, self.residual) for layers in ways)
         return (codes,) if self.sparse is False else (codes, *rows)
 
     def spec_of(self: Any, gradient: Gradient) -> Spec | Uncompressed:
         dtypes = (tf.float32, tf.float16, tf.bfloat16)
         if uncompressed := _why_not(self, gradient, dtypes, self._why_no_rows(gradient)):
             return uncompressed
-        keeps = gradient.elements * tf.float32.size <= self.sparse_residual_bytes
+        kept_bytes = gradient.elements * tf.as_dtype(self.residual).size
+        keeps = kept_bytes <= self.sparse_residual_bytes
         dense, *rows = self.specs()
         return rows[0 if keeps else -1] if gradient.sparse else dense
 
@@ -134,6 +138,8 @@ class Quantized(_InCodes):
       sparse_residual_bytes: a table whose residual would take more bytes on a replica (64 MiB by
         default) has none, and its rows are sent in two messages; the second encodes what the first
         one leaves.
+      residual: "float32", or "bfloat16" for half the memory: how a replica keeps what it has not
+        sent. Checkpoints hold float32, and restore as either.
 
     Raises:
       ValueError: if an argument has another value.
@@ -149,6 +155,7 @@ class Quantized(_InCodes):
     exclude: Pattern | Iterable[Pattern] = ()
     sparse: bool | None = None
     sparse_residual_bytes: int = _TABLE_BYTES
+    residual: str = "float32"
 
     threshold: ClassVar[str] = "auto"
 
@@ -169,6 +176,7 @@ class _WithThreshold(_InCodes):
     exclude: Pattern | Iterable[Pattern] = ()
     sparse: bool | None = None
     sparse_residual_bytes: int = _TABLE_BYTES
+    residual: str = "float32"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,6 +304,12 @@ def _sum_bits(given: Any, bits: int) -> int:
     return integer(words, given, allowed[-1], allowed)
 
 
+def _residual(given: Any) -> Any:
+    name = given.name if isinstance(given, tf.DType) else given
+    check(name in RESIDUALS, f"residual must be one of {list(RESIDUALS)}", given)
+    return name
+
+
 def _switch(name: str, given: Any) -> Any:
     return check(isinstance(given, bool | None), f"{name} must be None, True or False", given)
 
@@ -309,7 +323,8 @@ def _wire(given: Any, bits: int) -> Any:
 def _check_residual(params: Any) -> None:
     if keeps_residuals(_CODECS[params.bits]):
         return
-    for name, default in (("warm_up", False), ("sparse_residual_bytes", _TABLE_BYTES)):
+    defaults = {"warm_up": False, "sparse_residual_bytes": _TABLE_BYTES, "residual": "float32"}
+    for name, default in defaults.items():
         given = getattr(params, name)
         if given not in (None, default):
             raise ValueError(
@@ -322,9 +337,9 @@ def _check_threshold(params: Any) -> None:
     given = params.threshold
     if isinstance(given, str) and given == "auto":
         return
-    for name in ("sum_bits", "warm_up", "sparse"):
+    for name in ("sum_bits", "warm_up", "sparse", "residual"):
         other = getattr(params, name)
-        if other is not None and other is not False:
+        if other is not None and other is not False and other != "float32":
             raise ValueError(
                 f"{name}={other!r} is for threshold='auto': with a fixed threshold messages have "
                 f"MXNet's bits; got threshold={given!r}"

@@ -97,7 +97,7 @@ class Costs:
         return Replica(
             device,
             gradients=[self._values[i] for i in bucket.indices],
-            residuals=[_zeros(shape) for shape in shapes if bucket.reducer.keeps_residuals],
+            residuals=[_zeros(shape) for shape in shapes if bucket.reducer.residual_dtype],
             variables=[self._variables[i] for i in bucket.indices],
             shared=[_zeros([slot.size]) for slot in slots if slot is not None],
         )

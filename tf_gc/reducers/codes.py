@@ -70,11 +70,10 @@ class CodesPush(Push):
         self._codec = codec
         self.name = str(codec)
         self.wire = wire
-        self.keeps_residuals = codec.keeps_residuals
+        self.residual_dtype = codec.residual_dtype
 
     def encode(self, worker: Replica) -> tuple[tf.Tensor, int]:
-        kept = worker.residuals if self.keeps_residuals else ()
-        message = self._codec.encode(worker.gradients, kept)
+        message = self._codec.encode(worker.gradients, worker.residuals)
         size = int(message.shape[1])
         if self.wire == PACKED:
             return message, size

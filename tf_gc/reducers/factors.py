@@ -67,7 +67,7 @@ class FactorsReducer(Reducer):
 
     plan = "all_reduce"
     wire = "float32"
-    keeps_residuals = True
+    residual_dtype = tf.float32
 
     def __init__(self, rank: int, group: Group) -> None:
         self._rank = rank

@@ -74,11 +74,11 @@ def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
         for of_variable in zip(*(replica.residuals for replica in replicas), strict=True):
             others = [residual for i, residual in enumerate(of_variable) if i != leader]
             if others:
-                left = sum_in_order([residual.read_value() for residual in others])
-                of_variable[leader].assign_add(left)
+                left = sum_in_order([tf.cast(residual, tf.float32) for residual in others])
+                of_variable[leader].assign_add(tf.cast(left, of_variable[leader].dtype))
             for residual in others:
                 with tf.device(residual.device):
-                    residual.assign(tf.zeros(residual.shape))
+                    residual.assign(tf.zeros(residual.shape, residual.dtype))
         sums = [
             sum_in_order([tf.cast(tensor, tf.float32) for tensor in tensors])
             for tensors in zip(*(replica.gradients for replica in replicas), strict=True)

@@ -24,7 +24,7 @@ class Plan(Reducer):
         self.codec = codec
         self.name = str(codec)
         self.wire = wire
-        self.keeps_residuals = codec.keeps_residuals
+        self.residual_dtype = codec.residual_dtype
 
     @classmethod
     @abc.abstractmethod

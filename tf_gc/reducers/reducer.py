@@ -37,7 +37,8 @@ class Sender:
     name: str  # of the encoding of an element, such as "3 bits"
     plan: str  # the name of who sends what to whom
     wire: str  # the name of how messages travel
-    keeps_residuals: bool  # whether what is not sent is kept; if not, no residuals are given
+    # Of what is not sent and so is kept; `None`: nothing is, and no residuals are given.
+    residual_dtype: tf.DType | None
     caution: str = ""  # a warning for the log, if there is one
 
     def __str__(self) -> str:

@@ -46,6 +46,7 @@ class Rows(Spec):
     # leave.
     layers: int = 1
     warm_up: bool = False
+    residual: str = "float32"  # or "bfloat16"
 
     in_one_bucket = True
 
@@ -61,8 +62,8 @@ class Rows(Spec):
 class _SendsRows(Sender):
     def __init__(self, spec: Rows) -> None:
         self._spec = spec
-        one_layer = spec.kind != EXACT and spec.layers == 1
-        self.keeps_residuals = one_layer and keeps_residuals(spec.kind)
+        keeps = spec.kind != EXACT and spec.layers == 1 and keeps_residuals(spec.kind)
+        self.residual_dtype = tf.as_dtype(spec.residual) if keeps else None
         scales = EXACT if spec.kind == EXACT else f"{BITS[spec.kind]} (a scale for each row)"
         layers = "" if spec.layers == 1 else ", in two layers without residuals"
         self.name = f"{scales}{layers}"
@@ -74,7 +75,7 @@ class _SendsRows(Sender):
             )
 
     def message(self, replica: Replica) -> tf.Tensor:
-        spec, kept = self._spec, replica.residuals if self.keeps_residuals else ()
+        spec, kept = self._spec, replica.residuals if self.residual_dtype else ()
         names = [path_of(variable) for variable in replica.variables]
         shapes = _shapes(replica)
         return ops.encode_rows(replica.gradients, kept, shapes, spec.kind, spec.layers, names)

@@ -9,6 +9,9 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
+
+from tf_gc import _compat
 
 Array = npt.NDArray[np.float32]
 
@@ -54,8 +57,18 @@ class Entry:
 
     def numpy(self) -> Array:
         """Returns the sum over all replicas, in the value's shape; of a variable a collective."""
+        if isinstance(self.value, tf.Variable):
+            return np.asarray(total(self.value))
         mine = isinstance(self.value, np.ndarray | np.generic)
         return np.asarray(self.value if mine else self.value.numpy())
+
+
+def total(variable: Any) -> tf.Tensor:
+    """Returns the float32 value of a distributed variable; of residuals the sum over replicas."""
+    if variable.dtype == tf.float32:
+        return tf.convert_to_tensor(variable)
+    parts = _compat.PerReplica([tf.cast(each, tf.float32) for each in variable.values])
+    return variable.distribute_strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
 
 
 def write(file: IO[bytes], entries: Iterable[Entry], **more: Any) -> None:

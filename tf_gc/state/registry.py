@@ -18,10 +18,11 @@ from tf_gc.state.stream import Stream
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One thing that is kept for a variable, in float32."""
+    """One thing that is kept for a variable, in checkpoints in float32."""
 
     name: str  # in checkpoints
     size: int | None = None  # of a vector, alike on all; `None`: parts of a sum, of its shape
+    dtype: tf.DType = tf.float32  # of parts of a sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Zeros:
     """An initial value that workers do not broadcast, as a stock strategy has them do."""
 
     shape: tf.TensorShape
+    dtype: tf.DType
 
     def __call__(self) -> tf.Tensor:
-        return tf.zeros(self.shape)
+        return tf.zeros(self.shape, self.dtype)
 
 
 class _OfVariable:
@@ -131,7 +133,7 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
         with self._lock:
             for value in self.variables:
                 for component in value.values:
-                    component.assign(tf.zeros(component.shape))
+                    component.assign(tf.zeros(component.shape, component.dtype))
             self.waiting, self.restored = [], {}
 
     def _gather_saveables_for_checkpoint(self) -> Saveables:
@@ -174,7 +176,7 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
         kind = ("ON_READ", "SUM") if slot.size is None else ("AUTO", "ONLY_FIRST_REPLICA")
         with tf.init_scope(), variable.distribute_strategy.scope():
             return tf.Variable(
-                Zeros(shape),
+                Zeros(shape, slot.dtype),
                 trainable=False,
                 synchronization=tf.VariableSynchronization[kind[0]],
                 aggregation=tf.VariableAggregation[kind[1]],
@@ -214,4 +216,4 @@ def _assign(variable: Any, value: Any) -> None:
             )
         mine = mine / parts
     for component in variable.values:
-        component.assign(mine)
+        component.assign(tf.cast(mine, component.dtype))

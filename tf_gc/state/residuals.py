@@ -1,5 +1,6 @@
 """Residuals: what each replica has not sent yet (error feedback)."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,8 +8,13 @@ import tensorflow as tf
 
 from tf_gc.state.registry import Slot
 
-# Its sum over the replicas is the gradient that has not been applied yet.
+# Of any dtype. Its sum over the replicas is the gradient that has not been applied yet.
 SLOT = Slot("residual")
+
+
+def slot_of(dtype: tf.DType) -> Slot:
+    """Returns the slot of residuals that have a dtype."""
+    return dataclasses.replace(SLOT, dtype=dtype)
 
 
 def emptied_into(
@@ -51,7 +57,7 @@ def _rows_emptied_into(
         sums = tf.math.unsorted_segment_sum(
             tf.cast(gradient.values, tf.float32), position[: tf.size(indices)], tf.size(rows)
         )
-        finite = tf.math.is_finite(sums + waiting)
+        finite = tf.math.is_finite(sums + tf.cast(waiting, tf.float32))
         nothing = tf.zeros_like(waiting)
         residual.scatter_update(tf.IndexedSlices(tf.where(finite, nothing, waiting), rows))
         sent = tf.cast(tf.where(finite, waiting, nothing), gradient.dtype)

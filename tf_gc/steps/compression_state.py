@@ -37,15 +37,20 @@ class CompressionState(StateRegistry):
         self._adds_nothing = False  # whether a function does not add what a later restore brings
 
     def residuals_of(
-        self, variable: tf.Variable, stream: Stream | None = None
+        self,
+        variable: tf.Variable,
+        stream: Stream | None = None,
+        dtype: tf.DType = tf.float32,
     ) -> Sequence[tf.Variable]:
-        """Returns the float32 residuals of a distributed variable, of its shape, by local replica.
+        """Returns the residuals of a distributed variable, of its shape, by local replica.
 
-        Without a stream, they are of the first that has any, else of loops without a name.
+        Without a stream, they are of the first that has any, else of loops without a name. `dtype`
+        is that of new ones.
         """
         kept = [entry.value for entry in self.entries(variable, residuals.SLOT)]
         if stream is not None or not kept:
-            kept = [self.value(residuals.SLOT, stream or named_stream(""), variable)]
+            slot = residuals.slot_of(dtype)
+            kept = [self.value(slot, stream or named_stream(""), variable)]
         return kept[0].values
 
     def of_first(self, slot: Slot, stream: Stream, variables: Sequence[tf.Variable]) -> Any:

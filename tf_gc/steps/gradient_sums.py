@@ -76,7 +76,7 @@ class GradientSums:
         ]
         schedule = make_schedule(self.params, gradients, self.senders, options.bytes_per_pack)
         warn_of_unmatched_patterns(self.params, gradients, self._unmatched)
-        keeping = [b.indices for b in schedule.buckets if b.reducer.keeps_residuals]
+        keeping = [b.indices for b in schedule.buckets if b.reducer.residual_dtype]
         known = {i for i, gradient in enumerate(gradients) if isinstance(gradient, Gradient)}
         pairs = self.with_restored(pairs, known.difference(*keeping))
         results: dict[int, Any] = {}
@@ -120,8 +120,9 @@ class GradientSums:
                 else:
                     component.set_shape(variable.shape)
         residuals: list[Any] = []
-        if bucket.reducer.keeps_residuals:
-            residuals = [self.state.residuals_of(variable, stream) for variable in variables]
+        dtype = bucket.reducer.residual_dtype
+        if dtype is not None:
+            residuals = [self.state.residuals_of(each, stream, dtype) for each in variables]
         slots = [bucket.reducer.slot(variable.shape) for variable in variables]
         shared = [
             self.state.value(slot, stream, variable).values
