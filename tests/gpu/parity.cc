@@ -111,7 +111,8 @@ void TestEncode(bool large) {
     for (const auto& sizes : BucketSizes(format.codec, large)) {
       const Case<T, R> values(random, sizes);
       const std::string name = Name("encode", format, DTypeOf<T>(), sizes);
-      ExpectEncodedAlone(format, values.gradients, 2, name + ", without residuals");
+      ExpectEncodedAlone(format, values.gradients, 2,
+                         name + ", without residuals");
       for (bool in_place : {true, false}) {
         for (size_t shift : {0, 1, 3}) {
           ExpectEncoded(format, values, 1, -1, in_place, shift, name);
