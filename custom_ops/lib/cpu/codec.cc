@@ -74,6 +74,14 @@ void EncodeWith(DType residual_dtype, Codec codec, const T* gradient,
     const int64_t count = std::min(size - first, kPartSize);
     const int64_t block = first / kBlockSize;
     table.widen(before + first, count, residual);
+#if defined(__GNUC__)
+    // The next part arrives meanwhile: a processor fetches by itself only up to
+    // the end of a page of memory.
+    constexpr int64_t kLine = 64 / sizeof(BFloat16);
+    for (int64_t i = kPartSize; i < 2 * kPartSize; i += kLine) {
+      __builtin_prefetch(before + first + i);
+    }
+#endif
     encode(gradient + first, residual, From(addend, first), residual, count,
            threshold, codes + block * CodeBytes(codec), scales + block);
     table.narrow(residual, count, after + first);
