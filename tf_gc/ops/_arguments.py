@@ -21,14 +21,12 @@ def handles(residuals: Variables) -> list[tf.Tensor]:
     return [each if isinstance(each, tf.Tensor) else each.handle for each in residuals]
 
 
-def bucket(gradients: Tensors, residuals: Variables) -> dict[str, Any]:
+def bucket(gradients: Tensors, residuals: Variables, may_be_none: bool = False) -> dict[str, Any]:
     gradients = as_list(gradients, "gradients")
     # TensorFlow's own error does not name them.
-    if residuals and len(gradients) != len(residuals):
-        raise ValueError(
-            f"{len(gradients)} gradients need {len(gradients)} residuals or none, "
-            f"got {len(residuals)}"
-        )
+    if len(gradients) != len(residuals) and (residuals or not may_be_none):
+        needed = f"{len(gradients)} residuals{' or none' if may_be_none else ''}"
+        raise ValueError(f"{len(gradients)} gradients need {needed}, got {len(residuals)}")
     return {"gradients": gradients, "residuals": handles(residuals)}
 
 

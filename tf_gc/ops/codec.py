@@ -48,7 +48,7 @@ def encode(
     and its residuals stay as they are.
     """
     return _loader.load().tf_gc_encode(
-        **bucket(gradients, residuals),
+        **bucket(gradients, residuals, may_be_none=True),
         **attributes(codec, threshold),
         shards=shards,
         skip=-1 if skip is None else skip,

@@ -31,7 +31,7 @@ def reencode(
     """
     return _loader.load().tf_gc_reencode(
         messages=as_list(messages),
-        **bucket(gradients, residuals),
+        **bucket(gradients, residuals, may_be_none=True),
         codec=codec,
         sum_codec=codec if sum_codec is None else sum_codec,
         shard=shard,
