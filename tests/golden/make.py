@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.custom_ops import cases
-from tests.custom_ops.native import (
-    COMPACTIBLE,
-    AnyCodec,
-    Codec,
-    EightBit,
-    Levels,
-    OneBit,
-    num_blocks,
-)
+from tests.custom_ops.native import COMPACTIBLE, Codec, EightBit, Levels, OneBit, num_blocks
 from tests.oracles import compact, rows, two_bit
 
 Arrays = Mapping[str, Any]
@@ -41,7 +33,7 @@ def drawn(
     return cases.random_pair(rng, size, dtype)
 
 
-def messages(given: Arrays, codecs: Iterable[AnyCodec], size: int) -> dict[str, Any]:
+def messages(given: Arrays, codecs: Iterable[Any], size: int) -> dict[str, Any]:
     """A message of each codec and dtype, the sum of three, a sum encoded again; counts."""
     result: dict[str, Any] = {}
     for seed, dtype in enumerate(cases.DTYPES):

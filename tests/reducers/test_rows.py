@@ -104,16 +104,25 @@ def test_sent_plus_kept_is_what_was_given(dtype: Any, eager: bool, kept: str) ->
     assert (strategy.traffic.compressed_tensors, strategy.traffic.wire) == (1, "rows")
 
 
-def test_without_residuals_two_layers_are_sent(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("params", "part", "words", "warnings"),
+    [
+        ({**COLD, "sparse_residual_bytes": 1000}, 1 / 16, "two layers without residuals", 1),
+        ({"type": "quantized", "bits": 8, "sparse": True}, 1 / 253, "8 bits (a scale for each", 0),
+    ],
+)
+def test_without_residuals_two_layers_or_eight_bits_are_sent(
+    params: Any, part: float, words: str, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", logger="absl")
-    strategy, _, step = made({**COLD, "sparse_residual_bytes": 1000})
+    strategy, _, step = made(params)
     rows = rows_of(0, (20, 30))
     total = as_dense(step(rows)[0])
     largest = sum(np.abs(dense([mine])).max(axis=1, keepdims=True) for mine in rows)
-    assert (np.abs(total - dense(rows)) <= largest / 16 + 1e-6).all()
+    assert (np.abs(total - dense(rows)) <= largest * part + 1e-6).all()
     assert len(strategy.compression_state) == 0
-    assert "two layers without residuals" in str(strategy.schedule)
-    assert sum("table: too large for" in line for line in caplog.messages) == 1
+    assert words in str(strategy.schedule)
+    assert sum("table: too large for" in line for line in caplog.messages) == warnings
 
 
 @cases(

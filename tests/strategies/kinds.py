@@ -31,13 +31,13 @@ EXAMPLES["8 bits"] = {"type": "quantized", "bits": 8}
 
 
 def check_sums(strategy: Any) -> None:
-    """Six steps of a synchronous strategy lose nothing, and are compressed if any are."""
+    """Six steps of a synchronous strategy lose next to nothing, and are compressed if any are."""
     variables = variables_of(strategy, matrix=SHAPE)
     random = np.random.default_rng(1)
     size = (6, 1, strategy.num_replicas_in_sync, *SHAPE)
     steps = random.normal(size=size).astype("f")
     run = reducer(strategy, variables)
-    check_that_nothing_is_lost(strategy, variables, run, steps, rtol=0, atol=0.1)
+    check_that_nothing_is_lost(strategy, variables, run, steps, rtol=0, atol=0.2)
     assert bool(strategy.schedule and strategy.schedule.buckets) == bool(
         strategy.compression_params.specs()
     )
