@@ -124,7 +124,7 @@ class Quantized(_InCodes):
       bypass_size: tensors with fewer elements are summed in full precision. `None`: 2,048.
       plan: "all_gather", "scatter_gather" or "hierarchical"; "auto" is the one that sends least.
       sum_bits: how many bits an element of a sum takes in a "scatter_gather": `bits`, or `None` for
-        3 where that is 1 or 2, and 4 where it is 3 or 4. Residuals keep the rounding error.
+        3 where that is 1 or 2, 4 where it is 3 or 4, and 8. Residuals keep the rounding error.
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
         norm of the gradients has stopped growing. `None`: yes.
       wire: how codes travel, which changes no result: "packed", or, of 2 to 4 bits, "compact", in
