@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -247,21 +248,28 @@ def test_a_sum_restores_in_any_dtype_for_any_number_of_replicas(
     np.testing.assert_array_equal(state.total(variable), np.zeros((40, 60)))
 
 
+IN = pytest.mark.parametrize("kept_in", [np.float32, ml_dtypes.bfloat16], ids=np.dtype)
+
+
+@IN
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_they_are_added_to_a_gradient_and_stay_where_that_is_not_finite(dtype: Any) -> None:
-    waiting = np.random.default_rng(1).normal(size=(5, 3)).astype("f")
+def test_they_are_added_to_a_gradient_and_stay_where_that_is_not_finite(
+    dtype: Any, kept_in: Any
+) -> None:
+    waiting = np.random.default_rng(1).normal(size=(5, 3)).astype(kept_in)
     gradient = np.random.default_rng(2).normal(size=(5, 3)).astype(dtype)
     gradient[1, 2], gradient[3, 0] = np.nan, np.inf
     kept = tf.Variable(waiting)
     (total,) = residuals.emptied_into([tf.constant(gradient)], [kept])
-    exact = gradient.astype(np.promote_types(dtype, "f")) + waiting
+    exact = gradient.astype(np.promote_types(dtype, "f")) + waiting.astype("f")
     np.testing.assert_array_equal(total, exact.astype(dtype))
     np.testing.assert_array_equal(kept, np.where(np.isfinite(exact), 0, waiting))
 
 
+@IN
 @pytest.mark.parametrize("all_rows", [False, True])
-def test_they_are_added_to_rows_likewise(all_rows: bool) -> None:
-    waiting = np.random.default_rng(1).normal(size=(5, 3)).astype("f")
+def test_they_are_added_to_rows_likewise(all_rows: bool, kept_in: Any) -> None:
+    waiting = np.random.default_rng(1).normal(size=(5, 3)).astype(kept_in)
     values = np.random.default_rng(2).normal(size=(3, 3)).astype("f")
     values[0, 0], values[2, 2] = np.inf, np.nan
     waiting[1, 1] = values[1, 1] = 3e38  # together they are not finite
