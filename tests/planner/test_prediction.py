@@ -1,5 +1,8 @@
 """The predicted bytes and times, and how they depend on the cluster."""
 
+import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,11 +14,12 @@ from hypothesis import strategies as st
 import tf_gc
 from tests.cases import cases
 from tf_gc.params import Gradient
+from tf_gc.planner.gpus import COPY_RATE, OF_COPY, gpu_cost
 from tf_gc.planner.measure import Costs, gradients_of, measure_compute
 from tf_gc.planner.prediction import STOCK, Cost, Gradients, Prediction, SimulatedNetwork, predict
 from tf_gc.planner.time_model import Compute, Link, step_seconds
 from tf_gc.planner.workload import Workload, make_workload
-from tf_gc.schedule import Schedule
+from tf_gc.schedule import Schedule, make_schedule
 
 COMPUTE = Compute(0.1, 0.2, 0.05)
 WORK = 0.01
@@ -61,6 +65,12 @@ def test_collectives_are_those_of_the_alpha_beta_model() -> None:
     assert link.all_gather(4e9) == pytest.approx(3 + 12)
     assert Link(4, 8e9 * payload, 0, 0, byte=1e-9).all_gather(1e9) == pytest.approx(2 * 3)
     assert Link(4, 1e9, 5, 0, 0).seconds(0, rounds=3, collectives=2) == 10
+    tree = dataclasses.replace(link, level=0.5)  # up and down two of them
+    assert tree.all_reduce(4e9) == pytest.approx(2 * 4 / 0.9 + 2 * 2 * 0.5)
+    assert Link(1, 8e9, 0, 1, 0, gpus=4).all_reduce(4e9) == pytest.approx(6 + 6)
+    two = Link(2, 8e9 * payload, 0, 0, 0, gpus=2, host_byte=2e-9)
+    assert two.all_gather(1e9) == pytest.approx(3 * 2)  # a ring is as slow as its slowest part
+    assert two.seconds(0, 0, in_host=1e9) == pytest.approx(2)
 
 
 @given(st.floats(0.1, 1), st.integers(2, 50), st.floats(0, 1), st.floats(1, 2))
@@ -141,6 +151,47 @@ def test_bytes_are_those_that_a_strategy_counts(params: tf_gc.Quantized | tf_gc.
     ours, stock = (predict(p, gradients, COMPUTE, costs, Link(4, 1e10)) for p in (params, STOCK))
     assert ours.sent_bytes == strategy.traffic.sent_bytes
     assert stock.sent_bytes == pytest.approx(strategy.traffic.stock_bytes, abs=8)
+
+
+def scheduled(params: Any, gradients: Gradients, link: Link) -> tuple[Schedule, SimulatedNetwork]:
+    network = SimulatedNetwork(link, gradients.device)
+    senders = {spec: spec.on(network) for spec in params.specs()}
+    return make_schedule(params, gradients.known, senders), network
+
+
+@pytest.mark.parametrize("plan", ["all_gather", "scatter_gather"])
+@pytest.mark.parametrize("params", [tf_gc.OneBit, tf_gc.Cast])
+def test_gpus_send_what_the_plans_send(params: Any, plan: str) -> None:
+    workload = workload_of(keras.layers.Dense(4096), inputs=keras.Input((512,)))
+    values, gradients = gradients_of(workload)
+    on = scheduled(params(plan=plan), gradients, Link(4, 1e10))
+    counted, ours = Costs(workload, values, repeats=1)(*on), gpu_cost(1, *on)
+    for sent, known in zip(counted.sent, ours.sent, strict=True):
+        assert known == (pytest.approx(sent[0], rel=1e-3, abs=100), *sent[1:], 0)
+
+
+def test_gpus_of_a_host_share_its_work_and_its_link() -> None:
+    gradients = dataclasses.replace(dense([8 << 20]), device="GPU:0")
+
+    def cost(hosts: int, gpus: int, plan: str = "auto") -> Cost:
+        params = tf_gc.Quantized(3, plan=plan)
+        return gpu_cost(1, *scheduled(params, gradients, Link(hosts, 1e10, gpus=gpus)))
+
+    alone, four = cost(4, 1), cost(4, 4)
+    assert four.sent == ((*alone.sent[0][:3], 2 * 4 * (8 << 20) * 3 // 4),)
+    assert four.seconds == pytest.approx(alone.seconds / 4)
+    # Each sends 12 of 16 shards to other hosts; then its sum, in 4 bits, goes round.
+    sent = (4 * 12 * 3.125 + 15 * 4.125) / 16 * (1 << 20)
+    assert cost(4, 4, "scatter_gather").sent == ((sent, 16, 2, 0),)
+    assert cost(1, 4, "scatter_gather").sent[0][0] == 3 * (3.125 + 4.125) / 4 * (1 << 20)
+
+
+def test_gpus_are_as_fast_as_recorded() -> None:
+    recorded = json.loads((Path(__file__).parents[2] / "benchmarks/results/gpu.json").read_text())
+    assert pytest.approx(8e9 * recorded["copy_gb_per_s"]) == COPY_RATE
+    for bits, codec in enumerate(("one_bit_auto", "two_bit_auto", "three_bit", "four_bit"), 1):
+        calls = [call["of_copy"] for call in recorded["calls"] if call["codec"] == codec]
+        assert OF_COPY[bits] == tuple(calls)
 
 
 def test_what_is_measured_of_a_model() -> None:

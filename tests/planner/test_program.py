@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tf_gc.planner import forecast
+from tf_gc.planner import forecast, measure
 from tf_gc.planner.__main__ import main, parse
 from tf_gc.planner.prediction import STOCK, Prediction
 from tf_gc.planner.workload import UsageError, Workload, load_function, make_workload
@@ -69,6 +69,8 @@ def without_weights():
 def number():
     return 3
 """
+
+ONE_HOST = "--transport nccl --step-time 100 --gpus-per-host 8 --host-rate 12gbyte"
 
 
 @pytest.fixture
@@ -146,12 +148,21 @@ def test_wrong_names_of_functions() -> None:
         ("", "required: --model"),
         ("--workers 0", "must be a whole number from 1, not '0'"),
         ("--batch-size x", "must be a whole number from 1, not 'x'"),
-        ("--rate 1", 'a rate is like "100mbit" or "2.5gbit" (kbit, mbit, gbit), not \'1\''),
+        ("--rate 1", "(kbit, mbit, gbit, mbyte, gbyte), not '1'"),
         ("--rate 0gbit", "a rate is like"),
-        ("--transport fast", "a rate is like"),
+        ("--transport fast", "[--transport {grpc,nccl,none,RATE}]"),
         ("--latency -1", "must be a number of milliseconds from 0, not '-1'"),
         ("--launch inf", "must be a number of milliseconds from 0, not 'inf'"),
         ("--workers 2 1", "--workers needs numbers from 2"),
+        ("--step-time 1 2", "--step-time takes 1 or 3 numbers, not 2"),
+        ("--copy-rate 900gbyte", "--copy-rate needs --step-time"),
+        ("--gpus-per-host 4 --host-rate 12gbyte", "--gpus-per-host 4 needs --step-time"),
+        ("--gpus-per-host 4 --step-time 9", "--gpus-per-host 4 needs --host-rate"),
+        ("--host-rate 12gbyte", "--host-rate needs --gpus-per-host from 2"),
+        (f"--workers 1 2 {ONE_HOST}", "--workers 1 has another rate: ask for it alone"),
+        (f"--workers 1 --rate 1gbit {ONE_HOST}", "give --host-rate, not --rate"),
+        (f"--workers 1 {ONE_HOST} --transport grpc", "--workers 1 needs --transport nccl"),
+        ("--plot no/a.png", "is a FILE.png in a folder that exists, not 'no/a.png'"),
     ],
 )
 def test_wrong_flags(flags: str, message: str, capsys: pytest.CaptureFixture) -> None:
@@ -165,9 +176,12 @@ def test_wrong_flags(flags: str, message: str, capsys: pytest.CaptureFixture) ->
 def test_units() -> None:
     flags = "--model m.py:f --rate 1.5mbit 2gbit --transport 8kbit --latency 2 --launch 0.5"
     options = parse(flags.split())
-    assert (options.rate, options.transport) == ([1.5e6, 2e9], 1e-3)
-    assert (options.latency, options.launch) == (2e-3, 5e-4)
-    assert parse(["--model", "m.py:f", "--transport", "none"]).transport == 0
+    times = {"byte": 1e-3, "latency": 2e-3, "launch": 5e-4, "gpus": 1, "host_byte": 0}
+    assert (options.rate, options.link) == ([1.5e6, 2e9], times)
+    assert parse(["--model", "m.py:f", "--transport", "none"]).link["byte"] == 0
+    one = parse(f"--model m.py:f --workers 1 {ONE_HOST} --launch 3".split())
+    link = [one.link[name] for name in ("launch", "byte", "gpus", "host_byte")]
+    assert (one.rate, link) == ([96e9], [3e-3, 0, 8, 8 / 96e9])
 
 
 def predicting(seconds_of_ours: float) -> forecast.Predict:
@@ -185,7 +199,7 @@ def predicting(seconds_of_ours: float) -> forecast.Predict:
 def test_words_say_where_it_pays() -> None:
     # 1 + 1e9 / rate = 1.1 · 1.5 at 1.54e9, which lies between two of the points that are tried.
     said = forecast.words(predicting(1.5), [2])
-    assert "With 2 workers, 3 bits pay on links of up to about 1.4 Gbit/s" in said
+    assert "With 2 workers, 3 bits pay on links of up to about 1.4 Gbit/s; against 16 bits," in said
     assert "pay on every link, however fast" in forecast.words(predicting(0.5), [2])
     assert "pay on no link" in forecast.words(predicting(1e4), [2])
     said = forecast.words(lambda *_: Prediction(1.0, 1), [2])
@@ -194,8 +208,10 @@ def test_words_say_where_it_pays() -> None:
 
 def test_the_table_has_times_and_ratios_to_stock() -> None:
     header, line = forecast.table(predicting(0.5), [2], [1e9]).splitlines()
-    assert re.split(" {2,}", header.strip())[2:] == ["stock", *forecast.CHOICES, "plan, wire"]
-    assert line.endswith("2.00 s" + 5 * "     500.0 ms  4.0x" + "  all_gather, packed")
+    names = [*forecast.BASES, *forecast.CHOICES, "plan, wire"]
+    assert re.split(" {2,}", header.strip())[2:] == names
+    ours = len(forecast.CHOICES) * "     500.0 ms  4.0/1.0x"
+    assert line.endswith("2.00 s     500.0 ms" + ours + "  all_gather, packed")
 
 
 def test_the_table_says_which_bits_take_which_plan() -> None:
@@ -205,5 +221,16 @@ def test_the_table_says_which_bits_take_which_plan() -> None:
         return Prediction(1, 1, 2 * (f"all_gather, {wires.get(params, 'compact')}",))
 
     line = forecast.table(predict, [2], [1e9]).splitlines()[-1]
-    said = "  1 bit: all_gather, packed; 2 bits, 3 bits, 4 bits, 8 bits: all_gather, compact"
-    assert line.endswith(said)
+    _, *more = forecast.CHOICES
+    assert line.endswith(f"  1 bit: all_gather, packed; {', '.join(more)}: all_gather, compact")
+
+
+def test_a_profile_of_a_gpu_needs_no_gpu_and_measures_nothing(
+    models: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delattr(measure, "_medians")
+    flags = f"--model {models}:two_inputs --workers 2 --rate 1gbit {ONE_HOST}"
+    main([*flags.split(), "--plot", f"{tmp_path}/a.png"])
+    output = capsys.readouterr().out
+    assert "2 sparse\na step alone, as given: 100.0 ms (forward 33.3, backward 66.7, upd" in output
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

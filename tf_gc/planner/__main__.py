@@ -2,25 +2,29 @@
 
 import argparse
 import functools
+import importlib.util
 import re
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from tf_gc.cluster.devices import check_devices
 from tf_gc.params import CompressionParams
-from tf_gc.planner import forecast, measure
-from tf_gc.planner.prediction import Prediction, SimulatedNetwork, predict
-from tf_gc.planner.time_model import BYTE, LATENCY, LAUNCH, Link
+from tf_gc.planner import forecast, measure, plot
+from tf_gc.planner.gpus import COPY_RATE, gpu_cost
+from tf_gc.planner.prediction import Cost, Prediction, SimulatedNetwork, predict
+from tf_gc.planner.time_model import TRANSPORTS, Compute, Link
 from tf_gc.planner.workload import UsageError, load_function, make_workload
 
-_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "mbyte": 8e6, "gbyte": 8e9}
 
 
 def bits_per_second(text: str) -> float:
     """Reads "100mbit" as 1e8 bits a second."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(_UNITS)})", text)
     if not match or not float(match[1]):
         raise argparse.ArgumentTypeError(
-            f'a rate is like "100mbit" or "2.5gbit" (kbit, mbit, gbit), not {text!r}'
+            f'a rate is like "100mbit" or "2.5gbit" ({", ".join(_UNITS)}), not {text!r}'
         )
     return float(match[1]) * _UNITS[match[2]]
 
@@ -39,18 +43,30 @@ def milliseconds(text: str) -> float:
     return float(text) / 1e3
 
 
-def seconds_per_byte(text: str) -> float:
-    """Reads a rate, or "none" for a transport that takes no time."""
-    return 0.0 if text == "none" else 8 / bits_per_second(text)
+def transport(text: str) -> dict[str, float]:
+    """Reads a name, or the rate that gRPC carries over an infinitely fast link, or "none"."""
+    if text in TRANSPORTS:
+        return TRANSPORTS[text]
+    return {**TRANSPORTS["grpc"], "byte": 0.0 if text == "none" else 8 / bits_per_second(text)}
+
+
+def picture(text: str) -> Path:
+    """Reads the name of a picture that can be written."""
+    path = Path(text)
+    if path.suffix != ".png" or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"is a FILE.png in a folder that exists, not {text!r}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("needs Matplotlib: pip install matplotlib")
+    return path
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Returns the options; ends the program if they are wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m tf_gc.planner",
-        description="Measures a model on this machine, and predicts the time of a step on a "
-        "cluster of such machines, without compression and with 1 to 4 and 8 bits. The defaults of "
-        "the transport are TensorFlow's collectives over gRPC, measured on 2 cores.",
+        description="Predicts the time of a model's step on a cluster, without compression and "
+        "with a few bits an element: on machines like this one, on which it measures the model, "
+        "or on GPUs, given the time of a step.",
     )
     add = parser.add_argument
     add("--model", required=True, metavar="FILE.py:FUNCTION", help="returns a Keras model")
@@ -61,44 +77,69 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     workers = "how many (default: 2 4 8)"
     add("--workers", type=count, nargs="+", metavar="N", default=[2, 4, 8], help=workers)
     rate = "of a worker's link, such as 100mbit or 25gbit (default: 100mbit 1gbit 10gbit)"
-    rates = [1e8, 1e9, 1e10]
-    add("--rate", type=bits_per_second, nargs="+", metavar="RATE", default=rates, help=rate)
-    transport = "carried over an infinitely fast link, or none for no limit (default: "
-    transport += f"{8e-9 / BYTE:.1f}gbit)"
-    add("--transport", type=seconds_per_byte, default=BYTE, metavar="RATE", help=transport)
-    launch = f"milliseconds to start a collective (default: {1e3 * LAUNCH:g})"
-    add("--launch", type=milliseconds, default=LAUNCH, metavar="MS", help=launch)
-    latency = f"milliseconds of a round of messages (default: {1e3 * LATENCY:g})"
-    add("--latency", type=milliseconds, default=LATENCY, metavar="MS", help=latency)
+    add("--rate", type=bits_per_second, nargs="+", metavar="RATE", help=rate)
+    over = "the rate is gRPC's over an infinitely fast link, or none for no limit"
+    add("--transport", type=transport, default="grpc", metavar="{grpc,nccl,none,RATE}", help=over)
+    add("--launch", type=milliseconds, metavar="MS", help="milliseconds to start a collective")
+    add("--latency", type=milliseconds, metavar="MS", help="milliseconds of a round of messages")
+    step = "milliseconds of a step on one GPU, or of its forward pass, backpropagation and update"
+    add("--step-time", type=milliseconds, nargs="+", metavar="MS", help=step)
+    copies = "at which it copies, bytes read and written (default: 4146gbyte, as an H200)"
+    add("--copy-rate", type=bits_per_second, metavar="RATE", help=copies)
+    add("--gpus-per-host", type=count, default=1, metavar="N", help="of a worker (default: 1)")
+    add("--host-rate", type=bits_per_second, metavar="RATE", help="of a GPU to others of its host")
+    add("--plot", type=picture, metavar="FILE.png", help="draws times of a step over the rate")
     options = parser.parse_args(arguments)
-    if min(options.workers) == 1:
-        parser.error("--workers needs numbers from 2: 1 worker sends nothing")
+    times: list[float] = options.step_time or []
+    gpus, alone = options.gpus_per_host, 1 in options.workers
+    for wrong, problem in (
+        (alone and gpus == 1, "--workers needs numbers from 2: 1 worker sends nothing"),
+        (alone and options.workers != [1], "--workers 1 has another rate: ask for it alone"),
+        (alone and options.rate, "--workers 1 sends over no link: give --host-rate, not --rate"),
+        (alone and "level" not in options.transport, "--workers 1 needs --transport nccl"),
+        (len(times) not in (0, 1, 3), f"--step-time takes 1 or 3 numbers, not {len(times)}"),
+        (options.copy_rate and not times, "--copy-rate needs --step-time"),
+        (gpus > 1 and not times, f"--gpus-per-host {gpus} needs --step-time"),
+        (gpus > 1 and not options.host_rate, f"--gpus-per-host {gpus} needs --host-rate"),
+        (gpus == 1 and options.host_rate, "--host-rate needs --gpus-per-host from 2"),
+    ):
+        if wrong:
+            parser.error(problem)
+    if len(times) == 1:  # backpropagation counts as two thirds
+        options.step_time = [times[0] / 3, times[0] * 2 / 3, 0.0]
+    options.rate = [options.host_rate] if alone else options.rate or [1e8, 1e9, 1e10]
+    named = {"launch": options.launch, "latency": options.latency}
+    options.link = options.transport | {k: v for k, v in named.items() if v is not None}
+    options.link |= {"gpus": gpus, "host_byte": 8 / options.host_rate if gpus > 1 else 0.0}
     return options
 
 
 def plan(options: argparse.Namespace) -> forecast.Predict:
-    """Measures the model on this machine, says what that takes, and returns what predicts steps."""
+    """Says what a step takes without other workers, and returns what predicts steps."""
     make_batch = load_function(options.batch, "--batch") if options.batch else None
     make_model = load_function(options.model, "--model")
     workload = make_workload(make_model, options.batch_size, make_batch)
-    compute = measure.measure_compute(workload)
-    values, gradients = measure.gradients_of(workload)
-    two_workers = SimulatedNetwork(Link(2, 1e9), gradients.device)
-    check_devices(forecast.CHOICES[forecast.DEFAULT], two_workers)
+    if options.step_time:
+        compute, alone = Compute(*options.step_time), ", as given"
+        _, gradients = measure.gradients_of(workload, run=False)
+        cost_of: Callable[..., Cost] = functools.partial(gpu_cost, options.copy_rate or COPY_RATE)
+    else:
+        compute, alone = measure.measure_compute(workload), f" with batch size {options.batch_size}"
+        values, gradients = measure.gradients_of(workload)
+        two_workers = SimulatedNetwork(Link(2, 1e9), gradients.device)
+        check_devices(forecast.CHOICES[forecast.DEFAULT], two_workers)
+        cost_of = measure.Costs(workload, values)
     elements = sum(g.elements for g in gradients.known if g is not None and not g.sparse)
     sparse = f", {len(gradients.sparse_bytes)} sparse" if gradients.sparse_bytes else ""
     print(f"{options.model}: {elements:,} elements of dense gradients{sparse}")
     print(
-        f"a step alone with batch size {options.batch_size}: {1e3 * compute.total:.1f} ms (forward "
-        f"{1e3 * compute.forward:.1f}, backward {1e3 * compute.backward:.1f}, update "
-        f"{1e3 * compute.update:.1f})"
+        f"a step alone{alone}: {1e3 * compute.total:.1f} ms (forward {1e3 * compute.forward:.1f}, "
+        f"backward {1e3 * compute.backward:.1f}, update {1e3 * compute.update:.1f})"
     )
-    costs = measure.Costs(workload, values)
 
     @functools.cache
     def predicted(params: CompressionParams, workers: int, rate: float) -> Prediction:
-        link = Link(workers, rate, options.launch, options.latency, options.transport)
-        return predict(params, gradients, compute, costs, link)
+        return predict(params, gradients, compute, cost_of, Link(workers, rate, **options.link))
 
     return predicted
 
@@ -112,6 +153,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"error: {error}")
     table = forecast.table(predict, options.workers, options.rate)
     print(f"\n{table}\n\n{forecast.words(predict, options.workers)}")
+    if options.plot:
+        plot.draw(predict, options.workers, options.rate, options.plot)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tf_gc.params import CompressionParams, Quantized
+from tf_gc import ops
+from tf_gc.params import Cast, CompressionParams, Quantized
 from tf_gc.planner.prediction import STOCK, Prediction
 
-# By their names in the table.
+# What is compared with others, by its name in the table: the stock strategy, and half of its bytes.
+BASES: dict[str, CompressionParams] = {"stock": STOCK, "16 bits": Cast()}
 CHOICES: dict[str, CompressionParams] = {
-    "1 bit": Quantized(1),
-    **{f"{bits} bits": Quantized(bits) for bits in (2, 3, 4, 8)},
+    f"{bits} bit{'s' if bits > 1 else ''}": Quantized(bits) for bits in ops.codecs_by_bits()
 }
 DEFAULT = "3 bits"
 
@@ -28,29 +29,36 @@ _POINTS_IN_A_DECADE = 32
 Predict: TypeAlias = Callable[[CompressionParams, int, float], Prediction]
 
 
-def fastest_link_that_pays(predict: Predict, workers: int) -> float | None:
-    """Returns the highest rate at which the default pays, `None` if at none, or infinity."""
+def fastest_link_that_pays(
+    predict: Predict,
+    workers: int,
+    params: CompressionParams = CHOICES[DEFAULT],
+    base: CompressionParams = STOCK,
+) -> float | None:
+    """Returns the highest rate at which params pay, `None` if at none, or infinity."""
     steps = round(math.log10(_FASTEST / _SLOWEST) * _POINTS_IN_A_DECADE)
     for step in range(steps, -1, -1):
         rate = _SLOWEST * 10 ** (step / _POINTS_IN_A_DECADE)
-        stock = predict(STOCK, workers, rate).seconds
-        if stock >= PAYS * predict(CHOICES[DEFAULT], workers, rate).seconds:
+        seconds = predict(base, workers, rate).seconds
+        if seconds >= PAYS * predict(params, workers, rate).seconds:
             return math.inf if step == steps else rate
     return None
 
 
 def table(predict: Predict, numbers: Sequence[int], rates: Sequence[float]) -> str:
-    """Returns a line for each number of workers and rate: ms of a step, and the ratio to stock."""
-    header = ["workers", f"{'link':>12}", f"{'stock':>11}", *(f"{name:>17}" for name in CHOICES)]
+    """Returns a line for each number of workers and rate: ms of a step, ratios to the bases."""
+    bases = (f"{name:>11}" for name in BASES)
+    header = ["workers", f"{'link':>12}", *bases, *(f"{name:>21}" for name in CHOICES)]
     lines = ["  ".join([*header, "plan, wire"])]
     for workers, rate in itertools.product(numbers, rates):
-        stock = predict(STOCK, workers, rate).seconds
-        cells = [f"{workers:7}", f"{f'{rate / 1e9:g} Gbit/s':>12}", f"{_ms(stock):>11}"]
+        seconds = [predict(base, workers, rate).seconds for base in BASES.values()]
+        cells = [f"{workers:7}", f"{f'{rate / 1e9:g} Gbit/s':>12}"]
+        cells += [f"{_ms(each):>11}" for each in seconds]
         takers: dict[str, list[str]] = {}
         for name, params in CHOICES.items():
             predicted = predict(params, workers, rate)
-            ratio = f"{stock / predicted.seconds:.1f}x"
-            cells.append(f"{_ms(predicted.seconds):>11}{ratio:>6}")
+            ratios = "/".join(f"{each / predicted.seconds:.1f}" for each in seconds) + "x"
+            cells.append(f"{_ms(predicted.seconds):>11}{ratios:>10}")
             takers.setdefault(" and ".join(dict.fromkeys(predicted.plans)) or "-", []).append(name)
         plans = [f"{', '.join(names)}: {plan}" for plan, names in takers.items()]
         lines.append("  ".join([*cells, "; ".join(plans if len(plans) > 1 else takers)]))
@@ -61,23 +69,27 @@ def words(predict: Predict, numbers: Sequence[int]) -> str:
     """Returns where the default pays, a sentence for each number of workers."""
     said = []
     for workers in numbers:
-        who = f"With {workers:,} workers, {DEFAULT}"
+        who = f"With {workers:,} worker{'s' if workers > 1 else ''}, {DEFAULT}"
         if not predict(CHOICES[DEFAULT], workers, _FASTEST).plans:
             said.append(f"{who} compress nothing: no gradient is large enough.")
-        elif (limit := fastest_link_that_pays(predict, workers)) is None:
-            said.append(f"{who} pay on no link: computing takes nearly all of the time.")
-        elif limit == math.inf:
-            said.append(
-                f"{who} pay on every link, however fast, because TensorFlow's own time to send "
-                "is a large part of the step."
-            )
-        else:
-            said.append(f"{who} pay on links of up to about {limit / 1e9:.2g} Gbit/s.")
+            continue
+        limits = (fastest_link_that_pays(predict, workers, base=base) for base in BASES.values())
+        stock, half = map(_where, limits)
+        said.append(f"{who} pay on {stock}; against 16 bits, on {half}.")
     said.append(
-        f"To pay means that a step is at least {PAYS} times as fast. Fewer bits are rounded more "
-        "coarsely, which the planner does not weigh."
+        f"To pay means that a step is at least {PAYS} times as fast; ratios are to the stock "
+        "strategy and to 16 bits (tf_gc.Cast). Fewer bits are rounded more coarsely, which the "
+        "planner does not weigh."
     )
     return "\n".join(said)
+
+
+def _where(limit: float | None) -> str:
+    if limit is None:
+        return "no link"
+    if limit == math.inf:
+        return "every link, however fast"
+    return f"links of up to about {float(f'{limit / 1e9:.2g}'):g} Gbit/s"
 
 
 def _ms(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """The time that this machine takes to compute a step, and to compress its gradients."""
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -39,20 +40,27 @@ def measure_compute(workload: Workload, repeats: int = REPEATS) -> Compute:
     return Compute(until[0], until[1] - until[0], until[2] - until[1])
 
 
-def gradients_of(workload: Workload) -> tuple[list[Any], Gradients]:
-    """Returns the gradients of one step, `None` for a variable that has none, and their shapes."""
-    values = tf.function(lambda: _gradients(workload))()
+def gradients_of(workload: Workload, run: bool = True) -> tuple[list[Any], Gradients]:
+    """Returns the gradients of one step, `None` for a variable that has none, and their shapes.
+
+    If it is not to run, they are symbolic, and on a GPU.
+    """
+    function = tf.function(lambda: _gradients(workload)).get_concrete_function()
+    values = function() if run else function.structured_outputs
     known: list[Gradient | None] = []
     sparse_bytes = {}
     for value, variable in zip(values, workload.model.trainable_variables, strict=True):
         rows = isinstance(value, tf.IndexedSlices)
         if rows:
             parts = (value.values, value.indices)
-            sparse_bytes[len(known)] = sum(int(tf.size(part)) * part.dtype.size for part in parts)
+            table = math.prod(variable.shape)  # if only a step knows how many rows there are
+            sparse_bytes[len(known)] = sum(
+                (part.shape.num_elements() or table) * part.dtype.size for part in parts
+            )
         shape = tuple(variable.shape)
         known.append(None if value is None else Gradient(variable.path, value.dtype, shape, rows))
     device = next((value.device for value in values if isinstance(value, tf.Tensor)), "CPU:0")
-    return values, Gradients(tuple(known), sparse_bytes, device)
+    return values, Gradients(tuple(known), sparse_bytes, device if run else "GPU:0")
 
 
 class Costs:

@@ -21,13 +21,13 @@ _GATHERS_OF_SPARSE = 3
 class SimulatedNetwork:
     """A network of workers of which only one exists: it gets its own messages back as everyone's.
 
-    It is the `tf_gc.network.group.Network` of workers of one replica each, the first on a device.
+    It is the `tf_gc.network.group.Network` of workers whose replicas are on devices of one kind.
     Its channels are one for each bucket that was reduced.
     """
 
     def __init__(self, link: Link, device: str) -> None:
         self.hosts = link.workers
-        self.devices: tuple[str, ...] = (device,)
+        self.devices = (device,) * link.gpus
         self.channels: list[SimulatedChannel] = []
         self._link = link
 
@@ -90,11 +90,12 @@ class Cost:
     """The cost of compressing, for one worker in one step.
 
     Seconds to encode, decode and add up, and for each bucket the bytes that a worker sends to all
-    others together, in how many rounds of messages, and in how many collectives.
+    others together, in how many rounds of messages, in how many collectives and, if it has several
+    GPUs, the bytes that one of them sends to the rest.
     """
 
     seconds: float
-    sent: tuple[tuple[int, int, int], ...]
+    sent: tuple[tuple[int, int, int] | tuple[int, int, int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,7 @@ def predict(
     link: Link,
 ) -> Prediction:
     """Predicts a step; `cost_of` a schedule's buckets is the cost on a simulated network."""
-    workers = link.workers
+    replicas = link.replicas
     network = SimulatedNetwork(link, gradients.device)
     schedule = make_schedule(
         params, gradients.known, {spec: spec.on(network) for spec in params.specs()}
@@ -133,8 +134,8 @@ def predict(
     for i in schedule.bypass:
         gradient = gradients.known[i]
         if i in gradients.sparse_bytes:
-            gathered = all_gather_bytes(gradients.sparse_bytes[i], workers)
-            rounds = _GATHERS_OF_SPARSE * (workers - 1)
+            gathered = all_gather_bytes(gradients.sparse_bytes[i], replicas)
+            rounds = _GATHERS_OF_SPARSE * (replicas - 1)
             late += link.seconds(gathered, rounds, _GATHERS_OF_SPARSE)
             sent_bytes += gathered
         elif gradient is not None:
@@ -142,6 +143,6 @@ def predict(
     if in_full_precision:
         # TensorFlow sums them in one pack, which waits for the last of them.
         late += link.all_reduce(in_full_precision)
-        sent_bytes += all_reduce_bytes(in_full_precision, workers)
+        sent_bytes += all_reduce_bytes(in_full_precision, replicas)
     plans = tuple(f"{bucket.reducer.plan}, {bucket.reducer.wire}" for bucket in schedule.buckets)
     return Prediction(step_seconds(compute, early, late, cost.seconds), sent_bytes, plans)

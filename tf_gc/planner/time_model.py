@@ -7,16 +7,19 @@ the work of compressing. All times are in seconds.
 """
 
 import dataclasses
+import math
 
 # How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
 SLOWDOWN = 1.07
 
-# Seconds of a core that TensorFlow's collectives over gRPC take, as fitted to recorded steps
-# (benchmarks/results/planner.json): to start one, for each of its rounds, for each byte that a
-# worker sends while it receives as many.
-LAUNCH = 2.2e-3
-LATENCY = 0.34e-3
-BYTE = 2.4e-9
+# What a transport takes, in seconds. "grpc": what TensorFlow's collectives take of a core, as
+# fitted to recorded steps (benchmarks/results/planner.json). "nccl": the latencies by which NCCL
+# 2.7.5 chooses an algorithm (src/graph/tuning.cc there: rings and trees over a network, protocol
+# Simple), which nobody measured here.
+TRANSPORTS = {
+    "grpc": {"launch": 2.2e-3, "latency": 0.34e-3, "byte": 2.4e-9},
+    "nccl": {"launch": 8.4e-6, "latency": 9.6e-6, "byte": 0.0, "level": 50e-6},
+}
 
 # Of 1538 bytes that a full Ethernet frame occupies on a link (preamble and gap included), 1448 are
 # payload of TCP over IPv4 with timestamps (IEEE 802.3, RFC 9293, RFC 7323).
@@ -27,34 +30,54 @@ _PAYLOAD = 1448 / 1538
 class Link:
     """The links between workers, each on a host of its own, and the transport over them.
 
-    The rate is a worker's, in each direction. The transport takes `launch` seconds to start a
-    collective, `latency` (alpha) for a round of messages besides the seconds for its bytes, and
-    `byte` for a byte, were the link infinitely fast.
+    The rate is a worker's, in each direction; that of a single worker is the one inside its host.
+    The transport takes `launch` seconds to start a collective, `latency` (alpha) for a round of
+    messages besides the seconds for its bytes, `byte` for a byte, were the link infinitely fast,
+    and `level` for each level of a tree, by which it all-reduces where a ring takes longer. Each of
+    the `gpus` of a worker, a replica, takes `host_byte` seconds to send a byte within the host.
     """
 
     workers: int
     bits_per_second: float
-    launch: float = LAUNCH
-    latency: float = LATENCY
-    byte: float = BYTE
+    launch: float = TRANSPORTS["grpc"]["launch"]
+    latency: float = TRANSPORTS["grpc"]["latency"]
+    byte: float = TRANSPORTS["grpc"]["byte"]
+    level: float = math.inf
+    gpus: int = 1
+    host_byte: float = 0.0
 
-    def seconds(self, sent_bytes: float, rounds: int, collectives: int = 1) -> float:
+    @property
+    def replicas(self) -> int:
+        """How many replicas all workers have."""
+        return self.workers * self.gpus
+
+    def seconds(self, sent: float, rounds: int, collectives: int = 1, in_host: float = 0) -> float:
         """Returns the time in which each worker sends all others these bytes together.
 
-        The rounds of messages follow one another.
+        The rounds of messages follow one another. Before and after them, each GPU sends `in_host`
+        bytes to those of its host.
         """
-        on_link = 8 / (_PAYLOAD * self.bits_per_second)
         starts = self.launch * collectives + self.latency * rounds
-        return starts + sent_bytes * (on_link + self.byte)
+        if self.workers == 1:
+            return starts + (sent + in_host) * 8 / self.bits_per_second
+        on_link = 8 / (_PAYLOAD * self.bits_per_second) + self.byte
+        slowest = max(on_link, self.host_byte)  # a ring also passes through the host
+        return starts + sent * slowest + in_host * self.host_byte
 
     def all_reduce(self, size: float) -> float:
-        """Returns the time of a ring all-reduce of `size` bytes (Patarasuk, Yuan 2009)."""
-        others = self.workers - 1
-        return self.seconds(2 * size * others / self.workers, 2 * others)
+        """Returns the time of an all-reduce of `size` bytes.
+
+        It goes by a ring (Patarasuk, Yuan 2009), which enters each host once, or by a tree, which
+        reaches 0.9 of its rate (NCCL, as above).
+        """
+        others = self.replicas - 1
+        ring = self.seconds(2 * size * others / self.replicas, 2 * others)
+        tree = self.seconds(2 * size / 0.9, 0) + self.level * 2 * math.log2(self.replicas)
+        return min(ring, tree)
 
     def all_gather(self, size: float) -> float:
-        """Returns the time of an all-gather of `size` bytes from each worker."""
-        others = self.workers - 1
+        """Returns the time of an all-gather of `size` bytes from each replica."""
+        others = self.replicas - 1
         return self.seconds(size * others, others)
 
 

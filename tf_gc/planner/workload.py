@@ -68,7 +68,8 @@ def make_workload(
         flat = [tf.cast(output, tf.float32) for output in tf.nest.flatten(outputs)]
         return tf.add_n([tf.reduce_mean(output**2) for output in flat])
 
-    forward()  # builds the layers that are not built
+    if not getattr(model, "inputs", None):
+        forward()  # builds the layers that are not built
     if not model.trainable_variables:
         raise UsageError("the model has no trainable weights: there are no gradients to send")
     model.optimizer.build(model.trainable_variables)

@@ -24,14 +24,14 @@ class Hierarchical(Plan):
 
     def __init__(self, codec: Codec, wire: str, network: Network) -> None:
         super().__init__(codec, wire, network)
-        flat = _sends_least(codec, network.hosts)
+        flat = sends_least(codec, network.hosts)
         self._plans = [flat(codec, wire, network, [device]) for device in network.devices]
 
     @classmethod
     def cost(cls, codec: Codec, network: Network) -> float:
         if network.hosts == 1:
             return float("inf")  # it would compress nothing
-        sent = _sends_least(codec, network.hosts).bits_sent(codec, network.hosts)
+        sent = sends_least(codec, network.hosts).bits_sent(codec, network.hosts)
         return sent / len(network.devices)
 
     @classmethod
@@ -60,7 +60,8 @@ class Hierarchical(Plan):
         return dataclasses.replace(reduced, sums=shared, sent_bytes=sent, most_bytes=most)
 
 
-def _sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
+def sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
+    """Returns the plan between hosts."""
     return min(AllGather, ScatterGather, key=lambda plan: plan.bits_sent(codec, hosts))
 
 
