@@ -12,6 +12,7 @@ as much. BERT gets ResNet-50's time for each element; latencies are 0 or 10 µs.
 docs/planner.md has what the model predicts beside what others measured, and where that is from.
 """
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -129,26 +130,24 @@ def byteps(own: Compute, size: float, link: Link, part: float = 1) -> float:
 def test_the_page_has_what_the_model_predicts() -> None:
     rings = {**TRANSPORTS["nccl"], "level": math.inf}  # NCCL had no trees then
     pascal = Link(128, 25e9, **rings, gpus=4, host_byte=1 / 12e9)
-    v100s = {**rings, "gpus": 8, "host_byte": 1 / 130e9}
-    said = {}
+    slow, v100s = Link(8, 10e9, **rings), {**rings, "gpus": 8, "host_byte": 1 / 130e9}
+    said: dict[str, list[float]] = collections.defaultdict(list)
     runs = (("Inception V3", 95e6, 134.4), ("ResNet-101", 178e6, 119.4), ("VGG-16", 553e6, 130.9))
-    for model, size, speed in runs:
+    for _, size, speed in runs:
         own = compute(64, speed)
-        said[f"efficiency, {model}"] = own.total / in_buckets(
-            own, size, pascal.all_reduce, 64 << 20
-        )
-    for model, size, speed, hosts in (("ResNet-50", 102e6, 367, 8), ("VGG-16", 553e6, 223, 4)):
+        step = in_buckets(own, size, pascal.all_reduce, 64 << 20)
+        said["efficiency"].append(own.total / step)
+    for _, size, speed, hosts in (("ResNet-50", 102e6, 367, 8), ("VGG-16", 553e6, 223, 4)):
         own = compute(64, speed)
-        slow, fast = Link(8, 10e9, **rings), Link(hosts, 25e9, **v100s)
+        fast, cloud = Link(hosts, 25e9, **v100s), Link(8, 20e9, **v100s)
         ours, full = (byteps(own, size, slow, part) - own.total for part in (1 / 32, 1))
-        said[f"communication, {model}"] = ours / full - 1
-        said[f"time, {model}"] = byteps(own, size, fast, 1 / 32) / byteps(own, size, fast) - 1
-        cloud = Link(8, 20e9, **v100s)
+        said["communication"].append(ours / full - 1)
+        said["time"].append(byteps(own, size, fast, 1 / 32) / byteps(own, size, fast) - 1)
         horovod = in_buckets(own, size, cloud.all_reduce, 64 << 20)
-        said[f"speed, {model}"] = horovod / byteps(own, size, cloud) - 1
-    for name, alone, measured, bits in (("CGX", 1, 1 / 0.45, 4.125), ("EgoVerse", 1.4, 6.4, 16)):
+        said["speed"].append(horovod / byteps(own, size, cloud) - 1)
+    for alone, measured, bits in ((1, 1 / 0.45, 4.125), (1.4, 6.4, 16)):
         sent = (measured - alone / 3) * bits / 32  # as 32 bits took what there was to wait for
-        said[f"time, {name}"] = step_seconds(compute(1, 1 / alone), sent, 0) / measured - 1
+        said["time in a host"].append(step_seconds(compute(1, 1 / alone), sent, 0) / measured - 1)
     page = (Path(__file__).parents[2] / "docs" / "planner.md").read_text()
-    for what, figure in said.items():
-        assert f"| {what} | {figure:+.0%} |".replace("+", "") in page
+    for what, figures in said.items():
+        assert f"| {what} | {', '.join(f'{figure:.0%}' for figure in figures)} |" in page
