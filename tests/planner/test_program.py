@@ -150,7 +150,7 @@ def test_wrong_names_of_functions() -> None:
         ("--batch-size x", "must be a whole number from 1, not 'x'"),
         ("--rate 1", "(kbit, mbit, gbit, mbyte, gbyte), not '1'"),
         ("--rate 0gbit", "a rate is like"),
-        ("--transport fast", "[--transport {grpc,nccl,none,RATE}]"),
+        ("--transport fast", "is grpc, nccl, none or a rate, not 'fast'"),
         ("--latency -1", "must be a number of milliseconds from 0, not '-1'"),
         ("--launch inf", "must be a number of milliseconds from 0, not 'inf'"),
         ("--workers 2 1", "--workers needs numbers from 2"),

@@ -47,6 +47,8 @@ def transport(text: str) -> dict[str, float]:
     """Reads a name, or the rate that gRPC carries over an infinitely fast link, or "none"."""
     if text in TRANSPORTS:
         return TRANSPORTS[text]
+    if text != "none" and not text[:1].isdecimal():
+        raise argparse.ArgumentTypeError(f"is grpc, nccl, none or a rate, not {text!r}")
     return {**TRANSPORTS["grpc"], "byte": 0.0 if text == "none" else 8 / bits_per_second(text)}
 
 

@@ -29,9 +29,9 @@ def draw(
             if limit is not None and low <= limit <= high:
                 axes.plot(limit / 1e9, 1e3 * predict(params, workers, limit).seconds, f"{style}o")
         axes.set(title=f"{workers:,} worker{'s' if workers > 1 else ''}", xlabel="Gbit/s of a link")
-        axes.xaxis.set_major_formatter("{x:g}")
-        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            set_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(ticker.LogFormatter())
+            axis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
     every_axes[0].set_ylabel("milliseconds of a step, predicted")
     every_axes[-1].legend(title=f"dot: {forecast.PAYS} times as fast as stock")
     picture.savefig(path, dpi=120)
