@@ -38,7 +38,8 @@ def _cost_of(bucket: Bucket, hosts: int, gpus: int) -> tuple[float, tuple[int, i
     message, total = codec.bits(1) * n / 8, codec.bits(members) * n / 8
     encode, *decode = OF_COPY.get(int(codec.bits(1)), OF_COPY[4])
     decode_all = decode[2] if members > 7 else decode[1]
-    encoded = ((12 if codec.keeps_residuals else 4) * n + message) / encode
+    kept = 2 * codec.residual_dtype.size if codec.residual_dtype else 0  # read and written
+    encoded = ((4 + kept) * n + message) / encode
     if plan is AllGather:
         copied = encoded + (4 * n + message * members) / decode_all
         sent, rounds, collectives = message * (members - 1), members - 1, 1
