@@ -125,3 +125,38 @@ def test_local_replicas_draw_together_whatever_other_threads_do() -> None:
         thread.join()
     assert len(set(pairs)) == len(pairs) == 200
     assert all(first == second for first, second in pairs)
+
+
+def test_collectives_of_one_kind_take_the_same_keys_in_turn() -> None:
+    counts = [0, 0]
+
+    def draw(replica: int) -> int:
+        counts[replica] += 1
+        return counts[replica]
+
+    source = KeySource(2, draw)
+
+    @tf.function
+    def function(limit: tf.Tensor) -> tuple[Any, Any]:
+        graph = tf.compat.v1.get_default_graph()
+
+        def key(kind: Any) -> list[tf.Tensor]:
+            spec = tf.TensorSpec([], tf.int32)
+            return [
+                source.key(replica, lambda: graph.capture_call_time_value(lambda: 0, spec), kind)
+                for replica in range(2)
+            ]
+
+        keys = [key("sum"), key("sum"), key("gather"), key(None)]
+        in_loop = tf.while_loop(lambda i, _: i < limit, lambda i, _: (i + 1, key("sum")[0]), (0, 0))
+        return keys, in_loop[1]
+
+    calls = [tf.nest.map_structure(int, function(tf.constant(2))) for _ in range(40)]
+    numbers = np.array([keys for keys, _ in calls])
+    assert (numbers[..., 0] == numbers[..., 1]).all()
+    sums, gathers, others = numbers[:, :2, 0].ravel(), numbers[:, 2, 0], numbers[:, 3, 0]
+    for turns in (sums, gathers):
+        assert len({*turns}) == len({*turns[:16]}) == 16
+        assert (turns[16:] == turns[:-16]).all()
+    assert len({*others}) == len({in_loop for _, in_loop in calls}) == 40
+    assert len({*sums, *gathers, *others}) == 16 + 16 + 40

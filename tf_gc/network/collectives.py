@@ -43,7 +43,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         self._ordering_tokens = ordering_tokens
         self._group_key = self._launchers[0]._group_key
         self._on_cpu = all(is_cpu(device) for device in self._devices)
-        self._launchers: list[Any] = self._new_launchers()
+        self._launchers: list[Any] = self._new_launchers(of_variables=False)
         # The stock reductions are not in a lane, but NCCL wants one order for all.
         if not self._on_cpu:
             for device, launcher in zip(self._devices, self._launchers, strict=True):
@@ -54,7 +54,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
             for _ in range(_LANES if self._on_cpu else 1)
         ]
 
-    def _new_launchers(self) -> "list[_Launcher]":
+    def _new_launchers(self, of_variables: bool = True) -> "list[_Launcher]":
         launchers = [
             _Launcher(
                 self._group_key, self._group_size, self._collective_keys, device, self._options
@@ -67,10 +67,11 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         )
         for replica, launcher in enumerate(launchers):
             launcher.key_source, launcher.replica = key_source, replica
+            launcher.of_variables = of_variables
         return launchers
 
     def beside(self) -> "CollectiveOps":
-        """Returns ops of the same members whose reductions need not be in order with this one's.
+        """Returns ops that sum gradients of variables, in no order with this one's reductions.
 
         On GPUs, whose collectives need one order, that is this object.
         """
@@ -177,6 +178,7 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
 
     key_source: KeySource
     replica: int
+    of_variables: bool  # whether shapes follow from those of variables, where they are known
 
     def all_to_all(self, rows: tf.Tensor, options: Any) -> tf.Tensor:
         def launch(options: Any) -> tf.Tensor:
@@ -191,22 +193,24 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
                     timeout_seconds=options.timeout_seconds or 0,
                 )
 
-        return self._in_time(rows, options, launch)
+        return self._in_time("all_to_all", rows, options, launch)
 
     def all_reduce(
         self, input_tensor: tf.Tensor, control_input: Any = None, options: Any = None
     ) -> tf.Tensor:
         launch = functools.partial(super().all_reduce, input_tensor, control_input)
-        return self._in_time(input_tensor, options, launch)
+        return self._in_time("all_reduce", input_tensor, options, launch)
 
     def _all_gather(self, input_tensor: tf.Tensor, options: Any) -> tf.Tensor:
         launch = functools.partial(super()._all_gather, input_tensor)
-        return self._in_time(input_tensor, options, launch)
+        return self._in_time("all_gather", input_tensor, options, launch)
 
     def _in_time(
-        self, tensor: tf.Tensor, options: Any, launch: Callable[[Any], tf.Tensor]
+        self, op: str, tensor: tf.Tensor, options: Any, launch: Callable[[Any], tf.Tensor]
     ) -> tf.Tensor:
         """Launches a collective that ends with an error after the options' `timeout_seconds`."""
+        known = self.of_variables and tensor.shape.is_fully_defined()
+        self._kind = (op, tensor.dtype, *tensor.shape) if known else None
         options = self._options.merge(options)
         seconds = options.timeout_seconds
         # Eagerly an op is a step, with which a deadline would end.
@@ -220,4 +224,4 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
             return ops.within(seconds, tensor, tokens, lambda: launch(without))
 
     def _next_instance_key(self) -> Any:
-        return self.key_source.key(self.replica, super()._next_instance_key)
+        return self.key_source.key(self.replica, super()._next_instance_key, self._kind)

@@ -13,11 +13,13 @@ launcher leaves open are settled here:
   collective instance"), as with sparse gradients.
 * The local replicas draw together. If each drew its key by itself, steps that run in two threads
   could draw in turns, and a replica would meet the others of the other step.
+* Collectives of one kind take the same keys in turn. All workers ask the first one about a new key
+  before they begin, and keep a record of it for ever.
 """
 
 import collections
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ _STRIDE = 1 << 12
 # The factor is odd, so that different keys stay different, and keeps the iterations of two nested
 # loops apart as long as there are fewer than 70,000 of them in all: the best factor of a search.
 _SPREAD = 101683
+_TURNS = 16  # how many keys a kind has: as many of its collectives may be on their way
 
 _drawing = threading.Lock()  # held while the local replicas draw
 
@@ -57,13 +60,15 @@ class KeySource:
     def __init__(self, replicas: int, draw: Callable[[int], int]) -> None:
         self._replicas = range(replicas)
         self._draw = draw
+        self._turns: Any = collections.defaultdict(lambda: collections.deque(maxlen=_TURNS))
 
-    def key(self, replica: int, hidden_input: Callable[[], tf.Tensor | int]) -> tf.Tensor | int:
+    def key(self, replica: int, hidden_input: Callable[[], Any], kind: Hashable = None) -> Any:
         """Returns a replica's key of one more collective, an int32 scalar.
 
         In a function that is being built, it is a tensor of that graph or of one around it.
         `hidden_input` adds a hidden input to the innermost function that is no loop and no branch,
-        and returns it; in a graph of TensorFlow 1 it returns the key, a number.
+        and returns it; in a graph of TensorFlow 1 it returns the key, a number. `kind` has all
+        that the workers have to agree on, if they know it when they build the function.
         """
         if tf.executing_eagerly():
             return _eager(self._draw(replica))
@@ -80,33 +85,34 @@ class KeySource:
 
         def of_call() -> tf.Tensor | int:
             if tf.executing_eagerly():
-                return _eager(self._drawn(replica, collective))
-            return self.key(replica, hidden_input)
+                return self._drawn(replica, collective, None if counters else kind)
+            return self.key(replica, hidden_input, kind)
 
         _compat.replace_call_time_value(key, of_call)
         for counter in reversed(counters):  # from the outermost loop to the innermost
             key = in_iteration(key, counter)
         return key
 
-    def _drawn(self, replica: int, collective: threading.local) -> int:
+    def _drawn(self, replica: int, collective: threading.local, kind: Hashable) -> tf.Tensor:
         """Returns the key of a call for one replica; the first that asks draws for all."""
-        numbers: dict[Any, int] = vars(collective)  # of this thread
-        if replica not in numbers:
+        keys: dict[Any, tf.Tensor] = vars(collective)  # of this thread
+        if replica not in keys:
             with _drawing:
-                numbers.update({each: self._draw(each) for each in self._replicas})
-        return numbers.pop(replica)
+                turns = self._turns[kind]
+                if kind and len(turns) == _TURNS:
+                    turns.rotate(-1)
+                else:
+                    turns.append({each: _eager(self._draw(each)) for each in self._replicas})
+                keys.update(turns[-1])
+        return keys.pop(replica)
 
-    def _next_collective(self, graph: Any, replica: int) -> threading.local:
+    def _next_collective(self, graph: Any, replica: int) -> Any:
         """Returns the group's collective in a function that it is a replica's turn to launch."""
         if not hasattr(graph, "_tf_gc_collectives"):
-            graph._tf_gc_collectives = {}
-        known: list[threading.local]
-        known, asked = graph._tf_gc_collectives.setdefault(self, ([], collections.Counter()))
-        number = asked[replica]
-        asked[replica] += 1
-        if number == len(known):
-            known.append(threading.local())
-        return known[number]
+            graph._tf_gc_collectives = collections.Counter(), {}
+        asked, known = graph._tf_gc_collectives
+        asked[self, replica] += 1
+        return known.setdefault((self, asked[self, replica]), threading.local())
 
 
 def _eager(number: int) -> tf.Tensor:

@@ -63,6 +63,7 @@ class GradientSums:
         # collectives, all that is summed in full precision would wait for the whole branch.
         is_collective = isinstance(self.stock, CollectiveOps)
         self._stock_in_branches = self.stock.beside() if is_collective else self.stock
+        self._stock = self.stock.beside() if is_collective else self.stock
         self._has_warned = False  # that nothing is compressed
         self._unmatched: set[Pattern] = set()  # of which a warning was logged
 
@@ -96,7 +97,7 @@ class GradientSums:
             by_dtype.setdefault(firsts[i].dtype, []).append(i)
         for indices in by_dtype.values():
             mine = [pairs[i] for i in indices]
-            sums = self.stock.batch_reduce_implementation(_SUM, mine, options)
+            sums = self._stock.batch_reduce_implementation(_SUM, mine, options)
             results |= zip(indices, sums, strict=True)
         return [results[i] for i in range(len(pairs))]
 
