@@ -119,27 +119,3 @@ def test_wrong_calls_are_refused_and_no_gradient_is_none() -> None:
 
     with pytest.raises(RuntimeError, match="control flow"):
         branch(tf.constant(True))
-
-
-@cases("dtype", tf.float16, tf.float32)
-def test_gradients_of_weights_come_before_those_of_inputs(dtype: tf.DType) -> None:
-    strategy = strategy_of(tf_gc.TwoBit(warm_up=False))
-    layers = variables_of(strategy, (64, 64), (64, 64), (64, 64))
-
-    def replica_step() -> None:
-        with tf.GradientTape() as tape:
-            outputs = tf.ones([1, 8, 64], dtype)
-            for layer in layers:
-                outputs = tf.tensordot(outputs, tf.cast(layer, dtype), axes=1)
-        gradients = tape.gradient(outputs, layers)
-        tf_gc.all_reduce_gradients(list(zip(gradients, layers, strict=True)))
-
-    step = tf.function(lambda: strategy.run(replica_step))
-    graph = step.get_concrete_function().graph
-    products = [op for op in graph.get_operations() if op.type == "MatMul"]
-    of_weights = [op for op in products if op.get_attr("transpose_a")]
-    of_inputs = [op for op in products if op.get_attr("transpose_b")]
-    assert {each for op in of_inputs for each in op.control_inputs} <= {*of_weights}
-    assert len(of_weights) == 6
-    assert all(op.control_inputs for op in of_inputs)
-    step()  # there is no cycle

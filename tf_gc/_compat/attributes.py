@@ -79,8 +79,7 @@ _OF_PYTHON: dict[str, dict[str, str]] = {
         "_lazy_read": "to learn which weights layers update; replicas would drift apart"
     },
     "framework.ops.Operation": {
-        "_add_control_input": "to compute a gradient early",
-        "_update_input": "to compute what is written from variables that no pull has rounded",
+        "_update_input": "to compute what is written from variables that no pull has rounded"
     },
     "framework.auto_control_deps.AutomaticControlDependencies": {
         "ops_which_must_run": "to run what has side effects in a branch"

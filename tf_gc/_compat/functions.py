@@ -99,23 +99,6 @@ def replace_uses(tensor: tf.Tensor, other: tf.Tensor) -> None:
                 operation._update_input(index, other)
 
 
-def compute_early(gradient: Any) -> None:
-    """Lets the gradient of a dense layer's weights be computed before the one of its input."""
-    if not tf.is_symbolic_tensor(gradient):
-        return
-    while gradient.op.type in ("Cast", "Reshape"):
-        gradient = gradient.op.inputs[0]
-    mine = gradient.op  # the product of the layer's input, transposed, and its output's gradient
-    transposed = mine.type == "MatMul" and [mine.get_attr(f"transpose_{side}") for side in "ab"]
-    if transposed != [True, False]:
-        return
-    for other in mine.inputs[1].consumers():
-        # One function of TensorFlow computes both, of tensors that were there before.
-        is_sibling = other.name.rpartition("/")[0] == mine.name.rpartition("/")[0]
-        if is_sibling and other.type == "MatMul" and other.get_attr("transpose_b"):
-            other._add_control_input(mine)
-
-
 def is_vectorized() -> bool:
     """Returns whether `tf.vectorized_map` is building the function that it vectorizes."""
     frame = inspect.currentframe()

@@ -120,7 +120,6 @@ class GradientSums:
                     component.values.set_shape([None, *variable.shape[1:]])
                 else:
                     component.set_shape(variable.shape)
-                    _compat.compute_early(component)
         residuals: list[Any] = []
         dtype = bucket.reducer.residual_dtype
         if dtype is not None:
