@@ -9,7 +9,7 @@ from tf_gc import ops
 from tf_gc.params import Cast, CompressionParams, Quantized
 from tf_gc.planner.prediction import STOCK, Prediction
 
-# What is compared with others, by its name in the table: the stock strategy, and half of its bytes.
+# The baselines by their names in the table: the stock strategy, and half of its bytes.
 BASES: dict[str, CompressionParams] = {"stock": STOCK, "16 bits": Cast()}
 CHOICES: dict[str, CompressionParams] = {
     f"{bits} bit{'s' if bits > 1 else ''}": Quantized(bits) for bits in ops.codecs_by_bits()

@@ -12,10 +12,10 @@ import math
 # How much slower backpropagation is while something is sent; Agarwal et al. found 1.04 to 1.1.
 SLOWDOWN = 1.07
 
-# What a transport takes, in seconds. "grpc": what TensorFlow's collectives take of a core, as
-# fitted to recorded steps (benchmarks/results/planner.json). "nccl": the latencies by which NCCL
-# 2.7.5 chooses an algorithm (src/graph/tuning.cc there: rings and trees over a network, protocol
-# Simple), which nobody measured here.
+# Seconds that a transport takes. "grpc": of a core, by TensorFlow's collectives, as fitted to
+# recorded steps (benchmarks/results/planner.json). "nccl": the latencies by which NCCL 2.7.5
+# chooses an algorithm (src/graph/tuning.cc there: rings and trees over a network, protocol Simple),
+# which nobody measured here.
 TRANSPORTS = {
     "grpc": {"launch": 2.2e-3, "latency": 0.34e-3, "byte": 2.4e-9},
     "nccl": {"launch": 8.4e-6, "latency": 9.6e-6, "byte": 0.0, "level": 50e-6},
@@ -30,7 +30,7 @@ _PAYLOAD = 1448 / 1538
 class Link:
     """The links between workers, each on a host of its own, and the transport over them.
 
-    The rate is a worker's, in each direction; that of a single worker is the one inside its host.
+    The rate is a worker's, in each direction; of a single worker the one inside its host.
     The transport takes `launch` seconds to start a collective, `latency` (alpha) for a round of
     messages besides the seconds for its bytes, `byte` for a byte, were the link infinitely fast,
     and `level` for each level of a tree, by which it all-reduces where a ring takes longer. Each of

@@ -44,8 +44,8 @@ class CompressionState(StateRegistry):
     ) -> Sequence[tf.Variable]:
         """Returns the residuals of a distributed variable, of its shape, by local replica.
 
-        Without a stream, they are of the first that has any, else of loops without a name. `dtype`
-        is that of new ones.
+        Without a stream, they are of the first that has any, else of loops without a name. New
+        ones are of `dtype`.
         """
         kept = [entry.value for entry in self.entries(variable, residuals.SLOT)]
         if stream is not None or not kept:

@@ -32,7 +32,7 @@ TF_GC_HOST_DEVICE inline BFloat16 EightBitScale(float largest) {
   return rounded;
 }
 
-// What elements are multiplied by.
+// The factor that turns elements into multiples of the scale.
 TF_GC_HOST_DEVICE inline float EightBitFactor(BFloat16 scale) {
   return scale.bits == 0 ? 0.0f : 1.0f / ToFloat(scale);
 }

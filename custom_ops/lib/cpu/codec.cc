@@ -47,7 +47,7 @@ std::atomic<Target>& Active() {
   return active;
 }
 
-// Encode() and Reencode() work on parts of so many blocks, which stay in the
+// Encode() and Reencode() work on parts of this many blocks, which stay in the
 // first cache.
 constexpr int64_t kPartBlocks = 16;
 constexpr int64_t kPartSize = kPartBlocks * kBlockSize;
