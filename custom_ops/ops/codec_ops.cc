@@ -18,10 +18,9 @@ using ::tensorflow::shape_inference::ShapeAndType;
 using ::tensorflow::shape_inference::ShapeHandle;
 
 // Checks that a residual has the shape of its gradient, and a dtype that there
-// is. `merged`
-// gets that shape, as far as the gradient's and the residual's together tell
-// it: TensorFlow may not know the shape of a gradient out of a loop, and
-// collectives need messages of a known length.
+// is. `merged` gets that shape, as far as both together tell it: TensorFlow may
+// not know the shape of a gradient out of a loop, and collectives need messages
+// of a known length.
 absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
                            ShapeHandle* merged) {
   *merged = gradient;

@@ -210,6 +210,26 @@ def traces_of_eager_steps(steps: int) -> list[int]:
     return counts
 
 
+def rows_of_unequal_batches() -> list[float]:
+    """Sums rows in full precision, in functions that know their number; the sum of each step."""
+    strategy = OURS()
+    with strategy.scope():
+        table = tf.Variable(tf.zeros([10, 3]))
+
+    @tf.function
+    def step(rows: tf.Tensor) -> Any:
+        def replica() -> Any:
+            gradient = tf.IndexedSlices(rows, tf.range(rows.shape[0]), tf.constant([10, 3]))
+            return tf_gc.all_reduce_gradients([(gradient, table)])[0]
+
+        return strategy.run(replica)
+
+    # More than there are keys of a kind, before the workers' last batches differ.
+    counts = [8] * 20 + [8 - 3 * worker_index()] + [8] * 3
+    totals = (strategy.experimental_local_results(step(tf.ones([n, 3])))[0] for n in counts)
+    return [float(tf.reduce_sum(total.values)) for total in totals]
+
+
 def codes(params: dict[str, Any], plan: str = "auto") -> tuple[Any, ...]:
     return {**params, "plan": plan}, SHAPES, False, 2000
 
@@ -232,6 +252,7 @@ def two_by_two() -> Results:
         "rows": (rows_ledger, {**ROWS, "warm_up": False}),
         "low rank": (ledger, LOW_RANK, MATRICES, False, 0, 1e-4),
         "state of one": (state_of_one_worker, 1),
+        "unequal": (rows_of_unequal_batches,),
     }
     return cluster.values(cluster.each, calls, devices=2)
 
@@ -323,6 +344,12 @@ def test_workers_end_a_warm_up_in_the_same_step(two_by_two: Results) -> None:
 def test_a_worker_makes_residuals_without_the_others(two_by_two: Results) -> None:
     # They are zeros everywhere. To broadcast them would send as much as the model itself.
     assert [result["state of one"] for result in two_by_two] == [0, 3]
+
+
+def test_workers_may_have_unequal_numbers_of_rows(two_by_two: Results) -> None:
+    # Two devices a worker, of three columns.
+    expected = [4 * 8 * 3.0] * 20 + [2 * (8 + 5) * 3.0] + [4 * 8 * 3.0] * 3
+    assert [result["unequal"] for result in two_by_two] == [expected] * 2
 
 
 def test_eager_steps_build_their_collectives_once(two_by_two: Results) -> None:

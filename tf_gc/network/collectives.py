@@ -3,7 +3,7 @@
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tf_gc.network.instance_keys import KeySource
 # How many buckets may be on their way at the same time. Each has an ordering token: TensorFlow
 # runs collectives that share one after each other.
 _LANES = 4
+_KINDS = ("all_gather", "all_reduce", "all_to_all")
 
 # Where the keys of a new strategy's collectives start. TensorFlow numbers those of every strategy
 # from the same start, so that two strategies in one process take each other's for their own. The
@@ -43,18 +44,18 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         self._ordering_tokens = ordering_tokens
         self._group_key = self._launchers[0]._group_key
         self._on_cpu = all(is_cpu(device) for device in self._devices)
-        self._launchers: list[Any] = self._new_launchers(of_variables=False)
+        self._launchers: list[Any] = self._new_launchers()
         # The stock reductions are not in a lane, but NCCL wants one order for all.
         if not self._on_cpu:
             for device, launcher in zip(self._devices, self._launchers, strict=True):
                 token = launcher._ordering_token
                 launcher._ordering_token = ordering_tokens.setdefault(device, token)
         self._lanes = [
-            _Lane(self._new_launchers() if self._on_cpu else self._launchers, self._lock)
+            _Lane(self._new_launchers(_KINDS) if self._on_cpu else self._launchers, self._lock)
             for _ in range(_LANES if self._on_cpu else 1)
         ]
 
-    def _new_launchers(self, of_variables: bool = True) -> "list[_Launcher]":
+    def _new_launchers(self, kinds: Collection[str] = ()) -> "list[_Launcher]":
         launchers = [
             _Launcher(
                 self._group_key, self._group_size, self._collective_keys, device, self._options
@@ -67,7 +68,7 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         )
         for replica, launcher in enumerate(launchers):
             launcher.key_source, launcher.replica = key_source, replica
-            launcher.of_variables = of_variables
+            launcher.kinds = kinds
         return launchers
 
     def beside(self) -> "CollectiveOps":
@@ -78,7 +79,8 @@ class CollectiveOps(_compat.CollectiveAllReduce):
         if not self._on_cpu:
             return self
         twin = copy.copy(self)
-        twin._launchers = self._new_launchers()
+        # Workers gather rows of lookups, whose number is their own.
+        twin._launchers = self._new_launchers(["all_reduce"])
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CollectiveOps":
@@ -178,7 +180,7 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
 
     key_source: KeySource
     replica: int
-    of_variables: bool  # whether shapes follow from those of variables, where they are known
+    kinds: Collection[str]  # the collectives whose shapes, if known, are alike on all workers
 
     def all_to_all(self, rows: tf.Tensor, options: Any) -> tf.Tensor:
         def launch(options: Any) -> tf.Tensor:
@@ -209,7 +211,7 @@ class _Launcher(_compat.CollectiveReplicaLauncher):
         self, op: str, tensor: tf.Tensor, options: Any, launch: Callable[[Any], tf.Tensor]
     ) -> tf.Tensor:
         """Launches a collective that ends with an error after the options' `timeout_seconds`."""
-        known = self.of_variables and tensor.shape.is_fully_defined()
+        known = op in self.kinds and tensor.shape.is_fully_defined()
         self._kind = (op, tensor.dtype, *tensor.shape) if known else None
         options = self._options.merge(options)
         seconds = options.timeout_seconds

@@ -1,7 +1,7 @@
 """Instance keys: the numbers by which replicas recognize the same collective.
 
 TensorFlow passes the key of a collective to the `tf.function` that contains it as a hidden
-input, and draws a new number for that input at each call. Three things that TensorFlow's own
+input, and draws a new number for that input at each call. Four things that TensorFlow's own
 launcher leaves open are settled here:
 
 * A function that is called from the body of a `tf.while_loop` or a branch of a `tf.cond` (Keras

@@ -31,8 +31,9 @@ def encode_rows(
 
     Args:
       gradients: of one dtype (float32, float16 or bfloat16); at least one.
-      residuals: one initialized float32 `tf.Variable` for each gradient, of the shape of its table,
-        of which only the rows that are sent change; or none, and what is not sent is not kept.
+      residuals: one initialized float32 or bfloat16 variable for each gradient, of the shape of its
+        table, of which only the rows that are sent change; or none, and what is not sent is not
+        kept.
       shapes: the shapes of the tables.
       codec: the codec's name, or `"exact"`, which sends rows in float32 and takes no residuals.
       layers: 1; without residuals, 2 sends in the codes again what the first codes leave.

@@ -71,6 +71,9 @@ class Pushes:
             logging.info("tf_gc: gradients are pushed as follows\n%s", schedule)
             if not schedule.buckets:
                 warn_that_nothing_is_compressed(schedule, self._params)
+        for gradient, variable in zip(gradients, variables, strict=True):
+            if not isinstance(gradient, tf.IndexedSlices):
+                gradient.set_shape(variable.shape)  # which is not known out of a loop
         results = list(gradients)
         full = [full_bytes(variables[i], g.dtype) for i, g in enumerate(gradients)]
         sent = Sent()

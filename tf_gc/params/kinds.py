@@ -139,7 +139,7 @@ class Quantized(_InCodes):
         default) has none, and its rows are sent in two messages; the second encodes what the first
         one leaves.
       residual: "float32", or "bfloat16" for half the memory: how a replica keeps what it has not
-        sent. Checkpoints hold float32, and restore as either.
+        sent, rounded in each step. Checkpoints hold float32, and restore as either.
 
     Raises:
       ValueError: if an argument has another value.
@@ -341,8 +341,8 @@ def _check_threshold(params: Any) -> None:
         other = getattr(params, name)
         if other is not None and other is not False and other != "float32":
             raise ValueError(
-                f"{name}={other!r} is for threshold='auto': with a fixed threshold messages have "
-                f"MXNet's bits; got threshold={given!r}"
+                f"{name}={other!r} is for threshold='auto': with a fixed threshold messages and "
+                f"residuals are MXNet's; got threshold={given!r}"
             )
     least, words = _THRESHOLDS[params.bits]
     is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)

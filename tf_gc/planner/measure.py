@@ -53,9 +53,10 @@ def gradients_of(workload: Workload, run: bool = True) -> tuple[list[Any], Gradi
         rows = isinstance(value, tf.IndexedSlices)
         if rows:
             parts = (value.values, value.indices)
-            table = math.prod(variable.shape)  # if only a step knows how many rows there are
+            most = (math.prod(variable.shape), variable.shape[0])  # if only a step knows the rows
             sparse_bytes[len(known)] = sum(
-                (part.shape.num_elements() or table) * part.dtype.size for part in parts
+                (part.shape.num_elements() or all_of_it) * part.dtype.size
+                for part, all_of_it in zip(parts, most, strict=True)
             )
         shape = tuple(variable.shape)
         known.append(None if value is None else Gradient(variable.path, value.dtype, shape, rows))

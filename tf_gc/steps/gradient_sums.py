@@ -60,7 +60,8 @@ class GradientSums:
     def __post_init__(self) -> None:
         self.replicas = self.network.hosts * len(self.network.devices)  # on all hosts
         # A branch is one operation for TensorFlow. If that used the order of the stock
-        # collectives, all that is summed in full precision would wait for the whole branch.
+        # collectives, all that is summed in full precision would wait for the whole branch. Only
+        # sums of gradients may take their keys in turn.
         is_collective = isinstance(self.stock, CollectiveOps)
         self._stock_in_branches = self.stock.beside() if is_collective else self.stock
         self._stock = self.stock.beside() if is_collective else self.stock

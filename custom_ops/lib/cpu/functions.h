@@ -21,9 +21,9 @@
 
 namespace tf_gc {
 
-// The functions of codec.h with these names have the same parameters. `addend`
-// is null, or has a float32 for each element, which is added to gradient +
-// residual.
+// The functions of codec.h with these names have the same parameters, but their
+// residuals are always float32. `addend` is null, or has a float32 for each
+// element, which is added to gradient + residual.
 template <typename T>
 struct CodecFunctions {
   void (*encode)(const T* gradient, const float* residual_in,

@@ -58,11 +58,11 @@ def _build(keras_build: Method, trainer: Any, iterator: Any = None, data_batch: 
     return keras_build(trainer, iterator=iterator, data_batch=data_batch)
 
 
-def _make_predict(keras_make: Method, trainer: Any, *args: Any, **kwargs: Any) -> None:
-    keras_make(trainer, *args, **kwargs)
+def _make_predict(keras_make: Method, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    made = keras_make(trainer, *args, **kwargs)
     strategy, predict = strategy_of(trainer), trainer.predict_function
     if strategy is None or trainer.built or not trainer.jit_compile:
-        return
+        return made
 
     def build_and_predict(batches: Any) -> Any:
         batch = keras.tree.map_structure(_of_first_replica, batches[0])
@@ -73,6 +73,7 @@ def _make_predict(keras_make: Method, trainer: Any, *args: Any, **kwargs: Any) -
         return predict(batches)
 
     trainer.predict_function = build_and_predict
+    return build_and_predict
 
 
 def _of_first_replica(value: Any) -> Any:
