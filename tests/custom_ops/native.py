@@ -142,6 +142,10 @@ KINDS = {
 }
 
 
+def _dtype_of(residual: Array | None) -> int:
+    return DTYPES[np.dtype(np.float32) if residual is None else residual.dtype]
+
+
 class Library:
     """The codec library. Arrays are contiguous; outputs are written in place."""
 
@@ -180,7 +184,7 @@ class Library:
     ) -> tuple[Any, ...]:
         """The arguments of the C function."""
         values = DTYPES[gradient.dtype], gradient, residual_in, residual_out, gradient.size
-        return codec, *values, threshold, codes, scales, DTYPES[residual_in.dtype]
+        return codec, *values, threshold, codes, scales, _dtype_of(residual_in)
 
     def decode_sum(self, *arguments: Any) -> None:
         """Decodes and adds messages, with arguments as `decode_arguments`."""
@@ -213,7 +217,7 @@ class Library:
         """False if sums of messages of the codec are not encoded by the other."""
         messages = DTYPES[gradient.dtype], codes, scales, len(codes)
         values = gradient, residual_in, residual_out, gradient.size
-        of_sum = sum_codes, sum_scales, DTYPES[residual_in.dtype]
+        of_sum = sum_codes, sum_scales, _dtype_of(residual_in)
         return bool(self.call("reencode", codec, sum_codec, *messages, *values, *of_sum))
 
     def count(
