@@ -16,6 +16,7 @@ from tf_gc.network.instance_keys import KeySource
 # How many buckets may be on their way at the same time. Each has an ordering token: TensorFlow
 # runs collectives that share one after each other.
 _LANES = 4
+# In lanes all collectives whose shapes are known have those of variables, alike on all workers.
 _KINDS = ("all_gather", "all_reduce", "all_to_all")
 
 # Where the keys of a new strategy's collectives start. TensorFlow numbers those of every strategy

@@ -86,7 +86,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--latency", type=milliseconds, metavar="MS", help="milliseconds of a round of messages")
     step = "milliseconds of a step on one GPU, or of its forward pass, backpropagation and update"
     add("--step-time", type=milliseconds, nargs="+", metavar="MS", help=step)
-    copies = "at which it copies, bytes read and written (default: 4146gbyte, as an H200)"
+    copies = "at which it copies, bytes read and written (default: as an H200, "
+    copies += f"{COPY_RATE / _UNITS['gbyte']:g}gbyte)"
     add("--copy-rate", type=bits_per_second, metavar="RATE", help=copies)
     add("--gpus-per-host", type=count, default=1, metavar="N", help="of a worker (default: 1)")
     add("--host-rate", type=bits_per_second, metavar="RATE", help="of a GPU to others of its host")

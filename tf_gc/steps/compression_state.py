@@ -45,7 +45,7 @@ class CompressionState(StateRegistry):
         """Returns the residuals of a distributed variable, of its shape, by local replica.
 
         Without a stream, they are of the first that has any, else of loops without a name. New
-        ones are of `dtype`.
+        ones are of `dtype`, float32 or bfloat16.
         """
         kept = [entry.value for entry in self.entries(variable, residuals.SLOT)]
         if stream is not None or not kept:
