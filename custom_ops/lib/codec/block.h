@@ -164,6 +164,22 @@ TF_GC_HOST_DEVICE inline bool IsWhole(const Team& team, const float* p) {
                        AreFinite<Team::kElements>(p));
 }
 
+// The Encode() of a codec with scales. Its EncodeScaled<kWhole>(), where
+// `kWhole` is what IsWhole() says, returns the block's scale.
+template <typename Definition>
+struct Scaled {
+  template <typename Team>
+  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
+                                       const float* residual, float,
+                                       uint8_t* code, float* kept,
+                                       uint16_t* scale) {
+    *scale = IsWhole(team, p) ? Definition::template EncodeScaled<true>(
+                                    team, p, residual, code, kept)
+                              : Definition::template EncodeScaled<false>(
+                                    team, p, residual, code, kept);
+  }
+};
+
 // The largest magnitude of the block's finite elements. `kWhole`: as IsWhole()
 // says.
 template <bool kWhole, typename Team>

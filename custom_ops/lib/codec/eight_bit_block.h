@@ -42,20 +42,9 @@ TF_GC_HOST_DEVICE inline float EightBitValue(uint8_t code, float scale) {
   return CountValue<8>(CountInField<8>(code), scale);
 }
 
-struct EightBit {
+struct EightBit : Scaled<EightBit> {
   static constexpr Codec kCodec = Codec::kEightBit;
 
-  template <typename Team>
-  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
-                                       const float* residual, float,
-                                       uint8_t* code, float* kept,
-                                       uint16_t* scale) {
-    *scale = IsWhole(team, p)
-                 ? EncodeScaled<true>(team, p, residual, code, kept)
-                 : EncodeScaled<false>(team, p, residual, code, kept);
-  }
-
-  // `kWhole`: as IsWhole() says. Returns the scale.
   template <bool kWhole, typename Team>
   TF_GC_HOST_DEVICE static uint16_t EncodeScaled(const Team& team,
                                                  const float* p,

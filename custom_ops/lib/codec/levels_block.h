@@ -116,21 +116,10 @@ TF_GC_HOST_DEVICE inline void EncodeLevels(const float* p,
 }
 
 template <Codec kTheCodec, int kMagnitudeBits>
-struct LevelsCodec {
+struct LevelsCodec : Scaled<LevelsCodec<kTheCodec, kMagnitudeBits>> {
   static constexpr Codec kCodec = kTheCodec;
   static_assert(CodeBits(kTheCodec) == kMagnitudeBits + 1);
 
-  template <typename Team>
-  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
-                                       const float* residual, float,
-                                       uint8_t* code, float* kept,
-                                       uint16_t* scale) {
-    *scale = IsWhole(team, p)
-                 ? EncodeScaled<true>(team, p, residual, code, kept)
-                 : EncodeScaled<false>(team, p, residual, code, kept);
-  }
-
-  // `kWhole`: as IsWhole() says. Returns the scale.
   template <bool kWhole, typename Team>
   TF_GC_HOST_DEVICE static uint16_t EncodeScaled(const Team& team,
                                                  const float* p,

@@ -170,20 +170,9 @@ struct TwoBitFixed {
   }
 };
 
-struct TwoBitAuto {
+struct TwoBitAuto : Scaled<TwoBitAuto> {
   static constexpr Codec kCodec = Codec::kTwoBitAuto;
 
-  template <typename Team>
-  TF_GC_HOST_DEVICE static void Encode(const Team& team, const float* p,
-                                       const float* residual, float,
-                                       uint8_t* code, float* kept,
-                                       uint16_t* scale) {
-    *scale = IsWhole(team, p)
-                 ? EncodeScaled<true>(team, p, residual, code, kept)
-                 : EncodeScaled<false>(team, p, residual, code, kept);
-  }
-
-  // `kWhole`: as IsWhole() says. Returns the scale.
   template <bool kWhole, typename Team>
   TF_GC_HOST_DEVICE static uint16_t EncodeScaled(const Team& team,
                                                  const float* p,
