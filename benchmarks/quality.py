@@ -17,6 +17,7 @@ at any time, and several processes may share the work by `--part`.
 import argparse
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import quality_data
 import quality_plot
 import quality_report
 import report
@@ -241,6 +243,8 @@ def measure(options: argparse.Namespace, path: Path, rates: dict[str, float]) ->
     for cell in cells(options):
         task, rate = TASKS[cell.task], cell.rate or rates[cell.name]
         settings = {"epochs": task.epochs, "rate": rate, "replicas": cell.replicas}
+        if task.load in quality_data.OF_TOPICS:
+            settings["text"] = f"Python {platform.python_version()}"
         for variant, params in variants(options):
             trainer = None
             for seed in range(1, options.seeds + 1):

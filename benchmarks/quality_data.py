@@ -76,6 +76,10 @@ def load_characters() -> Data:
     return _sequences(numbers[:cut], CHARACTER_WINDOW), _sequences(numbers[cut:], CHARACTER_WINDOW)
 
 
+# Of a text that changes between patch versions of Python: runs with another one have another task.
+OF_TOPICS = (load_words, load_contexts, load_characters)
+
+
 def characters() -> int:
     """Returns how many characters there are."""
     return len(set(language.python_topics()[:CHARACTERS]))

@@ -53,7 +53,9 @@ def summarize(runs: Iterable[Run]) -> list[dict[str, Any]]:
         base = variants.get(BASELINE, {})
         for variant, by_seed in variants.items():
             # The same seed means the same initial weights and the same batches.
-            pairs = [(by_seed[seed], base[seed]) for seed in sorted(by_seed.keys() & base.keys())]
+            seeds = sorted(by_seed.keys() & base.keys())
+            pairs = [(by_seed[seed], base[seed]) for seed in seeds]
+            pairs = [(run, other) for run, other in pairs if run.get("text") == other.get("text")]
             if pairs:
                 compared = _compare(pairs, TASKS[cell.task].metric)
                 about = {"cell": cell.name, "set_aside": cell.set_aside, "variant": variant}
