@@ -63,7 +63,7 @@ NAMES: dict[AnyCodec, str] = {
 }
 
 # The codecs whose messages may be packed.
-COMPACTIBLE: list[AnyCodec] = [*Codec, *Levels]
+COMPACTIBLE: list[AnyCodec] = [*Codec, *Levels, *EightBit]
 
 
 class Target(enum.IntEnum):

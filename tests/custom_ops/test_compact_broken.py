@@ -83,7 +83,7 @@ def test_other_numbers_in_the_header_of_a_segment_are_refused(wire: Wire, runs: 
     longest = (1 << 32) - 1
     changes = {
         "words": [0, 1, 63, 64, words - 1, words + 1, words + 4, 1 << 31, longest],
-        "mixed": [0, mixed - 1, mixed + 1, mixed + 2, 40961, 1 << 29, 1 << 31, longest],
+        "mixed": [0, mixed - 1, mixed + 1, mixed + 2, 73729, 1 << 29, 1 << 31, longest],
         "filled": [0, 149, 151, 4096, 1 << 31, longest],
         "period": [4097, 1 << 15, (1 << 16) - 1],
         "paired": [*([] if period else [1]), 2, 256, (1 << 16) - 1],

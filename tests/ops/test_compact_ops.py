@@ -12,6 +12,7 @@ Codec = tuple[str, float | str]
 each_codec = cases(
     "codec",
     *(("three_bit", "auto"), ("two_bit", 0.5), ("two_bit", "auto"), ("four_bit", "auto")),
+    ("eight_bit", "auto"),
     ids=lambda codec: f"{codec[0]} {codec[1]}",
 )
 
@@ -127,6 +128,6 @@ def test_shape_functions_know_the_messages(codec: Codec) -> None:
 
 def test_which_codecs_have_a_compact_form() -> None:
     compactible = {name for name in codec_names() if is_compactible(name, "auto")}
-    assert compactible == {"two_bit", "three_bit", "four_bit"}
+    assert compactible == {"two_bit", "three_bit", "four_bit", "eight_bit"}
     assert is_compactible("two_bit", 0.5)
     assert not is_compactible("one_bit", 0.0)

@@ -42,7 +42,7 @@ SEGMENT_RUNS = SEGMENT_BLOCKS * BLOCK_SIZE // RUN
 SAMPLED_BLOCKS = 7
 
 # By the number of a codec: the bits of a code, and whether blocks have scales.
-CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True)}
+CODECS = {1: (2, False), 2: (2, True), 8: (3, True), 9: (4, True), 10: (8, True)}
 
 
 class Coding:
@@ -52,9 +52,9 @@ class Coding:
         bits, self.scaled = CODECS[codec]
         self.bits = bits
         self.has_rare_bits = bits > 2  # magnitudes have several bits, of which one is rare
-        # Of two bits the lowest, of three the top one.
-        self.rare = {2: 0, 3: 0, 4: 2}[bits]
-        self.common: list[int] = {2: [], 3: [1], 4: [0, 1]}[bits]
+        # Of two bits the lowest, of more the top one.
+        self.rare = 0 if bits == 3 else bits - 2
+        self.common = [bit for bit in range(bits - 1) if bit != self.rare]
         self.planes = 2 + len(self.common) + self.has_rare_bits
 
     def code_bytes(self, blocks: int) -> int:
@@ -77,6 +77,9 @@ class Coding:
         if self.bits == 2:
             in_order = oracle.unpack(codes, size).reshape(-1, 4)[:, ::-1].reshape(-1)
             return in_order >> 1, in_order & 1
+        if self.bits == 8:
+            whole = codes.view(np.int8)
+            return np.abs(whole).view(np.uint8) % 128, (whole < 0).astype(np.uint8)
         values = oracle_levels.unpack(codes, size, self.bits)
         return values & ((1 << (self.bits - 1)) - 1), values >> (self.bits - 1)
 
@@ -85,6 +88,8 @@ class Coding:
         if self.bits == 2:
             in_order = magnitudes << 1 | signs
             return oracle.pack(in_order.reshape(-1, 4)[:, ::-1].reshape(-1))
+        if self.bits == 8:  # minus zero is -128
+            return np.where(signs == 1, 128 - magnitudes | 128, magnitudes)
         return oracle_levels.pack(signs << (self.bits - 1) | magnitudes, self.bits)
 
 

@@ -25,7 +25,7 @@ QUANTIZED = tf_gc.Quantized()
     [
         (None, QUANTIZED),
         ({"type": "quantized"}, tf_gc.Quantized(bits=3)),
-        ({"type": "quantized", "bits": 4, "wire": "compact"}, tf_gc.Quantized(4, wire="compact")),
+        ({"type": "quantized", "bits": 8, "wire": "compact"}, tf_gc.Quantized(8, wire="compact")),
         ({"type": "2bit"}, tf_gc.TwoBit("auto")),
         ({"type": "2bit", "residual": tf.bfloat16}, tf_gc.TwoBit(residual="bfloat16")),
         ({"type": "2bit", "threshold": 0.5}, tf_gc.TwoBit(0.5)),
@@ -177,7 +177,6 @@ def test_other_values_are_refused(name: str, allowed: str, values: tuple[Any, ..
             "residual='bfloat16' is for codes with residuals, and 8",
         ),
         (lambda: tf_gc.Quantized(8, sum_bits=4), "one of [8] where an element takes 8 bits, got 4"),
-        (lambda: tf_gc.Quantized(8, wire="compact"), "one of ['packed'] for codes of 8 bits, got"),
         (
             lambda: tf_gc.TwoBit(0.5, residual="bfloat16"),
             "residual='bfloat16' is for threshold='auto'",

@@ -40,6 +40,7 @@ def with_few_large_elements(replicas: int, seed: int) -> list[np.ndarray]:
     (tf_gc.TwoBit(0.5, bypass_size=0), "all_gather", 2, False, 0),
     (tf_gc.TwoBit(**EVERY_TENSOR), "scatter_gather", 3, True, 0),
     (tf_gc.Quantized(4, **EVERY_TENSOR), "all_gather", 2, False, 0),
+    (tf_gc.Quantized(8, **EVERY_TENSOR), "scatter_gather", 3, False, 0),
     (tf_gc.Quantized(sum_bits=3, **EVERY_TENSOR), "scatter_gather", 2, False, 100_000),
     ids=str,
 )

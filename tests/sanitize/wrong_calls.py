@@ -120,8 +120,8 @@ class WrongCalls:
     def unpack(self) -> tuple[str, dict[str, Any]]:
         rows = self._rows(1, int(self.rng.integers(1, 4)))
         words = rows.shape[1]
-        compact = rows  # of one and eight bits, which are never packed
-        if self.codec not in ("one_bit", "eight_bit"):
+        compact = rows  # of one bit, which is never packed
+        if self.codec != "one_bit":
             compact = self.library.tf_gc_pack(messages=rows, periods=[], **self.format)[0].numpy()
         if self.rng.integers(2) and compact.size:
             compact = compact.copy()

@@ -38,8 +38,8 @@ def pack(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Packs messages into fewer words, without loss: frequent codes take fewer bits.
 
-    `messages`, int64 [rows, words], are those of `encode` or `reencode`, of a codec of two to four
-    bits: the others have no compact form. `periods` are at most 4 numbers from 1 to 4096, from
+    `messages`, int64 [rows, words], are those of `encode` or `reencode`, of a codec of two bits or
+    more: one bit has no compact form. `periods` are at most 4 numbers from 1 to 4096, from
     `tf_gc.ops.periods` for the tensors in the messages. The codes of a column are packed together
     where that takes fewer bits.
 

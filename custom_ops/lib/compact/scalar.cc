@@ -128,6 +128,8 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
   if (take != 0) *x = *x << 16 | *words;
 }
 
+#include "custom_ops/lib/compact/bytes.inc"
+// Uses what is defined above.
 #include "custom_ops/lib/compact/functions.inc"
 
 }  // namespace

@@ -20,6 +20,7 @@ TF_GC_BEGIN_TARGET("avx2,bmi2,popcnt")
 
 namespace tf_gc::avx2 {
 namespace {
+#include "custom_ops/lib/compact/bytes.inc"
 #include "custom_ops/lib/compact/mask_bmi2.inc"
 #include "custom_ops/lib/compact/planes_avx2.inc"
 // Uses what the files above define.

@@ -159,5 +159,32 @@ inline void TakeWords(uint32_t take, const uint16_t* words, States* x) {
   TakeHalf(take >> 16, words + _mm_popcnt_u32(take & 0xffff), &x->halves[1]);
 }
 
+// As in bytes.inc, whose vectors would take several times as long.
+inline void TakeBytes(const uint8_t* codes, uint64_t* planes) {
+  for (int half = 0; half < kHalves; ++half) {
+    const __m512i bytes = _mm512_loadu_si512(codes + half * kRun);
+    const __m512i magnitudes = _mm512_abs_epi8(bytes);
+    for (int i = 0; i < 7; ++i) {
+      planes[kHalves * i + half] = _mm512_test_epi8_mask(
+          magnitudes, _mm512_set1_epi8(static_cast<char>(1 << i)));
+    }
+    planes[kHalves * 7 + half] = _mm512_movepi8_mask(bytes);
+  }
+}
+
+inline void PutBytes(const uint64_t* planes, uint8_t* codes) {
+  for (int half = 0; half < kHalves; ++half) {
+    __m512i bytes = _mm512_setzero_si512();
+    for (int i = 0; i < 7; ++i) {
+      bytes = _mm512_or_si512(
+          bytes, _mm512_maskz_set1_epi8(planes[kHalves * i + half],
+                                        static_cast<char>(1 << i)));
+    }
+    bytes = _mm512_mask_sub_epi8(bytes, planes[kHalves * 7 + half],
+                                 _mm512_setzero_si512(), bytes);
+    _mm512_storeu_si512(codes + half * kRun, bytes);
+  }
+}
+
 }  // namespace
 }  // namespace tf_gc::avx512

@@ -47,9 +47,9 @@
 // has codes of one column, which often have the same sign and are zero
 // together, and rows with similar scales are often as sparse as each other.
 //
-// Where codes are in bit planes, position i is element i. Two-bit codes are
-// taken from the lowest bits of a byte up, so that the positions are elements
-// 3, 2, 1, 0, 7, 6, 5, 4 and so on.
+// Position i is element i, except of two-bit codes. These are taken from the
+// lowest bits of a byte up, so that the positions are elements 3, 2, 1, 0, 7,
+// 6, 5, 4 and so on.
 //
 // Planes. Of the codes of a run, these bits are sent, each of NumPlanes(codec)
 // planes by itself:
@@ -64,6 +64,7 @@
 //
 // The sign of a code in bit planes is its top bit, and the bits below are its
 // magnitude; the sign of a two-bit code is its low bit, and its magnitude is 1.
+// An eight-bit code is a number with its sign and magnitude.
 // Of a magnitude's bits, if there are several, RareBit() is rare, that is least
 // often 1 where it is sent, and the others are common.
 //
@@ -167,7 +168,8 @@ static_assert(sizeof(SegmentHeader) == 16,
 // which are equally frequent.
 constexpr bool IsCompactible(Codec codec) {
   return codec == Codec::kTwoBitFixed || codec == Codec::kTwoBitAuto ||
-         codec == Codec::kThreeBit || codec == Codec::kFourBit;
+         codec == Codec::kThreeBit || codec == Codec::kFourBit ||
+         codec == Codec::kEightBit;
 }
 
 // The bits of a magnitude.
@@ -178,7 +180,7 @@ constexpr bool HasRareBits(Codec codec) { return MagnitudeBits(codec) > 1; }
 
 // Which bit of a magnitude is the rare one, if there are several. Of three
 // levels it is the lowest, which tells the highest level from the middle one.
-// Of seven levels it is the top one, which is 1 for the four largest.
+// Of more it is the top one: of seven levels it is 1 for the four largest.
 constexpr int RareBit(int magnitude_bits) {
   return magnitude_bits == 2 ? 0 : magnitude_bits - 1;
 }
@@ -194,7 +196,7 @@ constexpr int RareFirst(int magnitude_bits, int i) {
 constexpr int NumPlanes(Codec codec) {
   return 1 + CodeBits(codec) - (HasRareBits(codec) ? 0 : 1);
 }
-constexpr int kMostPlanes = 5;
+constexpr int kMostPlanes = 9;
 
 constexpr int64_t NumSegments(int64_t blocks) {
   return blocks / kSegmentBlocks + (blocks % kSegmentBlocks != 0);
