@@ -73,7 +73,12 @@ def test_sums_and_residuals_have_the_same_bits(
     assert compact.traffic.stock_bytes == packed.traffic.stock_bytes
 
 
-@cases("params", tf_gc.Quantized(**EVERY_TENSOR), tf_gc.TwoBit(0.5, bypass_size=0), ids=str)
+@cases(
+    "params",
+    *(tf_gc.Quantized(bits, **EVERY_TENSOR) for bits in (8, 3)),
+    tf_gc.TwoBit(0.5, bypass_size=0),
+    ids=str,
+)
 def test_columns_that_are_alike_are_sent_in_fewer_bytes(params: CompressionParams) -> None:
     random = np.random.default_rng(0)
     signs = random.choice([-1, 0, 1], size=384)

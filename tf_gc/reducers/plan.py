@@ -76,4 +76,4 @@ class FlatPlan(Plan):
         if self.wire == PACKED:
             return channel
         ranks = self.group.ranks
-        return CompactChannel(channel, self.codec, ranks, first.notes, first.residuals)
+        return CompactChannel(channel, self.codec, ranks, first.notes, first.gradients)
