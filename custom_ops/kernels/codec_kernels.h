@@ -40,8 +40,10 @@ class EncodeOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const OpInputList gradients = Inputs(context, "gradients");
     ResidualLock residuals;
-    OP_REQUIRES_OK(
-        context, residuals.Acquire(context, gradients, IsAuto(format_.codec)));
+    const bool automatic = IsAuto(format_.codec);
+    OP_REQUIRES_OK(context,
+                   residuals.Acquire(context, gradients,
+                                     automatic ? DType::kInt8 : DType::kFloat));
 
     const Bucket bucket = BucketOf(gradients);
     const MessageLayout layout =

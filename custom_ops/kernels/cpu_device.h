@@ -204,7 +204,7 @@ class CpuDevice {
           residuals.buffers(run.tensor).From(run.first_element);
       if (residual.after == residual.before) return;
       std::memcpy(residual.after, residual.before,
-                  run.size * BytesOf(residual.dtype));
+                  ResidualBytes(residual.dtype, run.size));
     });
   }
 };

@@ -149,7 +149,7 @@ class EncodeFactorsOp : public OpKernel {
     // Last of all that may fail: from here on residuals change.
     ResidualLock residuals;
     OP_REQUIRES_OK(context, residuals.Acquire(context, gradients,
-                                              /*may_be_bfloat16=*/false));
+                                              /*smallest=*/DType::kFloat));
 
     float* p = basis->flat<float>().data();
     float* q = message->flat<float>().data();

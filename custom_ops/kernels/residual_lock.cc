@@ -24,18 +24,36 @@ absl::Status FindResiduals(OpKernelContext* context, Variables* variables) {
   return absl::OkStatus();
 }
 
+// kHalf, which no residual has, stands for all other dtypes.
+DType DTypeOf(const Tensor& residual) {
+  switch (residual.dtype()) {
+    case tensorflow::DT_FLOAT:
+      return DType::kFloat;
+    case tensorflow::DT_BFLOAT16:
+      return DType::kBFloat16;
+    case tensorflow::DT_INT8:
+      return DType::kInt8;
+    default:
+      return DType::kHalf;
+  }
+}
+
 absl::Status CheckResidual(size_t index, const Tensor& residual,
-                           const TensorShape& shape, bool may_be_bfloat16) {
-  const bool fits =
-      residual.dtype() == tensorflow::DT_FLOAT ||
-      (may_be_bfloat16 && residual.dtype() == tensorflow::DT_BFLOAT16);
-  if (residual.IsInitialized() && fits && residual.shape() == shape) {
+                           const TensorShape& shape, DType smallest) {
+  const DType dtype = DTypeOf(residual);
+  TensorShape stored = shape;
+  if (dtype == DType::kInt8) {
+    stored = TensorShape({ResidualBytes(dtype, shape.num_elements())});
+  }
+  if (residual.IsInitialized() && dtype != DType::kHalf &&
+      BytesOf(dtype) >= BytesOf(smallest) && residual.shape() == stored) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrCat("residual ", index, " must be an initialized float32 ",
-                   may_be_bfloat16 ? "or bfloat16 " : "",
+                   smallest == DType::kFloat ? "" : "or bfloat16 ",
                    "variable of its gradient's shape ", shape.DebugString(),
+                   smallest == DType::kInt8 ? ", or an int8 vector for it" : "",
                    ", got ", residual.DebugString(0)));
 }
 
@@ -50,22 +68,22 @@ absl::Status ReadResiduals(OpKernelContext* context,
     tensorflow::tf_shared_lock lock(*variables[i]->mu());
     residuals->push_back(*variables[i]->tensor());
     TF_RETURN_IF_ERROR(CheckResidual(i, residuals->back(), gradients[i].shape(),
-                                     /*may_be_bfloat16=*/false));
+                                     /*smallest=*/DType::kFloat));
   }
   return absl::OkStatus();
 }
 
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
                                    const OpInputList& gradients,
-                                   bool may_be_bfloat16) {
+                                   DType smallest) {
   std::vector<TensorShape> shapes;
   for (const Tensor& gradient : gradients) shapes.push_back(gradient.shape());
-  return Acquire(context, shapes, may_be_bfloat16);
+  return Acquire(context, shapes, smallest);
 }
 
 absl::Status ResidualLock::Acquire(OpKernelContext* context,
                                    const std::vector<TensorShape>& shapes,
-                                   bool may_be_bfloat16) {
+                                   DType smallest) {
   TF_RETURN_IF_ERROR(FindResiduals(context, &variables_));
   if (variables_.empty()) {
     buffers_.resize(shapes.size(), {nullptr, nullptr, DType::kFloat});
@@ -89,7 +107,7 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
 
   for (size_t i = 0; i < variables_.size(); ++i) {
     Tensor* residual = variables_[i]->tensor();
-    TF_RETURN_IF_ERROR(CheckResidual(i, *residual, shapes[i], may_be_bfloat16));
+    TF_RETURN_IF_ERROR(CheckResidual(i, *residual, shapes[i], smallest));
     Tensor replacement;
     const void* before = residual->data();
     void* after = residual->data();
@@ -99,9 +117,7 @@ absl::Status ResidualLock::Acquire(OpKernelContext* context,
       after = replacement.data();
     }
     replacements_.push_back(std::move(replacement));
-    const bool wide = residual->dtype() == tensorflow::DT_FLOAT;
-    buffers_.push_back(
-        {before, after, wide ? DType::kFloat : DType::kBFloat16});
+    buffers_.push_back({before, after, DTypeOf(*residual)});
   }
   return absl::OkStatus();
 }

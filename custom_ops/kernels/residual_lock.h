@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "custom_ops/kernels/tensors.h"
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -29,25 +30,25 @@ class ResidualLock {
   struct Buffers {
     const void* before;
     void* after;  // the same as `before`, or another array
-    DType dtype;  // float32 or bfloat16
+    DType dtype;  // float32, bfloat16 or int8
 
-    // Those of an element and all after it.
+    // Those of an element, the first one of a block, and all after it.
     Buffers From(int64_t element) const {
       if (before == nullptr) return *this;
-      const int64_t bytes = element * BytesOf(dtype);
+      const int64_t bytes = ResidualBytes(dtype, element);
       return {static_cast<const char*>(before) + bytes,
               static_cast<char*>(after) + bytes, dtype};
     }
   };
 
   // InvalidArgument as in ReadResiduals(), or if a variable occurs twice, or
-  // there are neither none nor as many as shapes. `may_be_bfloat16`: instead of
-  // float32.
+  // there are neither none nor as many as shapes. They are `smallest` or a
+  // larger one of float32, bfloat16 and int8, which is a vector of
+  // ResidualBytes().
   absl::Status Acquire(OpKernelContext* context,
-                       const std::vector<TensorShape>& shapes,
-                       bool may_be_bfloat16 = true);
+                       const std::vector<TensorShape>& shapes, DType smallest);
   absl::Status Acquire(OpKernelContext* context, const OpInputList& gradients,
-                       bool may_be_bfloat16 = true);
+                       DType smallest = DType::kInt8);
 
   const Buffers& buffers(int index) const { return buffers_[index]; }
 

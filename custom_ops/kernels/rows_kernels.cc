@@ -105,7 +105,8 @@ class EncodeRowsOp : public OpKernel {
                        0, TensorShape({1, bytes / kWordBytes}), &message));
     // Last of all that may fail: from here on residuals change.
     ResidualLock residuals;
-    OP_REQUIRES_OK(context, residuals.Acquire(context, attributes_.shapes));
+    OP_REQUIRES_OK(context, residuals.Acquire(context, attributes_.shapes,
+                                              /*smallest=*/DType::kBFloat16));
 
     auto* to = static_cast<uint8_t*>(message->data());
     const RowsHeader header = attributes_.format.Header(values.size());

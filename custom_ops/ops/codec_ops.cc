@@ -17,10 +17,10 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeAndType;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// Checks that a residual has the shape of its gradient, and a dtype that there
-// is. `merged` gets that shape, as far as both together tell it: TensorFlow may
-// not know the shape of a gradient out of a loop, and collectives need messages
-// of a known length.
+// Checks that a residual has a dtype that there is and, unless that is int8,
+// the shape of its gradient. `merged` gets that shape, as far as both together
+// tell it: TensorFlow may not know the shape of a gradient out of a loop, and
+// collectives need messages of a known length.
 absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
                            ShapeHandle* merged) {
   *merged = gradient;
@@ -30,10 +30,11 @@ absl::Status MergeResidual(InferenceContext* c, int index, ShapeHandle gradient,
       c->input_handle_shapes_and_types(index);
   if (handle == nullptr || handle->empty()) return absl::OkStatus();
   const tensorflow::DataType dtype = handle->front().dtype;
+  if (dtype == tensorflow::DT_INT8) return absl::OkStatus();
   if (dtype != tensorflow::DT_FLOAT && dtype != tensorflow::DT_BFLOAT16 &&
       dtype != tensorflow::DT_INVALID) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a residual must be float32 or bfloat16, got ",
+        absl::StrCat("a residual must be float32, bfloat16 or int8, got ",
                      tensorflow::DataTypeString(dtype)));
   }
   return c->Merge(handle->front().shape, gradient, merged);

@@ -88,8 +88,10 @@ class Guarded:
 class Outputs:
     """The arrays that an encoder writes: residuals, codes and scales."""
 
-    def __init__(self, codec: AnyCodec, residual: Array, in_place: bool, shift: int) -> None:
-        blocks = native.num_blocks(residual.size)
+    def __init__(
+        self, codec: AnyCodec, size: int, residual: Array, in_place: bool, shift: int
+    ) -> None:
+        blocks = native.num_blocks(size)
         self._residual = Guarded(residual.size, residual.dtype, shift)
         if in_place:
             self._residual.array[:] = residual
@@ -113,7 +115,7 @@ def encode(
     shift: int = 0,
 ) -> Message:
     shifted = Guarded(gradient.size, gradient.dtype, shift)
-    outputs = Outputs(codec, residual, in_place, shift)
+    outputs = Outputs(codec, gradient.size, residual, in_place, shift)
     shifted.array[:] = gradient
     before = residual.copy()
     library.encode(codec, shifted.array, *outputs.arrays, threshold)
@@ -179,7 +181,7 @@ def reencode(
     sum_codec: AnyCodec | None = None,
 ) -> Message:
     of_sum = sum_codec or codec
-    outputs = Outputs(of_sum, residual, in_place, shift)
+    outputs = Outputs(of_sum, gradient.size, residual, in_place, shift)
     assert library.reencode(codec, of_sum, *parts_of(messages), gradient, *outputs.arrays)
     return outputs.message()
 

@@ -21,7 +21,8 @@ FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibi
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 BLOCK_SIZE = 128
-DTYPES = {np.dtype(t): i for i, t in enumerate((np.float32, np.float16, ml_dtypes.bfloat16))}
+_DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int8)
+DTYPES = {np.dtype(t): i for i, t in enumerate(_DTYPES)}
 
 
 class Codec(enum.IntEnum):  # of two bits

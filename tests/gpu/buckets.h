@@ -9,10 +9,12 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "custom_ops/kernels/bucket.h"
 #include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "custom_ops/lib/cpu/codec.h"
 #include "custom_ops/lib/wire/wire.h"
 
@@ -67,12 +69,30 @@ std::vector<T> RandomGradient(Random& random, int64_t size,
   return values;
 }
 
+template <typename R>
+constexpr bool kInBlocks = std::is_same_v<R, EightBitResiduals>;
+
 template <typename R = float>
 std::vector<R> RandomResidual(Random& random, int64_t size) {
   std::normal_distribution<float> normal(0.0f, 0.1f);
-  std::vector<R> values(size);
-  for (R& value : values) RoundTo(normal(random), &value);
+  std::vector<R> values(kInBlocks<R> ? NumBlocks(size) : size);
+  if constexpr (kInBlocks<R>) {
+    for (int64_t i = 0; i < size; ++i) {
+      R& block = values[i / kBlockSize];
+      block.scale = (1 + i / kBlockSize) * 0.001f;
+      block.whole[i % kBlockSize] =
+          static_cast<int8_t>(Below(random, 255) - 127);
+    }
+  } else {
+    for (R& value : values) RoundTo(normal(random), &value);
+  }
   return values;
+}
+
+// The residuals of an element, the first one of a block, and all after it.
+template <typename R>
+R* From(std::vector<R>& residuals, int64_t element) {
+  return residuals.data() + element / (kInBlocks<R> ? kBlockSize : 1);
 }
 
 template <typename T>
@@ -132,7 +152,7 @@ Bytes EncodeOnCpu(const Format& format, const Tensors<T>& gradients,
       [&](const Bucket::Run& run, int64_t shard, int64_t block) {
         if (shard == skip) return;
         uint8_t* message = messages.data() + shard * layout.size;
-        R* residual = (*residuals)[run.tensor].data() + run.first_element;
+        R* residual = From((*residuals)[run.tensor], run.first_element);
         Encode(format.codec, gradients[run.tensor].data() + run.first_element,
                residual, residual, run.size, format.threshold,
                layout.Codes(message, block), layout.Scales(message, block),
@@ -186,7 +206,7 @@ Bytes ReencodeOnCpu(const Format& format, const Format& of_sum,
   bucket.ForEachRun(own.first, own.last, [&](const Bucket::Run& run) {
     const int64_t block = run.first_block - own.first;
     const BlockPointers at(from, others, block);
-    R* residual = (*residuals)[run.tensor].data() + run.first_element;
+    R* residual = From((*residuals)[run.tensor], run.first_element);
     Reencode(format.codec, of_sum.codec, at.codes.data(), at.scales.data(),
              others.size(), gradients[run.tensor].data() + run.first_element,
              residual, residual, run.size, to.Codes(message.data(), block),

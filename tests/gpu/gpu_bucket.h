@@ -22,8 +22,9 @@ void ExpectSame(const std::vector<T>& actual, const std::vector<T>& expected,
   for (size_t i = 0; i < expected.size(); ++i) {
     if (std::memcmp(&actual[i], &expected[i], sizeof(T)) == 0) continue;
     unsigned long long bits[2] = {};
-    std::memcpy(&bits[0], &actual[i], sizeof(T));
-    std::memcpy(&bits[1], &expected[i], sizeof(T));
+    constexpr size_t kShown = std::min(sizeof(T), sizeof(bits[0]));
+    std::memcpy(&bits[0], &actual[i], kShown);
+    std::memcpy(&bits[1], &expected[i], kShown);
     std::fprintf(stderr, "%s: number %zu of %zu has the bits %llx, not %llx\n",
                  what.c_str(), i, expected.size(), bits[0], bits[1]);
     std::exit(1);

@@ -317,8 +317,11 @@ void TestParity(bool large) {
   TestType<Half>(large);
   TestType<BFloat16>(large);
   TestEncode<float, BFloat16>(large);
-  TestReencode<float, BFloat16>(FormatOf(Codec::kThreeBit),
-                                FormatOf(Codec::kFourBit), large);
+  TestEncode<float, EightBitResiduals>(large);
+  const auto three_bits = FormatOf(Codec::kThreeBit);
+  const auto four_bits = FormatOf(Codec::kFourBit);
+  TestReencode<float, BFloat16>(three_bits, four_bits, large);
+  TestReencode<float, EightBitResiduals>(three_bits, four_bits, large);
   TestCount();
 }
 

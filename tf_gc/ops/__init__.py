@@ -5,8 +5,8 @@ Most take some of these arguments:
 - `gradients`: the tensors of a bucket, at least one, of one dtype (float32, float16 or bfloat16)
   and any shapes.
 - `residuals`: an initialized `tf.Variable` (or its handle) for each gradient, of its shape, on its
-  device, float32 or, with automatic thresholds, bfloat16. Of codes none may be given: what is not
-  sent is dropped.
+  device, float32 or, with automatic thresholds, bfloat16 or an int8 vector (`tf_gc.state.stored`).
+  Of codes none may be given: what is not sent is dropped.
 - `codec` and `threshold`: how codes are made (`tf_gc.ops.codec`). `threshold` is `"auto"`, or a
   number in [2^-126, 2^120) for `"two_bit"`, in (-2^120, 2^120) for `"one_bit"`.
 - `messages`: int64 [rows, words], each row a message of the same bucket; or a list of such tensors.

@@ -54,7 +54,8 @@ tf_gc::RunTasks RunsTasks(tf_gc_run_tasks run) {
 bool Keeps(int codec, int residual_dtype) {
   const auto dtype = static_cast<tf_gc::DType>(residual_dtype);
   return dtype == tf_gc::DType::kFloat ||
-         (dtype == tf_gc::DType::kBFloat16 && Takes(tf_gc::IsAuto, codec));
+         ((dtype == tf_gc::DType::kBFloat16 || dtype == tf_gc::DType::kInt8) &&
+          Takes(tf_gc::IsAuto, codec));
 }
 
 bool IsCountBits(int bits) { return bits == 4 || bits == 8 || bits == 16; }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "custom_ops/lib/cpu/float_mode.h"
 #include "custom_ops/lib/cpu/functions.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -52,8 +53,8 @@ std::atomic<Target>& Active() {
 constexpr int64_t kPartBlocks = 16;
 constexpr int64_t kPartSize = kPartBlocks * kBlockSize;
 
-// Encodes with residuals of a dtype. Those in bfloat16 are float32 for a part
-// at a time. `addend` is as in functions.h.
+// Encodes with residuals of a dtype. Smaller ones are float32 for a part at a
+// time. `addend` is as in functions.h.
 template <typename T>
 void EncodeWith(DType residual_dtype, Codec codec, const T* gradient,
                 const void* residual_in, const float* addend,
@@ -66,25 +67,28 @@ void EncodeWith(DType residual_dtype, Codec codec, const T* gradient,
                   static_cast<float*>(residual_out), size, threshold, codes,
                   scales);
   }
-  if (residual_dtype != DType::kBFloat16 || !IsAuto(codec)) Trap();
-  const auto* before = static_cast<const BFloat16*>(residual_in);
-  auto* after = static_cast<BFloat16*>(residual_out);
+  if (residual_dtype == DType::kHalf || !IsAuto(codec)) Trap();
+  const auto* before = static_cast<const char*>(residual_in);
+  auto* after = static_cast<char*>(residual_out);
+  const int64_t part_bytes = ResidualBytes(residual_dtype, kPartSize);
   float residual[kPartSize];
   for (int64_t first = 0; first < size; first += kPartSize) {
     const int64_t count = std::min(size - first, kPartSize);
     const int64_t block = first / kBlockSize;
-    table.widen(before + first, count, residual);
+    table.widen(residual_dtype, before, count, residual);
 #if defined(__GNUC__)
     // The next part arrives meanwhile: a processor fetches by itself only up to
     // the end of a page of memory.
-    constexpr int64_t kLine = 64 / sizeof(BFloat16);
-    for (int64_t i = kPartSize; i < 2 * kPartSize; i += kLine) {
-      __builtin_prefetch(before + first + i);
+    constexpr int64_t kLine = 64;
+    for (int64_t i = part_bytes; i < 2 * part_bytes; i += kLine) {
+      __builtin_prefetch(before + i);
     }
 #endif
     encode(gradient + first, residual, From(addend, first), residual, count,
            threshold, codes + block * CodeBytes(codec), scales + block);
-    table.narrow(residual, count, after + first);
+    table.narrow(residual_dtype, residual, count, after);
+    before += part_bytes;
+    after += part_bytes;
   }
 }
 
@@ -144,8 +148,8 @@ void Reencode(Codec codec, Codec sum_codec, const uint8_t* const* codes,
                  sum);
     }
     EncodeWith(residual_dtype, sum_codec, gradient + first,
-               From(before, first * BytesOf(residual_dtype)), sum,
-               From(after, first * BytesOf(residual_dtype)), count, 0.0f,
+               From(before, ResidualBytes(residual_dtype, first)), sum,
+               From(after, ResidualBytes(residual_dtype, first)), count, 0.0f,
                sum_codes + block * CodeBytes(sum_codec), sum_scales + block);
     for (const uint8_t*& part : part_codes) {
       part += kPartBlocks * CodeBytes(codec);

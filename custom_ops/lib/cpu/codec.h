@@ -41,9 +41,10 @@ bool ForceTarget(Target target);
 
 // `codec` is fixed or automatic, T is float, Half or BFloat16. `residual_in`
 // and `residual_out` are either the same array or do not overlap, with elements
-// of `residual_dtype`: float32 or, of automatic codecs, bfloat16. `codes` gets
-// NumBlocks(size) * CodeBytes(codec) bytes, padding included, `scales`
-// NumBlocks(size) bfloat16 values.
+// of `residual_dtype`: float32 or, of automatic codecs, bfloat16 or, in blocks,
+// int8 (codec/eight_bit_block.h). `codes` gets NumBlocks(size) *
+// CodeBytes(codec) bytes, padding included, `scales` NumBlocks(size) bfloat16
+// values.
 template <typename T>
 void Encode(Codec codec, const T* gradient, const void* residual_in,
             void* residual_out, int64_t size, float threshold, uint8_t* codes,

@@ -39,9 +39,9 @@ struct CodecFunctions {
 template <typename T>
 struct FunctionTable {
   CodecFunctions<T> codecs[kEndOfCodecs];  // by their numbers
-  // Of residuals that are bfloat16.
-  void (*widen)(const BFloat16* from, int64_t size, float* to);
-  void (*narrow)(const float* from, int64_t size, BFloat16* to);
+  // Of residuals that are bfloat16, or int8 and then whole blocks.
+  void (*widen)(DType dtype, const void* from, int64_t size, float* to);
+  void (*narrow)(DType dtype, const float* from, int64_t size, void* to);
   void (*decode_counts)(const uint8_t* counts, int bits, int64_t size,
                         float unit, T* sum);
 

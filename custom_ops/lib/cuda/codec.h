@@ -28,7 +28,7 @@ struct Gradient {
   const void* residual_in;  // the same array as residual_out, or one that
   void* residual_out;       // does not overlap with it; or both are null
   int64_t size;             // elements
-  DType residual_dtype = DType::kFloat;  // or kBFloat16
+  DType residual_dtype = DType::kFloat;  // or kBFloat16, kInt8
 };
 
 // A tensor of a bucket to be decoded.

@@ -95,15 +95,13 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     auto* residual_out = static_cast<char*>(cursor.tensor.residual_out);
     const bool keeps = residual_in != nullptr;
     if (keeps) {
-      residual_in += first * BytesOf(dtype);
-      residual_out += first * BytesOf(dtype);
+      residual_in += ResidualBytes(dtype, first);
+      residual_out += ResidualBytes(dtype, first);
     }
     float p[Team::kElements];
     float residual[Team::kElements] = {};
     if (!sends && residual_in != residual_out) {
-      const Team copies = {lane, size};
-      LoadResidual(copies, cursor.aligned, dtype, residual_in, residual);
-      StoreResidual(copies, cursor.aligned, dtype, residual, residual_out);
+      CopyResidual({lane, size}, dtype, residual_in, residual_out);
     }
     // A block that is not sent is encoded as a block without elements, which
     // gives zeros.
@@ -132,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, kPerMultiprocessor<Params>)
     if (HasScales(Definition::kCodec) && writes && lane == 0) {
       *layout.Scales(message, in_shard) = scale;
     }
-    if (keeps) StoreResidual(team, cursor.aligned, dtype, kept, residual_out);
+    StoreResidual(team, cursor.aligned, dtype, kept, residual_out);
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "custom_ops/lib/codec/block.h"
+#include "custom_ops/lib/codec/eight_bit_block.h"
 #include "custom_ops/lib/cuda/team.cuh"
 #include "custom_ops/lib/numbers/floats.h"
 
@@ -143,24 +145,55 @@ __device__ inline void RoundElements(const Team& team, bool aligned,
       [=](int i, int j) { RoundTo(values[i], to + j); });
 }
 
-// `dtype` is float32 or bfloat16.
+// ---- Residuals of a block, float32, bfloat16 or int8
+// -------------------------
+
 __device__ inline void LoadResidual(const Team& team, bool aligned, DType dtype,
                                     const void* from, float* values) {
   if (dtype == DType::kFloat) {
     LoadElements(team, aligned, static_cast<const float*>(from), values);
-  } else {
+  } else if (dtype == DType::kBFloat16) {
     LoadElements(team, aligned, static_cast<const BFloat16*>(from), values);
+  } else {
+    const auto* block = static_cast<const EightBitResiduals*>(from);
+    for (int i = 0; i < Team::kElements; ++i) {
+      const int j = Team::Index(team.lane, i);
+      values[i] = team.Inside(i) ? block->scale * block->whole[j] : 0.0f;
+    }
   }
 }
 
+// `to` is null where nothing is kept.
 __device__ inline void StoreResidual(const Team& team, bool aligned,
-                                     DType dtype, const float* values,
-                                     void* to) {
+                                     DType dtype, float* values, void* to) {
+  const bool in_blocks = to != nullptr && dtype == DType::kInt8;
+  if (!team.AllTeams(!in_blocks)) {
+    for (int i = 0; i < Team::kElements; ++i) {
+      if (!team.Inside(i)) values[i] = 0.0f;
+    }
+    const float scale = WholeScale(LargestFinite<true>(team, values));
+    if (in_blocks && team.size > 0) {
+      auto* block = static_cast<EightBitResiduals*>(to);
+      const float factor = EightBitFactor(scale);
+      for (int i = 0; i < Team::kElements; ++i) {
+        block->whole[Team::Index(team.lane, i)] = WholeOf(values[i], factor);
+      }
+      if (team.lane == 0) block->scale = scale;
+    }
+  }
+  if (to == nullptr || in_blocks) return;
   if (dtype == DType::kFloat) {
     StoreElements(team, aligned, values, static_cast<float*>(to));
   } else {
     RoundElements(team, aligned, values, static_cast<BFloat16*>(to));
   }
+}
+
+// Copies the bits, which to load and store would change in blocks.
+__device__ inline void CopyResidual(const Team& team, DType dtype,
+                                    const char* from, char* to) {
+  const int64_t bytes = ResidualBytes(dtype, team.size);
+  for (int64_t i = team.lane; i < bytes; i += Team::kLanes) to[i] = from[i];
 }
 
 }  // namespace tf_gc::gpu

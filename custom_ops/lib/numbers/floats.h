@@ -26,11 +26,12 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// The types as numbers, for callers that know them at run time only.
-enum class DType : int { kFloat = 0, kHalf = 1, kBFloat16 = 2 };
+// The types as numbers, for callers that know them at run time only. kInt8 is
+// of residuals, in blocks with scales (codec/eight_bit_block.h).
+enum class DType : int { kFloat = 0, kHalf = 1, kBFloat16 = 2, kInt8 = 3 };
 
 TF_GC_HOST_DEVICE constexpr int64_t BytesOf(DType dtype) {
-  return dtype == DType::kFloat ? 4 : 2;
+  return dtype == DType::kFloat ? 4 : dtype == DType::kInt8 ? 1 : 2;
 }
 
 template <typename T>
@@ -41,8 +42,8 @@ constexpr DType DTypeOf() {
   return DType::kFloat;
 }
 
-// Returns call(T*) with the type that `dtype` stands for, `unknown` if it
-// stands for none.
+// Returns call(T*) with the type of gradients that `dtype` stands for,
+// `unknown` if it stands for none.
 template <typename Call>
 int ForType(DType dtype, int unknown, Call call) {
   switch (dtype) {
@@ -52,6 +53,8 @@ int ForType(DType dtype, int unknown, Call call) {
       return call(static_cast<Half*>(nullptr));
     case DType::kBFloat16:
       return call(static_cast<BFloat16*>(nullptr));
+    case DType::kInt8:
+      break;
   }
   return unknown;
 }
