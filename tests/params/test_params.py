@@ -27,7 +27,7 @@ QUANTIZED = tf_gc.Quantized()
         ({"type": "quantized"}, tf_gc.Quantized(bits=3)),
         ({"type": "quantized", "bits": 8, "wire": "compact"}, tf_gc.Quantized(8, wire="compact")),
         ({"type": "2bit"}, tf_gc.TwoBit("auto")),
-        ({"type": "2bit", "residual": tf.bfloat16}, tf_gc.TwoBit(residual="bfloat16")),
+        ({"type": "2bit", "residual": tf.int8}, tf_gc.TwoBit(residual="int8")),
         ({"type": "2bit", "threshold": 0.5}, tf_gc.TwoBit(0.5)),
         ({"type": "1bit"}, tf_gc.OneBit("auto")),
         ({"type": "1bit", "threshold": 0.5}, tf_gc.OneBit(0.5)),
@@ -139,7 +139,7 @@ def test_thresholds(kind: Any, words: str, good: Any, bad: Any) -> None:
         ),
         ("sparse", "None, True or False", (0, 1, "yes")),
         ("sparse_residual_bytes", "a number of bytes from 0", (-1, 0.5, None, True)),
-        ("residual", "one of ['float32', 'bfloat16']", ("float16", None, tf.float64)),
+        ("residual", "one of ['float32', 'bfloat16', 'int8']", ("float16", None, tf.float64)),
     ],
 )
 def test_other_values_are_refused(name: str, allowed: str, values: tuple[Any, ...]) -> None:

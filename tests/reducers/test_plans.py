@@ -39,6 +39,7 @@ CODECS = cases(
     tf_gc.TwoBit(0.01),
     tf_gc.OneBit(**AT_ONCE),
     tf_gc.Quantized(plan="scatter_gather", residual="bfloat16", **AT_ONCE),
+    tf_gc.TwoBit(plan="scatter_gather", residual="int8", **AT_ONCE),
     ids=str,
 )
 
@@ -120,7 +121,7 @@ def test_sent_plus_residuals_is_the_sum_of_the_gradients(
     variables = variables_of(strategy, *SHAPES)
     run = reducer(strategy, variables, bucket_bytes=bucket_bytes)
     steps = (normal(SHAPES, seed, replicas, scale=0.1) for seed in range(20))
-    # Each rounding of a residual to 16 bits stays in the sum.
+    # Each rounding of a residual to fewer bits stays in the sum.
     atol = 3e-5 if vars(params)["residual"] == "float32" else 1e-2
     check_that_nothing_is_lost(strategy, variables, run, steps, rtol=1e-5, atol=atol)
     assert len(strategy.compression_state) == len(SHAPES)  # one serves both stages

@@ -11,7 +11,7 @@ SHAPE = (256, 256)  # the smallest square that is sent as factors
 # By the type in a dict: arguments with which the first step is compressed, if any is.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "none": {},
-    "1bit": AT_ONCE,
+    "1bit": {"residual": "int8", **AT_ONCE},
     "2bit": {"threshold": 0.5},
     "quantized": {"bits": 4, "residual": "bfloat16", **AT_ONCE},
     "low_rank": AT_ONCE,

@@ -25,7 +25,7 @@ class Codec(abc.ABC):
     as many shards as there are replicas, and replica i owns shard i.
 
     Attributes:
-      residual_dtype: in which the rest, which a message does not hold, is kept: float32, bfloat16.
+      residual_dtype: in which what a message does not hold is kept: float32, bfloat16 or int8.
         `None`: it is not kept, and `residuals` are empty wherever they are an argument.
       native: whether the codec needs kernels of the native library.
     """

@@ -24,7 +24,7 @@ class NativeCodec(Codec):
     kind: str  # the codec's name in `tf_gc.ops`
     threshold: float | str  # "auto", or the number that the codes are made with
     sum_kind: str  # which encodes a sum of `sum_shard`; `kind` if the threshold is fixed
-    residual: str = "float32"  # or "bfloat16", if the threshold is "auto"
+    residual: str = "float32"  # or "bfloat16", "int8", if the threshold is "auto"
 
     @property
     def residual_dtype(self) -> tf.DType | None:

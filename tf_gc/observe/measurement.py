@@ -26,6 +26,7 @@ from tf_gc.params import Auto, CompressionParams
 from tf_gc.params.composed import WAYS
 from tf_gc.reducers.reducer import Reduction
 from tf_gc.schedule import Bucket, Schedule, together
+from tf_gc.state.stored import widened
 
 # A stream takes part in steps as long as it is not this many of its own periods late.
 _OVERDUE = 4
@@ -255,7 +256,8 @@ def _measure(reduction: Reduction) -> tf.Tensor:
     with tf.device(replica.device):
         values = [getattr(gradient, "values", gradient) for gradient in replica.gradients]
         gradients = [tf.cast(value, tf.float32) for value in values]
-        residuals = [tf.cast(residual, tf.float32) for residual in replica.residuals]
+        kept = zip(replica.residuals, replica.variables, strict=False)
+        residuals = [widened(residual, variable.shape) for residual, variable in kept]
         # `l2_loss` makes no copy of the tensor.
         halves = [tf.nn.l2_loss(tensor) for tensor in (*gradients, *residuals)]
         norms = 2 * tf.stack(halves + [tf.zeros([])] * (2 * len(gradients) - len(halves)))

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_gc import _compat
+from tf_gc.state.stored import stored_shape, widened
 
 
 class PerWorker:
@@ -28,7 +29,7 @@ class PerWorker:
         self._made, self._value = made, value
         self.aggregation = aggregation
         self.shape = shape
-        self._dtype = dtype
+        self.dtype = dtype
         with tf.init_scope(), tf.device("/device:CPU:0"):
             # TensorFlow has to know what the handles stand for, before there are any.
             self._example = _variable(shape, dtype).handle
@@ -65,7 +66,7 @@ class PerWorker:
 
     def read(self) -> tf.Tensor:
         """Returns the value of the calling worker's variable, in the function being built."""
-        value = tf.raw_ops.ReadVariableOp(resource=self.handle(), dtype=self._dtype)
+        value = tf.raw_ops.ReadVariableOp(resource=self.handle(), dtype=self.dtype)
         value.set_shape(self.shape)
         return value
 
@@ -78,7 +79,7 @@ class PerWorker:
         parts = []
         for variable in self.values:
             try:
-                parts.append(variable.numpy())
+                parts.append(widened(tf.constant(variable.numpy()), self.shape).numpy())
             except tf.errors.UnavailableError:  # the worker has died just now
                 logging.warning(
                     "tf_gc: the residuals and copies of the worker at %s are lost", variable.device
@@ -93,8 +94,8 @@ class PerWorker:
     def on_server(self, server: str) -> "PerWorker":
         """Returns variables like these for the workers, all of which are on a server."""
         with tf.init_scope(), tf.device(server):
-            made = [_variable(self.shape, self._dtype) for _ in self._made]
-        return PerWorker(made, lambda variable: variable, self.shape, self._dtype)
+            made = [_variable(self.shape, self.dtype) for _ in self._made]
+        return PerWorker(made, lambda variable: variable, self.shape, self.dtype)
 
 
 def on_workers(
@@ -110,4 +111,4 @@ def on_workers(
 
 
 def _variable(shape: tf.TensorShape, dtype: tf.DType) -> Any:
-    return _compat.OwnVariable(tf.zeros(shape, dtype), trainable=False)
+    return _compat.OwnVariable(tf.zeros(stored_shape(shape, dtype), dtype), trainable=False)

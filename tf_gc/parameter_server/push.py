@@ -32,12 +32,10 @@ class WorkersState(CompressionState):
         super().__init__(in_use)
         self._strategy = weakref.ref(strategy)
 
-    def _make(self, slot: Slot, variable: Any, name: str) -> PerWorker:
-        del name
-        if slot.size is None:
-            return on_workers(self._strategy(), variable.shape, slot.dtype)
-        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        return on_workers(self._strategy(), tf.TensorShape([slot.size]), aggregation=first)
+    def _make(self, slot: Slot, variable: Any, shape: tf.TensorShape, name: str) -> PerWorker:
+        del variable, name
+        kind = tf.VariableAggregation["SUM" if slot.size is None else "ONLY_FIRST_REPLICA"]
+        return on_workers(self._strategy(), shape, slot.dtype, kind)
 
 
 class Pushes:

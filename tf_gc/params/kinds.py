@@ -42,7 +42,7 @@ _THRESHOLDS = {
 }
 
 CASTS = ("bfloat16", "float16")
-RESIDUALS = ("float32", "bfloat16")
+RESIDUALS = ("float32", "bfloat16", "int8")
 
 # The default of `sparse_residual_bytes`.
 _TABLE_BYTES = 64 << 20
@@ -85,17 +85,20 @@ class _InCodes(CompressionParams):
         codec = NativeCodec(kind, self.threshold, sum_kind, self.residual)
         codes = Codes(codec, self.plan, self.wire, self.warm_up)
         ways = (1, 2) if keeps_residuals(kind) else (1,)
-        rows = (Rows(kind, layers, self.warm_up, self.residual) for layers in ways)
+        # In int8 blocks belong to no row.
+        of_rows = "bfloat16" if self.residual == "int8" else self.residual
+        rows = (Rows(kind, layers, self.warm_up, of_rows) for layers in ways)
         return (codes,) if self.sparse is False else (codes, *rows)
 
     def spec_of(self: Any, gradient: Gradient) -> Spec | Uncompressed:
         dtypes = (tf.float32, tf.float16, tf.bfloat16)
         if uncompressed := _why_not(self, gradient, dtypes, self._why_no_rows(gradient)):
             return uncompressed
-        kept_bytes = gradient.elements * tf.as_dtype(self.residual).size
-        keeps = kept_bytes <= self.sparse_residual_bytes
         dense, *rows = self.specs()
-        return rows[0 if keeps else -1] if gradient.sparse else dense
+        if not gradient.sparse:
+            return dense
+        kept_bytes = gradient.elements * tf.as_dtype(rows[0].residual).size
+        return rows[0 if kept_bytes <= self.sparse_residual_bytes else -1]
 
     def _why_no_rows(self: Any, gradient: Gradient) -> str:
         if self.threshold != "auto":
@@ -138,8 +141,9 @@ class Quantized(_InCodes):
       sparse_residual_bytes: a table whose residual would take more bytes on a replica (64 MiB by
         default) has none, and its rows are sent in two messages; the second encodes what the first
         one leaves.
-      residual: "float32", or "bfloat16" for half the memory: how a replica keeps what it has not
-        sent, rounded in each step. Checkpoints hold float32, and restore as either.
+      residual: "float32", or "bfloat16" for half the memory, or "int8" for a quarter (of tables
+        half): how a replica keeps what it has not sent, rounded in each step. In int8 128 elements
+        have a scale. Checkpoints hold float32, and restore as any.
 
     Raises:
       ValueError: if an argument has another value.

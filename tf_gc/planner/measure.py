@@ -15,6 +15,7 @@ from tf_gc.planner.prediction import Cost, Gradients, SimulatedNetwork
 from tf_gc.planner.time_model import Compute
 from tf_gc.planner.workload import Workload
 from tf_gc.schedule import Bucket, Schedule
+from tf_gc.state.stored import stored_shape
 
 # How often each time is measured; the median counts.
 REPEATS = 10
@@ -103,17 +104,18 @@ class Costs:
     def _replica(self, bucket: Bucket, device: str) -> Replica:
         shapes = [gradient.shape for gradient in bucket.gradients]
         slots = map(bucket.reducer.slot, shapes)
+        kept = bucket.reducer.residual_dtype
         return Replica(
             device,
             gradients=[self._values[i] for i in bucket.indices],
-            residuals=[_zeros(shape) for shape in shapes if bucket.reducer.residual_dtype],
+            residuals=[_zeros(shape, kept) for shape in shapes if kept],
             variables=[self._variables[i] for i in bucket.indices],
             shared=[_zeros([slot.size]) for slot in slots if slot is not None],
         )
 
 
-def _zeros(shape: Sequence[int]) -> tf.Variable:
-    return tf.Variable(tf.zeros(shape), trainable=False)
+def _zeros(shape: Sequence[int], dtype: tf.DType = tf.float32) -> tf.Variable:
+    return tf.Variable(tf.zeros(stored_shape(shape, dtype), dtype), trainable=False)
 
 
 def _gradients(workload: Workload) -> list[Any]:

@@ -11,6 +11,7 @@ from tf_gc.network.group import Network, Replica, cpu_of, on_devices, sum_in_ord
 from tf_gc.reducers.flat_plans import AllGather, ScatterGather
 from tf_gc.reducers.plan import FlatPlan, Plan
 from tf_gc.reducers.reducer import Reduction
+from tf_gc.state.stored import narrowed, widened
 
 
 class Hierarchical(Plan):
@@ -72,11 +73,13 @@ def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
     after a restart, or after training with another plan, those need not be zero.
     """
     with tf.device(replicas[leader].device):
-        for of_variable in zip(*(replica.residuals for replica in replicas), strict=True):
+        kept = zip(*(replica.residuals for replica in replicas), strict=True)
+        for gradient, of_variable in zip(replicas[0].gradients, kept, strict=False):
+            mine, shape = of_variable[leader], gradient.shape
             others = [residual for i, residual in enumerate(of_variable) if i != leader]
             if others:
-                left = sum_in_order([tf.cast(residual, tf.float32) for residual in others])
-                of_variable[leader].assign_add(tf.cast(left, of_variable[leader].dtype))
+                left = sum_in_order([widened(residual, shape) for residual in others])
+                mine.assign(narrowed(widened(mine, shape) + left, mine.dtype))
             for residual in others:
                 with tf.device(residual.device):
                     residual.assign(tf.zeros(residual.shape, residual.dtype))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tf_gc import _compat
+from tf_gc.state.stored import widened
 
 Array = npt.NDArray[np.float32]
 
@@ -43,6 +44,7 @@ class Entry:
     slot: str
     key: Key
     value: Any
+    shape: Any = None  # which a distributed variable's value has, in whatever shape it is stored
 
     @property
     def name(self) -> str:
@@ -58,17 +60,17 @@ class Entry:
     def numpy(self) -> Array:
         """Returns the sum over all replicas, in the value's shape; of a variable a collective."""
         if isinstance(self.value, tf.Variable):
-            return np.asarray(total(self.value))
+            return np.asarray(self.total())
         mine = isinstance(self.value, np.ndarray | np.generic)
         return np.asarray(self.value if mine else self.value.numpy())
 
-
-def total(variable: Any) -> tf.Tensor:
-    """Returns the float32 value of a distributed variable; of residuals the sum over replicas."""
-    if variable.dtype == tf.float32:
-        return tf.convert_to_tensor(variable)
-    parts = _compat.PerReplica([tf.cast(each, tf.float32) for each in variable.values])
-    return variable.distribute_strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
+    def total(self) -> tf.Tensor:
+        """Returns the float32 value of a distributed variable; of parts the sum over replicas."""
+        variable = self.value
+        if variable.dtype == tf.float32:
+            return tf.convert_to_tensor(variable)
+        parts = _compat.PerReplica([widened(each, self.shape) for each in variable.values])
+        return variable.distribute_strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
 
 
 def write(file: IO[bytes], entries: Iterable[Entry], **more: Any) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_gc.state.layout import Entry, Key
 from tf_gc.state.saveables import Saveables
+from tf_gc.state.stored import narrowed, stored_shape, widened
 from tf_gc.state.stream import Stream
 
 
@@ -22,7 +23,7 @@ class Slot:
 
     name: str  # in checkpoints
     size: int | None = None  # of a vector, alike on all; `None`: parts of a sum, of its shape
-    dtype: tf.DType = tf.float32  # of parts of a sum
+    dtype: tf.DType = tf.float32  # of parts of a sum, as `stored` says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class _OfVariable:
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.values = weakref.WeakKeyDictionary[Stream, dict[str, Any]]()
+        self.values = weakref.WeakKeyDictionary[Stream, dict[str, Entry]]()
         self.notes = weakref.WeakKeyDictionary[Stream, dict[Any, Any]]()
 
 
@@ -61,15 +62,19 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
         self._lock = threading.RLock()
 
     def value(self, slot: Slot, stream: Stream, variable: Any) -> Any:
-        """Returns a distributed variable: what a stream keeps for a distributed variable."""
+        """Returns what a stream keeps for a distributed variable, in the slot's dtype or wider."""
         with self._lock:
             mine = self._of(variable, stream)
             values = mine.values.setdefault(stream, {})
-            if slot.name not in values:
-                value = self._make(slot, variable, f"{mine.key.variable}.{slot.name}")
-                self._give(Entry(slot.name, mine.key.of(stream.name), value))
-                values[slot.name] = value
-            return values[slot.name]
+            before = values.get(slot.name)
+            if before is None or before.value.dtype.size < slot.dtype.size:
+                shape = tf.TensorShape(variable.shape if slot.size is None else [slot.size])
+                value = self._make(slot, variable, shape, f"{mine.key.variable}.{slot.name}")
+                values[slot.name] = Entry(slot.name, mine.key.of(stream.name), value, shape)
+                self._give(values[slot.name])
+                if before is not None:
+                    _hand_over(before, values[slot.name])
+            return values[slot.name].value
 
     def notes(self, stream: Stream, variable: Any) -> dict[Any, Any]:
         """Returns what callers remember of a stream and a variable, and nobody saves."""
@@ -88,11 +93,11 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
         with self._lock:
             known = list(self._variables.values())  # to ask for entries makes no key
             return [
-                Entry(name, mine.key.of(stream.name), value)
+                entry
                 for mine in (self._of(v) for v in known if variable is None or v is variable)
-                for stream, values in list(mine.values.items())
-                for name, value in values.items()
-                if slot is None or name == slot.name
+                for values in list(mine.values.values())
+                for entry in values.values()
+                if slot is None or entry.slot == slot.name
             ]
 
     @property
@@ -171,12 +176,11 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
         mine: _OfVariable = kept[self]
         return mine
 
-    def _make(self, slot: Slot, variable: Any, name: str) -> Any:
-        shape = tf.TensorShape(variable.shape if slot.size is None else [slot.size])
+    def _make(self, slot: Slot, variable: Any, shape: tf.TensorShape, name: str) -> Any:
         kind = ("ON_READ", "SUM") if slot.size is None else ("AUTO", "ONLY_FIRST_REPLICA")
         with tf.init_scope(), variable.distribute_strategy.scope():
             return tf.Variable(
-                Zeros(shape, slot.dtype),
+                Zeros(stored_shape(shape, slot.dtype), slot.dtype),
                 trainable=False,
                 synchronization=tf.VariableSynchronization[kind[0]],
                 aggregation=tf.VariableAggregation[kind[1]],
@@ -194,7 +198,7 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
     def _give(self, entry: Entry) -> None:
         """Gives an entry what waits for it. Call only while holding the lock."""
         if waiting := self._waits(entry.slot, entry.key):
-            fits = tuple(waiting.value.shape) == tuple(entry.value.shape)
+            fits = tuple(waiting.value.shape) == tuple(entry.shape)
             if fits:
                 with tf.init_scope():
                     _assign(entry.value, waiting.value)
@@ -206,14 +210,21 @@ def _assign(variable: Any, value: Any) -> None:
     """Gives each replica of this host the value, or its part of a sum."""
     mine = tf.convert_to_tensor(value, tf.float32)
     if variable.aggregation == tf.VariableAggregation.SUM:
+        parts = len(variable.values)  # on the workers that are alive
         if isinstance(variable, tf.Variable):
             parts = variable.distribute_strategy.num_replicas_in_sync
-        else:
-            parts = len(variable.values)  # on the workers that are alive
         if parts == 0:
             raise tf.errors.UnavailableError(
                 None, None, "no worker is alive to take what was restored: restore it again later"
             )
         mine = mine / parts
     for component in variable.values:
-        component.assign(tf.cast(mine, component.dtype))
+        component.assign(narrowed(mine, component.dtype))
+
+
+def _hand_over(before: Entry, now: Entry) -> None:
+    """Moves what each replica of this host keeps."""
+    with tf.init_scope():
+        for mine, wider in zip(before.value.values, now.value.values, strict=True):
+            wider.assign(narrowed(widened(mine, now.shape), wider.dtype))
+            mine.assign(tf.zeros(mine.shape, mine.dtype))

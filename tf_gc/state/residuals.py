@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_gc.state.registry import Slot
+from tf_gc.state.stored import narrowed, widened
 
 # Of any dtype. Its sum over the replicas is the gradient that has not been applied yet.
 SLOT = Slot("residual")
@@ -36,10 +37,11 @@ def emptied_into(
 
 def _emptied_into(gradient: tf.Tensor, residual: tf.Variable) -> tf.Tensor:
     with tf.device(residual.device):
-        waiting = residual.read_value()
+        waiting = widened(residual, gradient.shape)
         dtype = tf.float64 if gradient.dtype == tf.float64 else tf.float32
         total = tf.cast(gradient, dtype) + tf.cast(waiting, dtype)
-        residual.assign(tf.where(tf.math.is_finite(total), tf.zeros_like(waiting), waiting))
+        rest = tf.where(tf.math.is_finite(total), 0.0, waiting)
+        residual.assign(narrowed(rest, residual.dtype))
         return tf.cast(total, gradient.dtype)
 
 

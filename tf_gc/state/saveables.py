@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_gc import _compat
-from tf_gc.state.layout import Entry, Key, total
+from tf_gc.state.layout import Entry, Key
 
 if TYPE_CHECKING:
     from tf_gc.state.registry import StateRegistry
@@ -47,7 +47,7 @@ class Saveables(dict[str, Callable[..., Any]]):
     def read(self, entry: Entry) -> tf.Tensor:
         """Returns a value as of now; in a function that is being built, as of each call."""
         if isinstance(entry.value, tf.Variable):
-            return total(entry.value)
+            return entry.total()
         if tf.executing_eagerly():
             return tf.convert_to_tensor(self._registry.now(entry).numpy())
         spec = tf.TensorSpec(entry.value.shape, tf.float32)

@@ -44,8 +44,8 @@ class CompressionState(StateRegistry):
     ) -> Sequence[tf.Variable]:
         """Returns the residuals of a distributed variable, of its shape, by local replica.
 
-        Without a stream, they are of the first that has any, else of loops without a name. New
-        ones are of `dtype`, float32 or bfloat16.
+        Without a stream, they are of the first that has any, else of loops without a name. They
+        are of `dtype` or a wider one. In int8 they are vectors (`tf_gc.state.stored`).
         """
         kept = [entry.value for entry in self.entries(variable, residuals.SLOT)]
         if stream is not None or not kept:
@@ -89,11 +89,10 @@ class CompressionState(StateRegistry):
 
         With several workers this is a collective: all call it for the same variables in one order.
         """
-        name, key = residuals.SLOT.name, self.key(variable)
+        mine = residuals.SLOT.name, self.key(variable)
         with self._lock:
-            living, waiting = self.entries(variable, residuals.SLOT), list(self.waiting)
-        parts = [e.numpy() for e in living]
-        parts += [e.numpy() for e in waiting if e.slot == name and e.key.of(None) == key]
+            kept = [*self.entries(), *self.waiting]
+        parts = [e.numpy() for e in kept if (e.slot, e.key.of(None)) == mine]
         return sum(parts[1:], start=parts[0]) if parts else None
 
     def residual_owners(self) -> list[str]:
