@@ -71,6 +71,7 @@ class Target(enum.IntEnum):
     SCALAR = 0
     AVX2 = 1
     AVX512 = 2
+    NEON = 3
 
 
 def build(directory: Path) -> Path:
@@ -150,6 +151,9 @@ def _dtype_of(residual: Array | None) -> int:
 class Library:
     """The codec library. Arrays are contiguous; outputs are written in place."""
 
+    # Of MXCSR: to flush to zero, to take subnormal numbers for zero, both, and to round up.
+    float_modes: tuple[int, ...] = (0x8000, 0x0040, 0x8040, 0x4000)
+
     def __init__(self, path: Path) -> None:
         self._c = ctypes.CDLL(str(path))
         for name, (result, *parameters) in SIGNATURES.items():
@@ -161,7 +165,10 @@ class Library:
         return getattr(self._c, f"tf_gc_{name}")(*map(_value, arguments))
 
     def supported_targets(self) -> list[Target]:
-        return [target for target in Target if target <= self.call("best_target")]
+        active = self.active_target()
+        supported = [target for target in Target if self.force_target(target)]
+        self.force_target(active)
+        return supported
 
     def active_target(self) -> Target:
         return Target(self.call("active_target"))

@@ -115,5 +115,7 @@ const CompactFunctions& ScalarCompactFunctions();
 // Defined where TF_GC_X86_64.
 const CompactFunctions& Avx2CompactFunctions();
 const CompactFunctions& Avx512CompactFunctions();
+// Defined where TF_GC_NEON.
+const CompactFunctions& NeonCompactFunctions();
 
 }  // namespace tf_gc

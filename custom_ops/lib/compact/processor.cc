@@ -51,11 +51,12 @@ const CompactFunctions& ActiveCompactFunctions() {
       static const auto functions = ForThisProcessor(Avx2CompactFunctions());
       return functions;
     }
-    case Target::kScalar:
-      break;
+    default:
+      return ScalarCompactFunctions();
   }
+#else
+  return TF_GC_ACTIVE(CompactFunctions)();
 #endif
-  return ScalarCompactFunctions();
 }
 
 }  // namespace tf_gc

@@ -13,62 +13,7 @@
 namespace tf_gc {
 namespace {
 
-inline int CountBits(uint64_t bits) { return __builtin_popcountll(bits); }
-
-inline uint64_t FirstBits(uint64_t word, int count) {
-  return count == 0 ? 0 : word & ~uint64_t{0} >> (64 - count);
-}
-
-using Mask = BitMoves;
-
-// As in mask_bmi2.inc.
-struct ByteMask {
-  uint64_t mask;
-
-  explicit ByteMask(uint64_t bytes) : mask(NonzeroBytes(bytes)) {}
-
-  int CountOnes() const { return CountBits(mask) / 8; }
-
-  uint64_t PickOut(uint64_t bytes) const {
-    uint64_t picked = 0;
-    int to = 0;
-    for (int i = 0; i < 64; i += 8) {
-      const uint64_t here = mask >> i & 0xff;
-      picked |= (bytes >> i & here) << to % 64;
-      to += static_cast<int>(here & 8);
-    }
-    return picked;
-  }
-
-  uint64_t PutBack(uint64_t bytes) const {
-    uint64_t put = 0;
-    for (int i = 0; i < 64; i += 8) {
-      const uint64_t here = mask >> i & 0xff;
-      put |= (bytes & here) << i;
-      bytes >>= here & 8;
-    }
-    return put;
-  }
-
-  void ListOnes(uint16_t first, uint16_t* to) const { List(mask, first, to); }
-  void ListZeros(uint16_t first, uint16_t* to) const { List(~mask, first, to); }
-
- private:
-  static void List(uint64_t which, uint16_t first, uint16_t* to) {
-    int count = 0;
-    for (int i = 0; i < 8; ++i) {
-      to[count] = static_cast<uint16_t>(first + i);
-      count += static_cast<int>(which >> 8 * i & 1);
-    }
-  }
-};
-
-inline void Interleave(uint64_t first, uint64_t second, uint8_t* to) {
-  for (int i = 0; i < 8; ++i) {
-    to[2 * i] = static_cast<uint8_t>(first >> 8 * i);
-    to[2 * i + 1] = static_cast<uint8_t>(second >> 8 * i);
-  }
-}
+#include "custom_ops/lib/compact/mask_words.inc"
 
 // As in planes_avx2.inc.
 constexpr Mask kEvenBits(0x5555555555555555);

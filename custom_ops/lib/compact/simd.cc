@@ -1,8 +1,4 @@
-// The functions of functions.h for AVX2 and AVX-512, each with BMI2.
-
-#include "custom_ops/lib/compact/functions.h"
-
-#if TF_GC_X86_64
+// The functions of functions.h for AVX2 and AVX-512, each with BMI2, and NEON.
 
 #include <array>
 #include <cstdint>
@@ -11,8 +7,11 @@
 
 #include "custom_ops/lib/compact/bits.h"
 #include "custom_ops/lib/compact/frequencies.h"
+#include "custom_ops/lib/compact/functions.h"
 #include "custom_ops/lib/cpu/simd_target.h"
 #include "custom_ops/lib/wire/compact_wire.h"
+
+#if TF_GC_X86_64
 
 TF_GC_BEGIN_TARGET("avx2,bmi2,popcnt")
 
@@ -57,4 +56,23 @@ const CompactFunctions& Avx512CompactFunctions() {
 
 }  // namespace tf_gc
 
-#endif  // TF_GC_X86_64
+#elif TF_GC_NEON
+
+#include "custom_ops/lib/compact/vectors_neon.h"
+
+namespace tf_gc {
+namespace neon {
+namespace {
+#include "custom_ops/lib/compact/mask_words.inc"
+// Uses what the files above define.
+#include "custom_ops/lib/compact/functions.inc"
+}  // namespace
+}  // namespace neon
+
+const CompactFunctions& NeonCompactFunctions() {
+  return neon::kCompactFunctions;
+}
+
+}  // namespace tf_gc
+
+#endif

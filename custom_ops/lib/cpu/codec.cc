@@ -40,7 +40,7 @@ Target Detect() {
   return Target::kAvx512;
 }
 #else
-Target Detect() { return Target::kScalar; }
+Target Detect() { return TF_GC_NEON ? Target::kNeon : Target::kScalar; }
 #endif
 
 std::atomic<Target>& Active() {
@@ -102,8 +102,11 @@ Target BestTarget() {
 Target ActiveTarget() { return Active().load(std::memory_order_relaxed); }
 
 bool ForceTarget(Target target) {
-  // A processor that has a target also has all targets before it.
-  if (target < Target::kScalar || target > BestTarget()) return false;
+  // A processor of x86 that has a target also has all targets before it.
+  const Target least = TF_GC_NEON ? Target::kNeon : Target::kAvx2;
+  if (target != Target::kScalar && (target < least || target > BestTarget())) {
+    return false;
+  }
   Active().store(target, std::memory_order_relaxed);
   return true;
 }

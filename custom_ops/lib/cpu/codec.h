@@ -28,8 +28,8 @@
 
 namespace tf_gc {
 
-// Instruction sets, in ascending order.
-enum class Target : int { kScalar = 0, kAvx2 = 1, kAvx512 = 2 };
+// Instruction sets, those of x86 in ascending order.
+enum class Target : int { kScalar = 0, kAvx2 = 1, kAvx512 = 2, kNeon = 3 };
 
 // The best target of this processor.
 Target BestTarget();

@@ -18,6 +18,11 @@
 #else
 #define TF_GC_X86_64 0
 #endif
+#if defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
+#define TF_GC_NEON 1
+#else
+#define TF_GC_NEON 0
+#endif
 
 namespace tf_gc {
 
@@ -67,12 +72,14 @@ inline T* From(T* array, int64_t first) {
   template const Table<Half>& Function();           \
   template const Table<BFloat16>& Function()
 
-// The one of ScalarX, Avx2X and Avx512X that is for ActiveTarget().
+// The one of ScalarX, Avx2X, Avx512X and NeonX that is for ActiveTarget().
 #if TF_GC_X86_64
 #define TF_GC_ACTIVE(X)                          \
   (ActiveTarget() == Target::kAvx512 ? Avx512##X \
    : ActiveTarget() == Target::kAvx2 ? Avx2##X   \
                                      : Scalar##X)
+#elif TF_GC_NEON
+#define TF_GC_ACTIVE(X) (ActiveTarget() == Target::kNeon ? Neon##X : Scalar##X)
 #else
 #define TF_GC_ACTIVE(X) Scalar##X
 #endif
@@ -85,5 +92,8 @@ template <typename T>
 const FunctionTable<T>& Avx2Functions();
 template <typename T>
 const FunctionTable<T>& Avx512Functions();
+// Defined where TF_GC_NEON.
+template <typename T>
+const FunctionTable<T>& NeonFunctions();
 
 }  // namespace tf_gc

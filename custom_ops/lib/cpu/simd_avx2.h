@@ -86,6 +86,7 @@ inline void Stream(const void* from, int bytes, void* to) {
     _mm256_stream_si256(target + i, _mm256_load_si256(source + i));
   }
 }
+inline void EndStream() { _mm_sfence(); }
 
 // Replaces every NaN by the one with the bits kNaNBits.
 inline __m256 WithOneNaN(__m256 v) {

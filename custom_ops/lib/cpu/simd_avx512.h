@@ -56,6 +56,7 @@ inline void Stream(const void* from, int bytes, void* to) {
     _mm512_stream_si512(target + i, _mm512_load_si512(source + i));
   }
 }
+inline void EndStream() { _mm_sfence(); }
 
 // Replaces every NaN by the one with the bits kNaNBits.
 inline Vec WithOneNaN(Vec v) {

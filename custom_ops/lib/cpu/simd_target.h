@@ -1,5 +1,6 @@
 // Compiles the functions between TF_GC_BEGIN_TARGET and TF_GC_END_TARGET for
-// another instruction set than the rest of the file. For files of x86-64 only.
+// another instruction set than the rest of the file. On Arm there is no other
+// one.
 //
 // Code in such a region may use templates and inline functions of other
 // headers, but the file must include those headers, as this one does some,
@@ -8,6 +9,9 @@
 
 #pragma once
 
+#if TF_GC_NEON
+#include <arm_neon.h>
+#elif TF_GC_X86_64
 #if !defined(__clang__)
 // GCC's own header makes undefined registers so that it warns of them (GCC bug
 // 105593).
@@ -16,6 +20,7 @@
 #endif
 
 #include <immintrin.h>
+#endif
 
 #include <cstdint>
 #include <cstring>

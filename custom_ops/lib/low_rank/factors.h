@@ -73,5 +73,8 @@ template <typename T>
 const FactorFunctions<T>& Avx2FactorFunctions();
 template <typename T>
 const FactorFunctions<T>& Avx512FactorFunctions();
+// Defined where TF_GC_NEON.
+template <typename T>
+const FactorFunctions<T>& NeonFactorFunctions();
 
 }  // namespace tf_gc

@@ -1,15 +1,14 @@
-// The functions of factors.h for AVX2 and AVX-512.
-
-#include "custom_ops/lib/cpu/functions.h"
-#include "custom_ops/lib/low_rank/factors.h"
-
-#if TF_GC_X86_64
+// The functions of factors.h for AVX2, AVX-512 and NEON.
 
 #include <cfloat>
 #include <cmath>
 #include <vector>
 
+#include "custom_ops/lib/cpu/functions.h"
 #include "custom_ops/lib/cpu/simd_target.h"
+#include "custom_ops/lib/low_rank/factors.h"
+
+#if TF_GC_X86_64
 
 TF_GC_BEGIN_TARGET("avx2,f16c,popcnt")
 
@@ -38,4 +37,17 @@ TF_GC_DEFINE_TABLE(FactorFunctions, Avx512FactorFunctions, avx512::kFunctions);
 
 }  // namespace tf_gc
 
-#endif  // TF_GC_X86_64
+#elif TF_GC_NEON
+
+#include "custom_ops/lib/cpu/simd_neon.h"
+
+namespace tf_gc {
+namespace neon {
+#include "custom_ops/lib/low_rank/factors_simd.inc"
+}  // namespace neon
+
+TF_GC_DEFINE_TABLE(FactorFunctions, NeonFactorFunctions, neon::kFunctions);
+
+}  // namespace tf_gc
+
+#endif
