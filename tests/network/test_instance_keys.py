@@ -1,5 +1,6 @@
 """Collectives in loops: every iteration, and every replica, finds its counterparts."""
 
+import itertools
 import threading
 from typing import Any
 
@@ -160,3 +161,12 @@ def test_collectives_of_one_kind_take_the_same_keys_in_turn() -> None:
         assert (turns[16:] == turns[:-16]).all()
     assert len({*others}) == len({in_loop for _, in_loop in calls}) == 40
     assert len({*sums, *gathers, *others}) == 16 + 16 + 40
+
+
+def test_eagerly_a_single_replica_takes_turns() -> None:
+    numbers = itertools.count()
+    source = KeySource(1, lambda _: next(numbers))
+    assert [int(source.key(0, int, "gather")) for _ in range(40)] == [i % 16 for i in range(40)]
+    assert int(source.key(0, int)) == 16
+    several = KeySource(2, lambda replica: next(numbers))
+    assert [int(several.key(i % 2, int, "gather")) for i in range(20)] == [*range(17, 37)]

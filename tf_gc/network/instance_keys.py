@@ -71,7 +71,9 @@ class KeySource:
         that the workers have to agree on, if they know it when they build the function.
         """
         if tf.executing_eagerly():
-            return _eager(self._draw(replica))
+            if len(self._replicas) == 1:
+                return self._drawn(replica, threading.local(), kind)
+            return _eager(self._draw(replica))  # the others draw theirs in calls of their own
         graph = tf.compat.v1.get_default_graph()
         counters = []
         while getattr(graph, "is_control_flow_graph", False):
