@@ -30,11 +30,13 @@ def workers_of(
     return all_gather, sizes
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_slowest_worker_decides(count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "large"), [(2, 1 << 20), (3, 1 << 20), (16, 1 << 19), (99, 1 << 18)]
+)
+def test_the_slowest_worker_decides(count: int, large: int) -> None:
     all_gather, sizes = workers_of(count, lambda size: 10 * size)
     assert bits_per_second(all_gather, count) == pytest.approx(8e9 * (count - 1) / 10)
-    assert sizes == [1 << 18, 1 << 20, 1 << 20, 1 << 20]
+    assert sizes == [1 << 18, *[large] * 3]
 
 
 def test_the_first_bytes_may_pass_faster_than_others() -> None:

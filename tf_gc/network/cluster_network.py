@@ -14,7 +14,9 @@ from tf_gc.network.group import Group, cpu_of, is_cpu
 
 # The bytes that a worker sends to each other one. Links that are shaped by a token bucket, as in
 # many virtual machines, let the first bytes pass faster, and so the large message decides.
-_SMALL, LARGE = 1 << 18, 1 << 20
+_SMALL, _LARGE = 1 << 18, 1 << 20
+# What the messages of all may have, since a worker has them all in memory.
+_ALL = 1 << 23
 # How often the large message is sent. The fastest time counts: a worker may be busy with something
 # else for a moment.
 _TIMES = 3
@@ -69,6 +71,11 @@ class ClusterNetwork:
         return gathered
 
 
+def large_message(workers: int) -> int:
+    """Returns the bytes that a worker sends to each other one to measure the rate."""
+    return max(_SMALL, min(_LARGE, _ALL // workers))
+
+
 def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) -> float:
     """Returns the rate at which the slowest worker sends, the same number on all workers.
 
@@ -88,11 +95,11 @@ def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) 
 
     slowest(0)  # connects the workers, and lets them begin at the same time
     total = duration = seconds(_SMALL)
-    size = _SMALL
+    size, large = _SMALL, large_message(workers)
     durations: list[float] = []
     while total < _ENOUGH and len(durations) < _TIMES:
-        durations.append(seconds(LARGE))
+        durations.append(seconds(large))
         total += durations[-1]
     if durations:
-        size, duration = LARGE, min(durations)
+        size, duration = large, min(durations)
     return 8 * size * (workers - 1) / duration

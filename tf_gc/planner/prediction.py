@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf_gc.network.cluster_network import LARGE
+from tf_gc.network.cluster_network import large_message
 from tf_gc.network.group import Channel, Group, Received
 from tf_gc.network.traffic import all_gather_bytes, all_reduce_bytes
 from tf_gc.params import CompressionParams, Gradient, NoCompression
@@ -32,7 +32,8 @@ class SimulatedNetwork:
         self._link = link
 
     def rate(self) -> float:
-        return 8 * LARGE * (self.hosts - 1) / self._link.all_gather(LARGE)
+        size = large_message(self.hosts)
+        return 8 * size * (self.hosts - 1) / self._link.all_gather(size)
 
     def group(self, devices: Sequence[str]) -> Group:
         return Group((0,), self.hosts, self._open)
