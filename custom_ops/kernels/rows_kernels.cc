@@ -1,17 +1,15 @@
-// The ops EncodeRows and DecodeRows on the CPU: validate, allocate, share the
-// rows among TensorFlow's threads, call the library.
+// The ops EncodeRows and DecodeRows on the CPU: share the rows among
+// TensorFlow's threads.
+
+#include "custom_ops/kernels/rows_kernels.h"
 
 #include <cstring>
-#include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/residual_lock.h"
 #include "custom_ops/kernels/tensors.h"
 #include "custom_ops/lib/rows/rows.h"
 #include "custom_ops/lib/wire/rows_wire.h"
-#include "custom_ops/lib/wire/wire.h"
-#include "custom_ops/ops/codec_attribute.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
@@ -20,209 +18,63 @@ namespace {
 // Nanoseconds for an element of a row of a replica, on one core.
 constexpr int64_t kRowElementCost = 1;
 
-// The attributes that describe the tables and how their rows are sent.
-struct RowsAttributes {
-  RowsFormat format;
-  std::vector<TensorShape> shapes;
-  std::vector<int64_t> table_rows;
-  std::vector<RowLayout> layouts;
-
-  absl::Status Read(OpKernelConstruction* context, int tables) {
-    std::string codec;
-    TF_RETURN_IF_ERROR(context->GetAttr("codec", &codec));
-    TF_RETURN_IF_ERROR(context->GetAttr("layers", &format.layers));
-    format.codec = kNoCodec;
-    if (codec != "exact") {
-      TF_RETURN_IF_ERROR(ReadCodec(context, /*automatic=*/true, &format.codec));
-    }
-    if (format.layers > (format.IsExact() ? 1 : kMaxLayers)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layers must be in [1, ", kMaxLayers,
-                       "], and 1 if rows are exact, got ", format.layers));
-    }
-    TF_RETURN_IF_ERROR(context->GetAttr("shapes", &shapes));
-    if (static_cast<int>(shapes.size()) != tables) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shapes must have one for each of ", tables,
-                       " tables, got ", shapes.size()));
-    }
-    for (const TensorShape& shape : shapes) {
-      if (shape.dims() < 1 || shape.num_elements() == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a table has one row or more, each with one element "
-                         "or more, got the shape ",
-                         shape.DebugString()));
-      }
-      table_rows.push_back(shape.dim_size(0));
-      layouts.emplace_back(format, shape.num_elements() / shape.dim_size(0));
-    }
-    return absl::OkStatus();
-  }
-};
-
-template <typename T>
-class EncodeRowsOp : public OpKernel {
+class CpuRows {
  public:
-  explicit EncodeRowsOp(OpKernelConstruction* context) : OpKernel(context) {
-    int tables;
-    int residuals;
-    OP_REQUIRES_OK(context, context->GetAttr("K", &tables));
-    OP_REQUIRES_OK(context, context->GetAttr("R", &residuals));
-    OP_REQUIRES_OK(context, attributes_.Read(context, tables));
-    OP_REQUIRES_OK(context, context->GetAttr("names", &names_));
-    OP_REQUIRES(context, static_cast<int>(names_.size()) == tables,
-                absl::InvalidArgumentError(
-                    absl::StrCat("names must have one for each of ", tables,
-                                 " tables, got ", names_.size())));
-    OP_REQUIRES(
-        context,
-        residuals == 0 ||
-            (attributes_.format.layers == 1 && !attributes_.format.IsExact()),
-        absl::InvalidArgumentError(
-            "residuals are for one layer of a codec: exact rows and two "
-            "layers keep nothing"));
-  }
+  explicit CpuRows(OpKernelContext* context) : context_(context) {}
 
-  void Compute(OpKernelContext* context) override {
-    const OpInputList values = Inputs(context, "values");
-    const OpInputList indices = Inputs(context, "indices");
-    for (int i = 0; i < values.size(); ++i) {
-      OP_REQUIRES_OK(context, Check(i, values[i], indices[i]));
-    }
-    std::vector<Occurrences> rows;
-    std::vector<RowsSection> sections;
-    int64_t bytes = sizeof(RowsHeader);
-    for (int i = 0; i < indices.size(); ++i) {
-      rows.push_back(OccurrencesOf(indices[i].flat<int64_t>().data(),
-                                   indices[i].NumElements()));
-      const std::vector<int64_t>& own = rows.back().indices;
-      sections.push_back({static_cast<int64_t>(own.size()), GapBytes(own)});
-      bytes += LayoutOfSection(attributes_.layouts[i], sections.back()).end;
-    }
-    Tensor* message = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(
-                       0, TensorShape({1, bytes / kWordBytes}), &message));
-    // Last of all that may fail: from here on residuals change.
-    ResidualLock residuals;
-    OP_REQUIRES_OK(context, residuals.Acquire(context, attributes_.shapes,
-                                              /*smallest=*/DType::kBFloat16));
-
-    auto* to = static_cast<uint8_t*>(message->data());
-    const RowsHeader header = attributes_.format.Header(values.size());
-    std::memcpy(to, &header, sizeof(header));
-    to += sizeof(header);
-    for (int i = 0; i < values.size(); ++i) {
-      const ResidualLock::Buffers& residual = residuals.buffers(i);
-      if (residual.before != residual.after) {
-        std::memcpy(
-            residual.after, residual.before,
-            attributes_.shapes[i].num_elements() * BytesOf(residual.dtype));
-      }
-      const RowLayout& layout = attributes_.layouts[i];
-      WriteSectionFrame(layout, sections[i], rows[i].indices, to);
-      InThreads(context, sections[i].rows, layout.columns() * kRowElementCost,
-                [&](int64_t first, int64_t last) {
-                  EncodeRows(attributes_.format, layout, sections[i], rows[i],
-                             first, last, Data<T>(values[i]), residual.dtype,
-                             residual.after, residual.after, to);
-                });
-      to += LayoutOfSection(layout, sections[i]).end;
-    }
-    residuals.Commit();
-  }
-
- private:
-  absl::Status Check(int table, const Tensor& values, const Tensor& indices) {
-    TensorShape expected = attributes_.shapes[table];
-    if (indices.dims() == 1) expected.set_dim(0, indices.NumElements());
-    if (indices.dims() != 1 || values.shape() != expected) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the gradient of ", names_[table], " has values of the shape ",
-          values.shape().DebugString(), " and indices of the shape ",
-          indices.shape().DebugString(), ", and its table is ",
-          attributes_.shapes[table].DebugString()));
-    }
-    const auto flat = indices.flat<int64_t>();
-    for (int64_t i = 0; i < flat.size(); ++i) {
-      if (flat(i) < 0 || flat(i) >= attributes_.table_rows[table]) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the gradient of ", names_[table], " has the index ", flat(i),
-            ", which is not in [0, ", attributes_.table_rows[table], ")"));
-      }
+  absl::Status Find(const OpInputList& indices, const std::vector<int64_t>&,
+                    std::vector<Occurrences>* rows) {
+    for (const Tensor& of_table : indices) {
+      rows->push_back(
+          OccurrencesOf(Data<int64_t>(of_table), of_table.NumElements()));
     }
     return absl::OkStatus();
   }
 
-  RowsAttributes attributes_;
-  std::vector<std::string> names_;
-};
-
-template <typename T>
-class DecodeRowsOp : public OpKernel {
- public:
-  explicit DecodeRowsOp(OpKernelConstruction* context) : OpKernel(context) {
-    int tables;
-    OP_REQUIRES_OK(context, context->GetAttr("K", &tables));
-    OP_REQUIRES_OK(context, attributes_.Read(context, tables));
+  absl::Status Fetch(const OpInputList& messages,
+                     std::vector<const uint8_t*>* on_host) {
+    for (const Tensor& tensor : messages) {
+      on_host->push_back(static_cast<const uint8_t*>(tensor.data()));
+    }
+    return absl::OkStatus();
   }
 
-  void Compute(OpKernelContext* context) override {
-    const OpInputList messages = Inputs(context, "messages");
-    std::vector<std::vector<ReceivedRows>> received;
-    for (const Tensor& message : messages) {
-      OP_REQUIRES(context, message.dims() == 2,
-                  absl::InvalidArgumentError(absl::StrCat(
-                      "messages must have the shape [rows, words], got ",
-                      message.shape().DebugString())));
-      const int64_t bytes = message.dim_size(1) * kWordBytes;
-      const auto* data = static_cast<const uint8_t*>(message.data());
-      for (int64_t row = 0; row < message.dim_size(0); ++row) {
-        received.emplace_back();
-        OP_REQUIRES(
-            context,
-            ReadRows(attributes_.format, attributes_.layouts,
-                     attributes_.table_rows, data + row * bytes, bytes,
-                     &received.back()),
-            absl::InvalidArgumentError(absl::StrCat(
-                "message ", received.size() - 1, " of ", bytes,
-                " bytes has no rows of these tables in this format: a part is "
-                "missing, or bytes have changed")));
-      }
-    }
-    OpOutputList values;
-    OpOutputList indices;
-    OP_REQUIRES_OK(context, context->output_list("values", &values));
-    OP_REQUIRES_OK(context, context->output_list("indices", &indices));
-    for (int i = 0; i < values.size(); ++i) {
-      std::vector<const ReceivedRows*> of_table;
-      for (const auto& sections : received) of_table.push_back(&sections[i]);
-      const MergedRows rows = MergeRows(of_table);
-      const auto count = static_cast<int64_t>(rows.indices.size());
-      TensorShape shape = attributes_.shapes[i];
-      shape.set_dim(0, count);
-      Tensor* sum = nullptr;
-      Tensor* numbers = nullptr;
-      OP_REQUIRES_OK(context, values.allocate(i, shape, &sum));
-      OP_REQUIRES_OK(context,
-                     indices.allocate(i, TensorShape({count}), &numbers));
-      std::copy(rows.indices.begin(), rows.indices.end(),
-                numbers->flat<int64_t>().data());
-      const RowLayout& layout = attributes_.layouts[i];
-      InThreads(context, count, layout.columns() * kRowElementCost,
-                [&](int64_t first, int64_t last) {
-                  DecodeRows(attributes_.format, layout, rows, first, last,
-                             MutableData<T>(sum));
-                });
-    }
+  absl::Status Copy(const void* from, void* to, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+
+  template <typename T>
+  absl::Status Encode(const RowsFormat& format, const RowLayout& layout,
+                      const RowsSection& section, int, const Occurrences& rows,
+                      const Tensor& values,
+                      const ResidualLock::Buffers& residual, uint8_t* to) {
+    WriteSectionFrame(layout, section, rows.indices, to);
+    InThreads(context_, section.rows, layout.columns() * kRowElementCost,
+              [&](int64_t first, int64_t last) {
+                EncodeRows(format, layout, section, rows, first, last,
+                           Data<T>(values), residual.dtype, residual.after,
+                           residual.after, to);
+              });
+    return absl::OkStatus();
+  }
+
+  template <typename T>
+  absl::Status Decode(const RowsFormat& format, const RowLayout& layout,
+                      const MergedRows& rows, Tensor* values) {
+    InThreads(context_, values->dim_size(0), layout.columns() * kRowElementCost,
+              [&](int64_t first, int64_t last) {
+                DecodeRows(format, layout, rows, first, last,
+                           MutableData<T>(values));
+              });
+    return absl::OkStatus();
   }
 
  private:
-  RowsAttributes attributes_;
+  OpKernelContext* context_;
 };
 
-TF_GC_REGISTER_ON_CPU(EncodeRows);
-TF_GC_REGISTER_ON_CPU(DecodeRows);
+TF_GC_REGISTER_ROWS(tensorflow::DEVICE_CPU, CpuRows);
 
 }  // namespace
 }  // namespace tf_gc

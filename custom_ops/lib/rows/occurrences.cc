@@ -34,6 +34,14 @@ void SortByIndex(std::vector<Occurrence>* all) {
   }
 }
 
+// Notes that number `i` of what is sorted has this index.
+template <typename Rows>
+void Note(int64_t index, int64_t i, Rows* rows) {
+  if (i > 0 && index == rows->indices.back()) return;
+  rows->indices.push_back(index);
+  rows->starts.push_back(i);
+}
+
 }  // namespace
 
 Occurrences OccurrencesOf(const int64_t* indices, int64_t count) {
@@ -43,17 +51,22 @@ Occurrences OccurrencesOf(const int64_t* indices, int64_t count) {
   Occurrences result;
   result.positions.reserve(count);
   for (int64_t i = 0; i < count; ++i) {
-    if (i == 0 || all[i].index != all[i - 1].index) {
-      result.indices.push_back(all[i].index);
-      result.starts.push_back(i);
-    }
+    Note(all[i].index, i, &result);
     result.positions.push_back(all[i].position);
   }
   result.starts.push_back(count);
   return result;
 }
 
-MergedRows MergeRows(const std::vector<const ReceivedRows*>& replicas) {
+Occurrences OccurrencesOfSorted(const int64_t* indices, int64_t count) {
+  Occurrences result;
+  for (int64_t i = 0; i < count; ++i) Note(indices[i], i, &result);
+  result.starts.push_back(count);
+  return result;
+}
+
+MergedRows MergeRows(const RowLayout& layout,
+                     const std::vector<const ReceivedRows*>& replicas) {
   std::vector<Occurrence> all;  // `position` is the number of the replica
   for (size_t r = 0; r < replicas.size(); ++r) {
     for (int64_t index : replicas[r]->indices) {
@@ -65,12 +78,13 @@ MergedRows MergeRows(const std::vector<const ReceivedRows*>& replicas) {
   MergedRows result;
   result.sources.reserve(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i == 0 || all[i].index != all[i - 1].index) {
-      result.indices.push_back(all[i].index);
-      result.starts.push_back(static_cast<int64_t>(i));
-    }
-    const int64_t replica = all[i].position;
-    result.sources.push_back({replicas[replica], next[replica]++});
+    Note(all[i].index, static_cast<int64_t>(i), &result);
+    const ReceivedRows& from = *replicas[all[i].position];
+    const int64_t row = next[all[i].position]++;
+    result.sources.push_back(
+        {reinterpret_cast<const uint16_t*>(from.section + from.layout.scales) +
+             row * layout.scales(),
+         from.section + from.layout.codes + row * layout.bytes()});
   }
   result.starts.push_back(static_cast<int64_t>(all.size()));
   return result;

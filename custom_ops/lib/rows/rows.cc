@@ -127,20 +127,12 @@ void DecodeRows(const RowsFormat& format, const RowLayout& layout,
   std::vector<uint8_t> blocks;
   std::vector<const uint8_t*> codes;
   std::vector<const uint16_t*> scales;
-  std::vector<const uint8_t*> exact;
   for (int64_t row = first; row < last; ++row) {
     T* const to = values + row * columns;
-    const MergedRows::Source* const source =
-        rows.sources.data() + rows.starts[row];
+    const RowSource* const source = rows.sources.data() + rows.starts[row];
     const int64_t sources = rows.starts[row + 1] - rows.starts[row];
     if (format.IsExact()) {
-      exact.clear();
-      for (int64_t i = 0; i < sources; ++i) {
-        const ReceivedRows& from = *source[i].from;
-        exact.push_back(from.section + from.layout.codes +
-                        source[i].row * layout.bytes());
-      }
-      SumExactRows(exact.data(), sources, columns, to);
+      SumExactRows(source, sources, columns, to);
       continue;
     }
     for (int64_t part = 0; part < layout.parts(); ++part) {
@@ -148,12 +140,7 @@ void DecodeRows(const RowsFormat& format, const RowLayout& layout,
       scales.clear();
       blocks.assign(sources * layout.layers() * kMostCodeBytes, 0);
       for (int64_t i = 0; i < sources; ++i) {
-        const ReceivedRows& from = *source[i].from;
-        const uint8_t* const of_row =
-            from.section + from.layout.codes + source[i].row * layout.bytes();
-        const auto* scale = reinterpret_cast<const uint16_t*>(
-                                from.section + from.layout.scales) +
-                            source[i].row * layout.scales() + part;
+        const auto& [scale, of_row] = source[i];
         for (int64_t layer = 0; layer < layout.layers(); ++layer) {
           uint8_t* const block = blocks.data() + codes.size() * kMostCodeBytes;
           const int64_t bytes = layout.PartBytes(part);
@@ -161,7 +148,7 @@ void DecodeRows(const RowsFormat& format, const RowLayout& layout,
                      of_row + layout.PartOffset(layer, part), bytes, block,
                      CodeBytes(format.codec));
           codes.push_back(block);
-          scales.push_back(scale + layer * layout.parts());
+          scales.push_back(scale + layer * layout.parts() + part);
         }
       }
       DecodeSum(format.codec, codes.data(), scales.data(),

@@ -25,6 +25,9 @@ struct Occurrences {
 // `indices` has `count` numbers from 0 on.
 Occurrences OccurrencesOf(const int64_t* indices, int64_t count);
 
+// The same of numbers that are sorted, without positions.
+Occurrences OccurrencesOfSorted(const int64_t* indices, int64_t count);
+
 // Where the parts of a table's section are, in bytes from its start.
 struct SectionLayout {
   int64_t scales;
@@ -71,15 +74,12 @@ bool ReadRows(const RowsFormat& format, const std::vector<RowLayout>& layouts,
 
 // Which rows of which replicas make up the rows of their sum.
 struct MergedRows {
-  struct Source {
-    const ReceivedRows* from;
-    int64_t row;
-  };
-  std::vector<int64_t> indices;  // ascending, each once
-  std::vector<int64_t> starts;   // of each index in `sources`; then the end
-  std::vector<Source> sources;   // of an index in the order of the replicas
+  std::vector<int64_t> indices;    // ascending, each once
+  std::vector<int64_t> starts;     // of each index in `sources`; then the end
+  std::vector<RowSource> sources;  // of an index in the order of the replicas
 };
-MergedRows MergeRows(const std::vector<const ReceivedRows*>& replicas);
+MergedRows MergeRows(const RowLayout& layout,
+                     const std::vector<const ReceivedRows*>& replicas);
 
 // Decodes the rows [first, last) of a sum into `values`, which has all rows.
 // Adds in float32, replica after replica and layer after layer, and rounds
@@ -100,7 +100,7 @@ void SumOccurrences(const T* values, int64_t columns, int64_t part_size,
 
 // Writes the sum of `count` >= 1 rows of float32, rounded once.
 template <typename T>
-void SumExactRows(const uint8_t* const* rows, int64_t count, int64_t columns,
+void SumExactRows(const RowSource* rows, int64_t count, int64_t columns,
                   T* sum);
 
 }  // namespace tf_gc

@@ -26,14 +26,14 @@ void SumOccurrences(const T* values, int64_t columns, int64_t part_size,
 }
 
 template <typename T>
-void SumExactRows(const uint8_t* const* rows, int64_t count, int64_t columns,
+void SumExactRows(const RowSource* rows, int64_t count, int64_t columns,
                   T* sum) {
   for (int64_t j = 0; j < columns; ++j) {
     float total;
-    std::memcpy(&total, rows[0] + j * sizeof(float), sizeof(float));
+    std::memcpy(&total, rows[0].codes + j * sizeof(float), sizeof(float));
     for (int64_t i = 1; i < count; ++i) {
       float next;
-      std::memcpy(&next, rows[i] + j * sizeof(float), sizeof(float));
+      std::memcpy(&next, rows[i].codes + j * sizeof(float), sizeof(float));
       total += next;
     }
     RoundTo(total, sum + j);
@@ -43,7 +43,7 @@ void SumExactRows(const uint8_t* const* rows, int64_t count, int64_t columns,
 #define TF_GC_INSTANTIATE(T)                                                  \
   template void SumOccurrences<T>(const T*, int64_t, int64_t, const int64_t*, \
                                   int64_t, float*);                           \
-  template void SumExactRows<T>(const uint8_t* const*, int64_t, int64_t, T*)
+  template void SumExactRows<T>(const RowSource*, int64_t, int64_t, T*)
 
 TF_GC_INSTANTIATE(float);
 TF_GC_INSTANTIATE(Half);

@@ -74,28 +74,30 @@ class RowLayout {
     }
   }
 
-  int64_t columns() const { return columns_; }
-  int64_t layers() const { return layers_; }
-  int64_t parts() const { return parts_; }
+  TF_GC_HOST_DEVICE int64_t columns() const { return columns_; }
+  TF_GC_HOST_DEVICE int64_t layers() const { return layers_; }
+  TF_GC_HOST_DEVICE int64_t parts() const { return parts_; }
 
   // The elements of a part. Its first one is number part * PartSize(0).
-  int64_t PartSize(int64_t part) const {
+  TF_GC_HOST_DEVICE int64_t PartSize(int64_t part) const {
     const int64_t rest = columns_ - part * part_size_;
     return rest < part_size_ ? rest : part_size_;
   }
   // The bytes of a part's codes.
-  int64_t PartBytes(int64_t part) const {
+  TF_GC_HOST_DEVICE int64_t PartBytes(int64_t part) const {
     return bits_ * ((PartSize(part) + 7) / 8);
   }
   // The scales of a row.
-  int64_t scales() const { return bits_ == 0 ? 0 : layers_ * parts_; }
+  TF_GC_HOST_DEVICE int64_t scales() const {
+    return bits_ == 0 ? 0 : layers_ * parts_;
+  }
   // The bytes of a row after its scales.
-  int64_t bytes() const {
+  TF_GC_HOST_DEVICE int64_t bytes() const {
     return bits_ == 0 ? columns_ * static_cast<int64_t>(sizeof(float))
                       : layers_ * layer_bytes_;
   }
   // Where the codes of a part begin in the row.
-  int64_t PartOffset(int64_t layer, int64_t part) const {
+  TF_GC_HOST_DEVICE int64_t PartOffset(int64_t layer, int64_t part) const {
     return layer * layer_bytes_ + part * PartBytes(0);
   }
 
@@ -106,6 +108,12 @@ class RowLayout {
   int64_t parts_;
   int64_t part_size_;
   int64_t layer_bytes_ = 0;
+};
+
+// Where a row of a section is.
+struct RowSource {
+  const uint16_t* scales;
+  const uint8_t* codes;
 };
 
 }  // namespace tf_gc
