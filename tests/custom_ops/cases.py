@@ -88,17 +88,15 @@ class Guarded:
 class Outputs:
     """The arrays that an encoder writes: residuals, codes and scales."""
 
-    def __init__(
-        self, codec: AnyCodec, size: int, residual: Array, in_place: bool, shift: int
-    ) -> None:
+    def __init__(self, codec: AnyCodec, size: int, kept: Array, in_place: bool, shift: int) -> None:
         blocks = native.num_blocks(size)
-        self._residual = Guarded(residual.size, residual.dtype, shift)
+        self._residual = Guarded(kept.size, kept.dtype, shift)
         if in_place:
-            self._residual.array[:] = residual
+            self._residual.array[:] = kept
         self._codes = Guarded(blocks * native.code_bytes(codec), np.uint8, shift)
         self._scales = Guarded(blocks if native.has_scales(codec) else 0, np.uint16, shift)
         after = self._residual.array
-        before = after if in_place else residual
+        before = after if in_place else kept
         self.arrays = before, after, self._codes.array, self._scales.array
 
     def message(self) -> Message:

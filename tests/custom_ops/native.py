@@ -21,8 +21,7 @@ FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibi
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 BLOCK_SIZE = 128
-_DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int8)
-DTYPES = {np.dtype(t): i for i, t in enumerate(_DTYPES)}
+DTYPES = {np.dtype(t): i for i, t in enumerate(("f4", "f2", ml_dtypes.bfloat16, "i1"))}
 
 
 class Codec(enum.IntEnum):  # of two bits

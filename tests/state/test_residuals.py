@@ -246,14 +246,12 @@ def test_a_sum_restores_in_any_dtype_for_any_number_of_replicas(
         sums.append(state.total(variable))
         assert sums[-1].dtype == np.float32
     assert np.abs(sums[0]).max() > 0.1
-    # Each of four parts in int8 is off by half of a scale.
     atol = np.abs(sums[0]).max() / 253 if after == "int8" else 0
     np.testing.assert_allclose(sums[1], sums[0], rtol=2**-8, atol=atol)
-    # Low rank, say, needs them in float32, of a variable that was sent otherwise before.
+    # Low rank, say, needs float32, after a rule has changed its mind.
     wide = state.residuals_of(variable, named_stream(""), tf.float32)
     assert {each.dtype.name for each in wide} == {"float32"}
     np.testing.assert_allclose(state.total(variable), sums[1], rtol=1e-6)
-    assert not np.any(kept[0]) or after == "float32"
     state.reset()
     np.testing.assert_array_equal(state.total(variable), np.zeros((40, 60)))
 

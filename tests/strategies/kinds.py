@@ -11,14 +11,14 @@ SHAPE = (256, 256)  # the smallest square that is sent as factors
 # By the type in a dict: arguments with which the first step is compressed, if any is.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "none": {},
-    "1bit": {"residual": "int8", **AT_ONCE},
+    "1bit": {"residual": "bfloat16", **AT_ONCE},
     "2bit": {"threshold": 0.5},
-    "quantized": {"bits": 4, "residual": "bfloat16", **AT_ONCE},
+    "quantized": {"bits": 4, "residual": "int8", **AT_ONCE},
     "low_rank": AT_ONCE,
     "bfloat16": {},
     "float16": {"bypass_size": 0},
     "by_variable": {"rules": {"other": {"type": "2bit"}}, "default": {"type": "bfloat16"}},
-    "auto": {"params": {"type": "quantized", **AT_ONCE}},
+    "auto": {"params": {"type": "quantized", "residual": "int8", **AT_ONCE}},
 }
 # Which kinds parameter servers refuse, and how the error begins.
 REFUSED_BY_SERVERS = {
