@@ -112,6 +112,12 @@ def small(batch: int) -> Task:
     return Task(model, reals(batch, 14), labels(14, batch))
 
 
+def tiny(batch: int) -> Task:
+    """One hidden layer of 256: 19 thousand parameters."""
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(256), layers.Dense(10)])
+    return Task(model, reals(batch, 64), labels(10, batch))
+
+
 def recommender(batch: int) -> Task:
     """Two tables of a million rows of 64, and two dense layers, trained by plain SGD.
 
@@ -132,7 +138,7 @@ def adagrad(batch: int) -> Task:
 
 MODELS: dict[str, Callable[[int], Task]] = {
     builder.__name__: builder
-    for builder in (mlp, lstm, transformer, prose, vgg, resnet, small, recommender, adagrad)
+    for builder in (mlp, lstm, transformer, prose, vgg, resnet, small, tiny, recommender, adagrad)
 }
 
 

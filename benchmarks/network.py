@@ -58,7 +58,7 @@ MODES: dict[str, dict[str, Any] | None] = {
 }
 WIRES = ["packed", "compact"]
 # The keys of models.MODELS, which would bring TensorFlow into this process.
-MODELS = ["mlp", "lstm", "prose", "vgg", "resnet", "small", "recommender", "adagrad"]
+MODELS = ["mlp", "lstm", "prose", "vgg", "resnet", "small", "tiny", "recommender", "adagrad"]
 WORKER = Path(__file__).with_name("network_worker.py")
 SENT = ("sent_bytes", "sent_packets", "repeated_segments")  # by a worker in a step
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

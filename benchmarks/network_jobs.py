@@ -121,6 +121,10 @@ class Job:
         self._tell(workers, {"ask": True})
         return self._wait(workers)[0]
 
+    def spent(self) -> list[dict[str, float]]:
+        """Returns what each worker has spent so far."""
+        return [network_requests.spent(process.pid) for process in self._workers]
+
     def bits_per_second(self, size: int) -> float:
         """Returns the rate at which `size` bytes come from worker 0 to worker 1 over TCP."""
         self._tell([1], {"receive": size})

@@ -14,6 +14,7 @@ import faulthandler
 import json
 import os
 import queue
+import re
 import socket
 import sys
 import threading
@@ -62,7 +63,7 @@ class Worker:
         predicted_bytes: Callable[[], int | None],
         tell: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
-        """Tells the coordinator `facts` and the memory in use, then obeys it.
+        """Tells the coordinator `facts` and what it has spent, then obeys it.
 
         Args:
           step: makes a training step.
@@ -70,7 +71,7 @@ class Worker:
           predicted_bytes: returns what the latest step has sent in theory, `None` if unknown.
           tell: what is asked for by "ask".
         """
-        self._answer({**facts, "memory_bytes": peak_memory()})
+        self._answer({**facts, **spent()})
         while True:
             request = self._requests.get()
             if "steps" in request:
@@ -122,8 +123,15 @@ class Worker:
         self._answer({})
 
 
-def peak_memory() -> int:
-    """Returns the most memory in use so far, without files, which processes share."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kilobytes = {line.split()[0]: line.split()[1] for line in lines if line.endswith(" kB")}
-    return 1024 * (int(kilobytes["VmHWM:"]) - int(kilobytes["RssFile:"]))
+def spent(process: int | str = "self") -> dict[str, float]:
+    """Returns a process's seconds, of a processor and since it began, and the memory of its own."""
+    stat, rollup = (
+        Path("/proc", str(process), name).read_text() for name in ("stat", "smaps_rollup")
+    )
+    fields = stat.rpartition(")")[2].split()
+    user, system, began = (int(fields[i]) / os.sysconf("SC_CLK_TCK") for i in (11, 12, 19))
+    return {
+        "processor_seconds": user + system,
+        "seconds": time.clock_gettime(time.CLOCK_BOOTTIME) - began,
+        "memory_bytes": 1024 * sum(map(int, re.findall(r"Private_.*: *(\d+) kB", rollup))),
+    }

@@ -53,6 +53,7 @@ def build(
 
 
 def main() -> None:
+    imports = network_requests.spent()
     worker = network_requests.Worker()
     task = worker.task
     tf.config.threading.set_intra_op_parallelism_threads(task["threads"])
@@ -67,7 +68,11 @@ def main() -> None:
 
     worker.serve(
         step,
-        {"parameters": model.count_params(), "stock_bytes": traffic("stock_bytes")},
+        {
+            "parameters": model.count_params(),
+            "stock_bytes": traffic("stock_bytes"),
+            "imports": imports,
+        },
         lambda: traffic("sent_bytes"),
     )
 
