@@ -118,6 +118,7 @@ def train(
         "missing": max(watch.missing, missing(strategy, model)),
         "preempted": backup.preempted,
         "left": os.path.exists(folder),
+        "weights": [weights.tolist() for weights in model.get_weights()],
     }
 
 
@@ -149,22 +150,25 @@ def test_two_kills_in_each_of_six_rounds_lose_no_gradient(tmp_path: Path) -> Non
         assert not report["left"]
 
 
-@cases("told, workers", (1, 2), (0, 1))
+@cases("told, workers, devices, then", (1, 2, 2, 2), (0, 2, 2, 1), (13, 16, 1, 8))
 def test_all_workers_stop_at_the_same_step_if_one_gets_sigterm(
-    tmp_path: Path, told: int, workers: int
+    tmp_path: Path, told: int, workers: int, devices: int, then: int
 ) -> None:
     """The same or another number of workers goes on."""
     folder = str(tmp_path / "backup")
     signals = {told: (20, 0.0, signal.SIGTERM)}
-    stopped = cluster.values(train, folder, 100_000, signals, 0.002, False, devices=2)
+    processes = {"workers": workers, "devices": devices}
+    stopped = cluster.values(train, folder, 100_000, signals, 0.002, False, **processes)
     for report in stopped:
+        assert report["weights"] == stopped[0]["weights"]
         assert report["preempted"]
         assert report["left"]
         assert report["steps"] == stopped[0]["steps"] > 0
         assert report["missing"] < ROUNDING
     epoch = stopped[0]["steps"] // STEPS_PER_EPOCH
-    resumed = cluster.values(train, folder, epoch + 2, {}, workers=workers, devices=2)
+    resumed = cluster.values(train, folder, epoch + 2, {}, workers=then, devices=devices)
     for report in resumed:
+        assert report["weights"] == resumed[0]["weights"]
         assert report["start"] == stopped[0]["steps"]
         assert report["epoch"] in (epoch, epoch - 1)
         assert not report["preempted"]
