@@ -71,6 +71,8 @@ test: lint build
 # coverage takes a fifth to a quarter more processor time; `make test-all COVERAGE=` leaves it out.
 COVERAGE ?= --cov --cov-report=
 test-all: lint build cuda-report docs $(RAY)/.made
+	@mkdir -p build
+	$(MAKE) build/arm
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m "not stock" \
 	  $(COVERAGE) $(PYTEST_ARGS)
 	$(MAKE) sanitize
@@ -219,6 +221,13 @@ $(RAY)/.made: $(INSTALLED)
 	  >$$(echo $(RAY)/lib/python*/site-packages)/venv.pth
 	$(RAY)/bin/python -m pip --quiet --disable-pip-version-check install "ray[train]==2.*"
 	@touch $@
+
+# The library for Arm, which tests/custom_ops/test_arm.py calls in an emulator.
+STRICT := -std=c++17 -ffp-contract=off -Wall -Wextra -I.
+build/arm: tests/custom_ops/arm.cc $(NATIVE_FILES)
+	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || \
+	  { echo "make test-all needs apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
+	aarch64-linux-gnu-g++ -O3 $(STRICT) $(CXXFLAGS) -rdynamic -o $@ $< custom_ops/lib/*/*.cc
 
 # With or without a GPU, as for a wheel, and beside the library that is in use. tests/ops loads it.
 cuda-report: build

@@ -23,7 +23,7 @@ SHIFTS = {True: (0, 1, 3), False: (1,)}
 
 @pytest.mark.parametrize("target", [Target.AVX2, Target.AVX512], ids=lambda t: t.name.lower())
 def test_this_processor_has(library: Library, target: Target) -> None:
-    """Is skipped for a target that the other tests here cannot use."""
+    """Is skipped for a target of x86 that the other tests here cannot use."""
     if Target.NEON not in library.supported_targets() and not library.force_target(target):
         pytest.skip(f"this processor lacks {target.name}")
 
