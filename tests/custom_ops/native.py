@@ -1,8 +1,7 @@
-"""Drives the C interface of the codec library; builds it without TensorFlow for benchmarks."""
+"""Drives the C interface of the codec library."""
 
 import ctypes
 import enum
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tests import compiled
-
 Array = npt.NDArray[Any]
-
-ROOT = Path(__file__).resolve().parents[2]
-LIB = ROOT / "custom_ops" / "lib"
-FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden"]
-WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 BLOCK_SIZE = 128
 DTYPES = {np.dtype(t): i for i, t in enumerate(("f4", "f2", ml_dtypes.bfloat16, "i1"))}
@@ -71,18 +63,6 @@ class Target(enum.IntEnum):
     AVX2 = 1
     AVX512 = 2
     NEON = 3
-
-
-def build(directory: Path) -> Path:
-    """Builds the library in `directory` unless it is there already."""
-    sources = sorted(LIB.glob("*/*.cc"))
-    flags = [*FLAGS, *WARNINGS, f"-I{ROOT}", *map(str, sources)]
-
-    def compile_to(output: Path) -> None:
-        subprocess.run([*compiled.compiler(), *flags, "-o", str(output)], check=True)
-
-    library = directory / "libtf_gc_codec.so"
-    return compiled.kept(library, [*LIB.glob("*/*.*")], flags, compile_to)
 
 
 def code_bytes(codec: AnyCodec) -> int:
