@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tests.bits import assert_same_bits
-from tests.cases import matrix
 from tests.custom_ops import cases, native
 from tests.custom_ops.native import AnyCodec, Codec, Library, OneBit
 from tests.oracles import one_bit as oracle_one_bit
@@ -138,21 +137,6 @@ def test_the_largest_counts_of_a_width_fit(
         counts = cases.count(library, Codec.FIXED, [message] * replicas, bits)
         decoded = decode_counts(library, counts, bits, 128, cases.FLOAT32, 1.0)
         np.testing.assert_array_equal(decoded, np.full(128, expected, np.float32))
-
-
-@matrix
-@pytest.mark.parametrize("bits", [4, 16])
-def test_a_result_larger_than_the_caches_equals_the_scalar_one(
-    on_each_target: cases.Targets, bits: int
-) -> None:
-    size = (48 << 20) // cases.FLOAT32.itemsize + 77
-    random = np.random.default_rng(8)
-    counts = random.integers(0, 256, native.num_blocks(size) * 128 * bits // 8, np.uint8)
-    scalar, *others = [
-        decode_counts(library, counts, bits, size, cases.FLOAT32) for library in on_each_target()
-    ]
-    for other in others:
-        assert_same_bits(other, scalar)
 
 
 @pytest.mark.parametrize("bits", [0, 2, 5, 32])
