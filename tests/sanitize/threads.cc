@@ -208,7 +208,7 @@ void CheckDeadlines() {
 int main() {
   tf_gc::CheckDeadlines();
   tf_gc::CheckCodecs();
-  for (int target = 0; target < 3; ++target) {
+  for (int target = 0; target < 4; ++target) {
     if (!tf_gc::ForceTarget(static_cast<tf_gc::Target>(target))) continue;
     tf_gc::CheckCodecs();
     printf("target %d: no race\n", target);
