@@ -71,7 +71,6 @@ test: lint build
 # coverage takes a fifth to a quarter more processor time; `make test-all COVERAGE=` leaves it out.
 COVERAGE ?= --cov --cov-report=
 test-all: lint build cuda-report docs $(RAY)/.made
-	@mkdir -p build
 	$(MAKE) build/arm
 	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist worksteal -m "not stock" \
 	  $(COVERAGE) $(PYTEST_ARGS)
@@ -93,9 +92,9 @@ test-versions:
 test-wheels:
 	$(PYTHON) tests/wheels.py $(if $(ONLY),--only $(ONLY))
 
-# Two to four minutes for each TensorFlow; ONLY="2.20 2.21" takes some.
+# Two to four minutes for each TensorFlow; ONLY="2.20 2.21" takes some, ARM=1 is for Arm.
 wheels:
-	$(PYTHON) build_backend/wheels.py $(if $(ONLY),--only $(ONLY))
+	$(PYTHON) build_backend/wheels.py $(if $(ARM),--arm) $(if $(ONLY),--only $(ONLY))
 
 # TAG is HEAD's by default. With ONLY as above it is a rehearsal.
 release:
@@ -227,6 +226,7 @@ STRICT := -std=c++17 -ffp-contract=off -Wall -Wextra -I.
 build/arm: tests/custom_ops/arm.cc $(NATIVE_FILES)
 	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || \
 	  { echo "make test-all needs apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
+	@mkdir -p $(@D)
 	aarch64-linux-gnu-g++ -O3 $(STRICT) $(CXXFLAGS) -rdynamic -o $@ $< custom_ops/lib/*/*.cc
 
 # With or without a GPU, as for a wheel, and beside the library that is in use. tests/ops loads it.

@@ -4,8 +4,9 @@ Everything that does not depend on the TensorFlow at hand is in pyproject.toml.
 Compiler and flags can be set with CXX, CXXFLAGS and LDFLAGS; TF_GC_CUDA and
 NVCCFLAGS are for the CUDA kernels (build_backend/tf_gc_cuda.py). For a wheel that
 fits several TensorFlows (build_backend/wheels.py), TF_GC_PORTABLE=1 makes op
-libraries that older systems load, and TF_GC_LIBRARIES names the folder with the
-build of each, which are then packed as they are.
+libraries that older systems load, TF_GC_TENSORFLOW names the folder of a
+TensorFlow for another processor, and TF_GC_LIBRARIES the folder with the build
+of each, which are then packed as they are.
 """
 
 from __future__ import annotations

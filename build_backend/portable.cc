@@ -1,16 +1,21 @@
-// For op libraries in wheels for x86-64: what newer C and C++ libraries would
-// ask of a system that may be older (TF_GC_PORTABLE=1, setup.py).
+// For op libraries in wheels: what newer C and C++ libraries would ask of a
+// system that may be older (TF_GC_PORTABLE=1, setup.py).
 
 #include <new>
 
 // These functions have a new version since glibc 2.34, which is the same code
 // in another library. The linker has all calls of them come here (--wrap, for
-// each name that follows OLD), and they go on to the version before.
-#define OLD(name, version)                                            \
-  __asm__(".text\n.globl __wrap_" #name "\n.hidden __wrap_" #name     \
-          "\n.type __wrap_" #name ", @function\n__wrap_" #name        \
-          ":\n  jmp Old_" #name "@PLT\n.symver Old_" #name ", " #name \
-          "@GLIBC_" version "\n")
+// each name that follows OLD), and they go on to the version before. On Arm
+// that is the first one that there was.
+#ifdef __aarch64__
+#define OLD(name, version) FORWARD(name, "b Old_" #name, "2.17")
+#else
+#define OLD(name, version) FORWARD(name, "jmp Old_" #name "@PLT", version)
+#endif
+#define FORWARD(name, jump, version)                                        \
+  __asm__(".text\n.globl __wrap_" #name "\n.hidden __wrap_" #name           \
+          "\n.type __wrap_" #name ", @function\n__wrap_" #name ":\n  " jump \
+          "\n.symver Old_" #name ", " #name "@GLIBC_" version "\n")
 
 OLD(pthread_condattr_setclock, "2.3.3");
 // The CUDA runtime calls these.

@@ -84,7 +84,13 @@ def _ask(script: str, isolated: bool) -> Any:
 
 @functools.cache
 def find_tensorflow() -> TensorFlow | None:
-    """Returns the TensorFlow to build against, or None if there is none."""
+    """Returns the TensorFlow to build against, or None if there is none.
+
+    TF_GC_TENSORFLOW names a folder with one for another processor, which CXX compiles for.
+    """
+    if folder := os.environ.get("TF_GC_TENSORFLOW"):
+        (info,) = Path(folder).glob("tensorflow-*.dist-info")
+        return TensorFlow("tensorflow", info.stem.split("-")[1], isolated=False)
     for isolated in (False, True):
         found = _ask(_FIND, isolated)
         if found is not None:
@@ -94,6 +100,11 @@ def find_tensorflow() -> TensorFlow | None:
 
 def flags(tensorflow: TensorFlow) -> Flags:
     """Imports TensorFlow, in another process, and returns its flags."""
+    if folder := os.environ.get("TF_GC_TENSORFLOW"):
+        package = f"{folder}/tensorflow"
+        own = ["-D_GLIBCXX_USE_CXX11_ABI=1", "-DEIGEN_MAX_ALIGN_BYTES=64"]
+        link = [f"-L{package}", "-l:libtensorflow_framework.so.2"]
+        return Flags(tensorflow.version, [f"-I{package}/include", *own], link, cuda=False)
     return Flags(*_ask(_FLAGS, tensorflow.isolated))
 
 

