@@ -80,8 +80,7 @@ std::vector<R> RandomResidual(Random& random, int64_t size) {
     for (int64_t i = 0; i < size; ++i) {
       R& block = values[i / kBlockSize];
       block.scale = (1 + i / kBlockSize) * 0.001f;
-      block.whole[i % kBlockSize] =
-          static_cast<int8_t>(Below(random, 255) - 127);
+      block.whole[i % kBlockSize] = Below(random, 255) - 127;
     }
   } else {
     for (R& value : values) RoundTo(normal(random), &value);
