@@ -195,8 +195,8 @@ class Processes:
             for status, run in sorted(failed, key=lambda each: each[0]):
                 if not run.start_again(status):
                     return 128 - status if status < 0 else status
-                for other in self._main if run not in evaluators else []:
-                    other.is_left = other.status == 0 or MET in other.messages
+            for other in self._main if any(run not in evaluators for _, run in failed) else []:
+                other.is_left = other.status == 0 or MET in other.messages
             for run in self._main:
                 if run.status == 0 and run.is_left:  # those that started again wait for it
                     run.start_later()
