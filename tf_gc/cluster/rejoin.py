@@ -52,16 +52,13 @@ def initialize_again(
 
 
 def _meet(text: str, tasks: list[tuple[str, int]], number: int, limit: float) -> set[str]:
-    """Returns the texts of all workers, which they tell each other by no collective.
-
-    The first one has the service, which would answer a square of questions if all asked for all.
-    """
+    """Returns the texts of all workers, which they tell each other by no collective."""
     context, meeting = _compat.context(), f"tf_gc/{next(_meetings)}"
     keys = [f"{meeting}/{job}/{index}" for job, index in tasks]
     try:
         context.set_config_key_value(keys[number - 1], text)
         context.wait_at_barrier(meeting, int(limit * 1000))
-        if number == 1:
+        if number == 1:  # it has the service, which all would ask about all
             texts = {context.get_config_key_value(key) for key in keys}
             context.set_config_key_value(f"{meeting}/all", " ".join(texts))
         return {*context.get_config_key_value(f"{meeting}/all").split()}

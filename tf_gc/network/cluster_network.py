@@ -15,8 +15,6 @@ from tf_gc.network.group import Group, cpu_of, is_cpu
 # The bytes that a worker sends to each other one. Links that are shaped by a token bucket, as in
 # many virtual machines, let the first bytes pass faster, and so the large message decides.
 _SMALL, _LARGE = 1 << 18, 1 << 20
-# What the messages of all may have, since a worker has them all in memory.
-_ALL = 1 << 23
 # How often the large message is sent. The fastest time counts: a worker may be busy with something
 # else for a moment.
 _TIMES = 3
@@ -72,8 +70,8 @@ class ClusterNetwork:
 
 
 def large_message(workers: int) -> int:
-    """Returns the bytes that a worker sends to each other one to measure the rate."""
-    return max(_SMALL, min(_LARGE, _ALL // workers))
+    """Returns the bytes that a worker sends to each other one, which has those of all in memory."""
+    return max(_SMALL, min(_LARGE, (8 << 20) // workers))
 
 
 def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) -> float:
