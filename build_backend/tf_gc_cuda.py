@@ -36,7 +36,7 @@ ARCHITECTURES = (70, 75, 80, 90)
 
 _HOW = (
     "Set CUDA_HOME to a CUDA toolkit, put nvcc on PATH, or "
-    "`pip install nvidia-cuda-nvcc nvidia-cuda-runtime`"
+    "`pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl`"
 )
 # Where pip puts the toolkit's parts.
 WHEELS = """

@@ -22,6 +22,12 @@ class GpuDevice {
  public:
   static constexpr bool kMessagesOnHost = false;
 
+  // The stream that the device's kernels are in.
+  static CUstream_st* StreamOf(OpKernelContext* context);
+
+  // Internal if `error` is one.
+  static absl::Status Launched(int error);
+
   template <typename T>
   static absl::Status Encode(OpKernelContext* context,
                              const MessageFormat& format, const Bucket&,
@@ -97,12 +103,6 @@ class GpuDevice {
 
   static std::vector<gpu::Gradient> Gradients(const OpInputList& gradients,
                                               const ResidualLock& residuals);
-
-  // The stream that the device's kernels are in.
-  static CUstream_st* StreamOf(OpKernelContext* context);
-
-  // Internal if `error` is one.
-  static absl::Status Launched(int error);
 };
 
 }  // namespace tf_gc

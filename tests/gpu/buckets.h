@@ -119,9 +119,8 @@ inline Bytes Frames(const Format& format, int64_t blocks, int64_t count) {
   const MessageLayout layout = format.Layout(blocks);
   Bytes messages(layout.size * count);
   for (int64_t i = 0; i < count; ++i) {
-    const MessageHeader header = {kWireMagic, kWireVersion,
-                                  static_cast<uint8_t>(format.codec),
-                                  BitCast<uint32_t>(format.threshold), blocks};
+    const MessageHeader header =
+        HeaderOf(format.codec, blocks, format.threshold);
     std::memcpy(messages.data() + i * layout.size, &header, sizeof(header));
   }
   return messages;

@@ -66,40 +66,28 @@ struct Case {
   Tensors<R> residuals;
 };
 
+// Without `keeps` there are no residuals, which is as with zeros.
 template <typename T, typename R>
 void ExpectEncoded(const Format& format, const Case<T, R>& values,
                    int64_t shards, int64_t skip, bool in_place, size_t shift,
-                   const std::string& name) {
+                   const std::string& name, bool keeps = true) {
   Tensors<R> residuals = values.residuals;
+  if (!keeps) {
+    for (auto& each : residuals) each.assign(each.size(), R{});
+  }
+  const Inputs<T, R> inputs(values.gradients, residuals, in_place, shift);
+  std::vector<Gradient> table = inputs.table;
+  for (Gradient& tensor : table) {
+    if (!keeps) tensor.residual_in = tensor.residual_out = nullptr;
+  }
   const Bytes expected =
       EncodeOnCpu(format, values.gradients, shards, skip, &residuals);
-  const Inputs<T, R> inputs(values.gradients, values.residuals, in_place,
-                            shift);
   const Array<uint8_t> messages(expected.size());
-  Check(Encode(format.codec, DTypeOf<T>(), inputs.table.data(), inputs.count(),
-               shards, skip, format.threshold, messages.data(), nullptr),
+  Check(Encode(format.codec, DTypeOf<T>(), table.data(), inputs.count(), shards,
+               skip, format.threshold, messages.data(), nullptr),
         "Encode");
   ExpectSame(messages.Read(), expected, name);
-  inputs.Expect(residuals, name);
-}
-
-// Without residuals messages are as with zeros.
-template <typename T>
-void ExpectEncodedAlone(const Format& format, const Tensors<T>& gradients,
-                        int64_t shards, const std::string& name) {
-  Tensors<float> zeros;
-  for (const auto& gradient : gradients) zeros.emplace_back(gradient.size());
-  const Inputs<T> inputs(gradients, zeros, true, 0);
-  std::vector<Gradient> alone = inputs.table;
-  for (Gradient& tensor : alone) {
-    tensor.residual_in = tensor.residual_out = nullptr;
-  }
-  const Bytes expected = EncodeOnCpu(format, gradients, shards, -1, &zeros);
-  const Array<uint8_t> messages(expected.size());
-  Check(Encode(format.codec, DTypeOf<T>(), alone.data(), inputs.count(), shards,
-               -1, format.threshold, messages.data(), nullptr),
-        "Encode");
-  ExpectSame(messages.Read(), expected, name);
+  if (keeps) inputs.Expect(residuals, name);
 }
 
 template <typename T, typename R = float>
@@ -111,8 +99,9 @@ void TestEncode(bool large) {
     for (const auto& sizes : BucketSizes(format.codec, large)) {
       const Case<T, R> values(random, sizes);
       const std::string name = Name("encode", format, DTypeOf<T>(), sizes);
-      ExpectEncodedAlone(format, values.gradients, 2,
-                         name + ", without residuals");
+      ExpectEncoded(format, values, 2, -1, true, 0,
+                    name + ", without residuals",
+                    /*keeps=*/false);
       for (bool in_place : {true, false}) {
         for (size_t shift : {0, 1, 3}) {
           ExpectEncoded(format, values, 1, -1, in_place, shift, name);

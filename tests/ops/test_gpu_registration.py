@@ -69,11 +69,10 @@ def test_every_op_of_the_codecs_has_a_gpu_kernel_with_messages_in_device_memory(
             expected = {"tokens", "deadline"}
         assert {*in_host_memory} == expected
     assert len(of["CPU"]) == 36  # 9 ops of 3 dtypes and nine without
-    # Packing, noting and counting is done on the host, and so are rows; factors have TensorFlow's
-    # ops on GPUs.
+    # Packing, noting and counting is done on the host; factors have TensorFlow's ops on GPUs.
     on_host = ("CountSent", "Keep", "NoteStep", "Pack", "TrialTimes", "Unpack")
     dtypes = ("float32", "float16", "bfloat16")
-    of_dtypes = ("EncodeRows", "DecodeRows", "ProjectFactors", "EncodeFactors", "DecodeFactors")
+    of_dtypes = ("ProjectFactors", "EncodeFactors", "DecodeFactors")
     typed = {(f"TfGc>{op}", (d,)) for op in of_dtypes for d in dtypes}
     assert of["CPU"] - of["GPU"] == {(f"TfGc>{op}", ()) for op in on_host} | typed
     assert of["GPU"] < of["CPU"]

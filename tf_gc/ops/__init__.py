@@ -20,8 +20,9 @@ or a message has another length, wire version, codec, threshold or number of blo
 
 On GPUs an op only starts its work and does not wait for it, so two things differ from the CPU. A
 message with a wrong header gives NaN instead of an error, although lengths are checked as on the
-CPU. And the ops do not count how much a fixed threshold sends. `pack`, `unpack` and the ops for
-rows and factors have no kernels for GPUs.
+CPU. And the ops do not count how much a fixed threshold sends. The ops for rows wait for the GPU
+once, and raise errors as on the CPU. `pack`, `unpack` and the ops for factors have no kernels for
+GPUs.
 """
 
 # mypy: implicit-reexport

@@ -5,8 +5,6 @@
 #include <type_traits>
 
 #include "custom_ops/lib/codec/block.h"
-#include "custom_ops/lib/codec/eight_bit_block.h"
-#include "custom_ops/lib/codec/levels_block.h"
 #include "custom_ops/lib/codec/one_bit_block.h"
 #include "custom_ops/lib/codec/two_bit_block.h"
 #include "custom_ops/lib/cuda/codec.h"
@@ -152,26 +150,6 @@ int LaunchEncode(const Gradient* tensors, int64_t count, int first, int end,
                      params->frames = false;
                      return error;
                    });
-}
-
-// Calls `launch` with the definition of a codec with automatic scales, and with
-// its decoder.
-template <typename Launch>
-int ForAutomatic(Codec codec, const Launch& launch) {
-  switch (codec) {
-    case Codec::kTwoBitAuto:
-      return launch(TwoBitAuto(), TwoBitDecoder<true>());
-    case Codec::kOneBitAuto:
-      return launch(OneBitAuto(), OneBitDecoder());
-    case Codec::kThreeBit:
-      return launch(ThreeBit(), ThreeBitDecoder());
-    case Codec::kFourBit:
-      return launch(FourBit(), FourBitDecoder());
-    case Codec::kEightBit:
-      return launch(EightBit(), EightBitDecoder());
-    default:
-      return cudaErrorInvalidValue;
-  }
 }
 
 }  // namespace

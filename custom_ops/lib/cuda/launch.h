@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "custom_ops/lib/cuda/codec.h"
+#include "custom_ops/lib/cuda/messages.cuh"
 #include "custom_ops/lib/cuda/tables.h"
 #include "custom_ops/lib/wire/wire.h"
 
@@ -101,6 +102,26 @@ int Launch(void (*kernel)(Params), const Params& params, int64_t blocks,
   void* arguments[] = {const_cast<Params*>(&params)};
   return cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)),
                           dim3(kThreads), arguments, 0, stream);
+}
+
+// Calls `call` with the definition of a codec with automatic scales, and with
+// its decoder.
+template <typename Call>
+int ForAutomatic(Codec codec, const Call& call) {
+  switch (codec) {
+    case Codec::kTwoBitAuto:
+      return call(TwoBitAuto(), TwoBitDecoder<true>());
+    case Codec::kOneBitAuto:
+      return call(OneBitAuto(), OneBitDecoder());
+    case Codec::kThreeBit:
+      return call(ThreeBit(), ThreeBitDecoder());
+    case Codec::kFourBit:
+      return call(FourBit(), FourBitDecoder());
+    case Codec::kEightBit:
+      return call(EightBit(), EightBitDecoder());
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace tf_gc::gpu

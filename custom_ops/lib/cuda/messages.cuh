@@ -121,7 +121,8 @@ struct TwoBitDecoder {
     uint16_t scale;
   };
 
-  static __device__ Loaded Load(int lane, const uint8_t* codes,
+  template <typename Codes>
+  static __device__ Loaded Load(int lane, const Codes& codes,
                                 const uint16_t* scale) {
     return {CodeBytesOfLane<2>::Load(lane, codes),
             kScaled ? *scale : kScaleOne};
@@ -171,7 +172,8 @@ struct OneBitDecoder {
     uint16_t scale;
   };
 
-  static __device__ Loaded Load(int lane, const uint8_t* codes,
+  template <typename Codes>
+  static __device__ Loaded Load(int lane, const Codes& codes,
                                 const uint16_t* scale) {
     return {CodeBytesOfLane<1>::Load(lane, codes), *scale};
   }
@@ -199,12 +201,12 @@ struct LevelsDecoder {
     uint16_t scale;
   };
 
-  static __device__ Loaded Load(int lane, const uint8_t* codes,
+  template <typename Codes>
+  static __device__ Loaded Load(int lane, const Codes& codes,
                                 const uint16_t* scale) {
     Loaded loaded;
-    for (Plane& plane : loaded.planes) {
-      plane = Plane::Load(lane, codes);
-      codes += kPlaneBytes;
+    for (int plane = 0; plane <= kMagnitudeBits; ++plane) {
+      loaded.planes[plane] = Plane::Load(lane, PlaneOf(codes, plane));
     }
     loaded.scale = *scale;
     return loaded;
@@ -289,10 +291,12 @@ struct EightBitDecoder {
     uint16_t scale;
   };
 
-  static __device__ Loaded Load(int lane, const uint8_t* codes,
+  template <typename Codes>
+  static __device__ Loaded Load(int lane, const Codes& codes,
                                 const uint16_t* scale) {
-    const uint32_t* words = reinterpret_cast<const uint32_t*>(codes) + lane;
-    return {{words[0], words[Team::kLanes]}, *scale};
+    return {{LoadWord(codes, Team::Index(lane, 0)),
+             LoadWord(codes, Team::Index(lane, Team::kQuad))},
+            *scale};
   }
 
   static __device__ void Values(int, const Loaded& loaded, float,

@@ -5,8 +5,10 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "custom_ops/lib/codec/block.h"
 #include "custom_ops/lib/wire/wire.h"
@@ -89,12 +91,57 @@ struct Team {
 // planes.
 enum class Order { kFirstHigh, kFirstLow };
 
+// Where the codes of a block are: an aligned array (a pointer), or in a row's
+// part (wire/rows_wire.h), which has only the first `size` bytes of each plane,
+// anywhere. The functions below take either.
+template <typename Byte>
+struct PartCodes {
+  Byte* plane;
+  int size;
+
+  __device__ bool operator==(std::nullptr_t) const { return plane == nullptr; }
+  __device__ uint8_t operator[](int i) const { return i < size ? plane[i] : 0; }
+};
+
+// The codes of a plane and those after it.
+template <typename Codes>
+__device__ inline Codes PlaneOf(const Codes& codes, int number) {
+  if constexpr (std::is_pointer_v<Codes>) {
+    return codes == nullptr ? nullptr : codes + number * kPlaneBytes;
+  } else {
+    return {codes.plane + number * codes.size, codes.size};
+  }
+}
+
+template <typename Codes>
+__device__ inline uint32_t LoadWord(const Codes& codes, int at) {
+  if constexpr (std::is_pointer_v<Codes>) {
+    return *reinterpret_cast<const uint32_t*>(codes + at);
+  } else {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= uint32_t{codes[at + i]} << 8 * i;
+    return word;
+  }
+}
+
+template <typename Word, typename Codes>
+__device__ inline void StoreWord(const Codes& codes, int at, uint32_t word) {
+  if constexpr (std::is_pointer_v<Codes>) {
+    *reinterpret_cast<Word*>(codes + at) = static_cast<Word>(word);
+  } else {
+    const int end = at + static_cast<int>(sizeof(Word));
+    for (int i = at; i < end && i < codes.size; ++i, word >>= 8) {
+      codes.plane[i] = static_cast<uint8_t>(word);
+    }
+  }
+}
+
 // Stores the packed codes of a lane's quads, kBits * 4 bits for each quad, in a
 // block's codes. Neighbouring lanes join their codes first, so that each store
 // has the codes of 16 elements.
-template <int kBits, Order kOrder>
+template <int kBits, Order kOrder, typename Codes>
 __device__ inline void StoreQuads(int lane, const unsigned* quads,
-                                  uint8_t* codes) {
+                                  const Codes& codes) {
   constexpr int kQuadBits = kBits * Team::kQuad;
   // An odd lane takes the second quad of both, an even one the first.
   const bool odd = lane & 1;
@@ -109,33 +156,29 @@ __device__ inline void StoreQuads(int lane, const unsigned* quads,
   if (codes == nullptr || (lane & 2) != 0) return;
   const unsigned word = own | other << 2 * kQuadBits;
   constexpr int kBytes = kQuadBits / 2;
-  uint8_t* to = codes + (odd ? kBlockSize * kBits / 16 : 0) + lane / 4 * kBytes;
-  if constexpr (kBytes == 4) {
-    *reinterpret_cast<uint32_t*>(to) = word;
-  } else {
-    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(word);
-  }
+  using Word = std::conditional_t<kBytes == 4, uint32_t, uint16_t>;
+  StoreWord<Word>(
+      codes, (odd ? kBlockSize * kBits / 16 : 0) + lane / 4 * kBytes, word);
 }
 
 // Packs and stores the codes of a lane's elements.
-template <int kBits>
+template <int kBits, typename Codes>
 __device__ inline void StoreCodes(int lane, const uint8_t* code,
-                                  uint8_t* codes) {
+                                  const Codes& codes) {
   if constexpr (InPlanes(kBits)) {
     for (int plane = 0; plane < kBits; ++plane) {
       unsigned quads[Team::kQuads] = {};
       for (int i = 0; i < Team::kElements; ++i) {
         quads[i / Team::kQuad] |= (code[i] >> plane & 1u) << i % Team::kQuad;
       }
-      StoreQuads<1, Order::kFirstLow>(
-          lane, quads,
-          codes == nullptr ? nullptr : codes + plane * kPlaneBytes);
+      StoreQuads<1, Order::kFirstLow>(lane, quads, PlaneOf(codes, plane));
     }
   } else if constexpr (kBits == 8) {
     if (codes == nullptr) return;
-    uint32_t* to = reinterpret_cast<uint32_t*>(codes) + lane;
-    for (int quad = 0; quad < Team::kQuads; ++quad, to += Team::kLanes) {
-      memcpy(to, code + quad * Team::kQuad, sizeof(*to));
+    for (int quad = 0; quad < Team::kQuads; ++quad) {
+      uint32_t word;
+      memcpy(&word, code + quad * Team::kQuad, sizeof(word));
+      StoreWord<uint32_t>(codes, Team::Index(lane, quad * Team::kQuad), word);
     }
   } else {
     unsigned quads[Team::kQuads] = {};
@@ -153,7 +196,8 @@ template <int kBits, Order kOrder = Order::kFirstHigh>
 struct CodeBytesOfLane {
   uint8_t quads[Team::kQuads];
 
-  static __device__ CodeBytesOfLane Load(int lane, const uint8_t* codes) {
+  template <typename Codes>
+  static __device__ CodeBytesOfLane Load(int lane, const Codes& codes) {
     const int byte = lane * kBits / 2;
     return {codes[byte], codes[byte + kBlockSize * kBits / 16]};
   }

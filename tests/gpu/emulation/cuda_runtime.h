@@ -33,6 +33,7 @@ enum cudaError_t : int {
 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+constexpr cudaMemcpyKind cudaMemcpyDefault = cudaMemcpyHostToDevice;
 
 struct dim3 {
   explicit dim3(unsigned size) : x(size) {}
@@ -219,4 +220,9 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
   if (size > 0) std::memcpy(to, from, size);
   return cudaSuccess;
 }
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
+                                   cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(to, from, size, kind);
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
