@@ -120,10 +120,11 @@ def test_a_schedule_can_be_printed() -> None:
     ]
 
 
-def test_it_says_that_a_gpu_leaves_rows_alone() -> None:
+def test_a_gpu_leaves_rows_alone_unless_it_is_asked() -> None:
     table = Gradient("table", F32, (1 << 12, 64), sparse=True)
-    params = tf_gc.Quantized()
+    asked, params = tf_gc.Quantized(sparse=True), tf_gc.Quantized()
+    assert places(make_schedule(asked, [table], senders(asked, "GPU"))) == [(0,)]
     schedule = make_schedule(params, [table], senders(params, "GPU"))
     assert schedule.bypass == (0,)
-    said = "1 are sparse (tf.IndexedSlices), which are compressed on CPUs only (table)"
+    said = "1 are sparse (tf.IndexedSlices), which GPUs compress with sparse=True only (table)"
     assert said in str(schedule)

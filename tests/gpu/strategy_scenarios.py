@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_gc
@@ -95,6 +96,12 @@ def same_sums(
         assert_same_bits(mine, theirs)
 
 
+def rows() -> None:
+    """Messages of rows, their sums and residuals are those of the NumPy reference, to the bit."""
+    with tf.device("GPU:0"):
+        assert pytest.main(["-q", "tests/custom_ops/test_rows.py"]) == 0
+
+
 def nothing() -> None:
     """Without compression, training gives the stock strategy's bits."""
     enable_op_determinism()
@@ -166,14 +173,16 @@ def worker() -> None:
     for wire in WIRES:
         strategy = tf_gc.CompressedMultiWorkerMirroredStrategy(
             communication_options=options,
-            compression_params=tf_gc.Quantized(3, wire=wire, warm_up=False, bypass_size=0),
+            compression_params=tf_gc.Quantized(
+                wire=wire, warm_up=False, bypass_size=0, sparse=True
+            ),
         )
         assert "GPU" in strategy.extended.worker_devices[0]
         model = words_model(strategy)
         losses = fit_words(model, epochs=5)
         assert losses[-1] < 0.9 * losses[0]
         assert strategy.traffic.compressed_tensors > 0
-        assert strategy.traffic.wire == wire
+        assert {wire, "rows"} == {*strategy.traffic.wire.split(", ")}
         weights = b"".join(weight.tobytes() for weight in model.get_weights())
         print("weights:", hashlib.sha256(weights).hexdigest(), flush=True)
 

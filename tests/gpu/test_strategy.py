@@ -20,7 +20,7 @@ pytestmark = [
     ),
     pytest.mark.timeout(900),
 ]
-SCENARIOS = ["sums", "nothing", "defaults", "low_rank", "checkpoint"]
+SCENARIOS = ["sums", "rows", "nothing", "defaults", "low_rank", "checkpoint"]
 
 
 def command(scenario: str) -> list[str]:

@@ -73,10 +73,11 @@ class Channel(abc.ABC):
     def count(self, messages: tf.Tensor, rows: int) -> None:
         """Counts `rows` rows of a member's messages; every way of sending calls it."""
         elements = messages.shape.num_elements()
+        if elements is None:
+            with tf.device(messages.device):  # elsewhere it would copy them
+                elements = tf.size(messages, tf.int64)
         # Where only the step knows it, TensorFlow would compute with a number on a GPU, and wait.
         with tf.device(cpu_of(messages.device)):
-            if elements is None:
-                elements = tf.size(messages, tf.int64)
             self._counted += elements * messages.dtype.size // messages.shape[0] * rows
 
     def count_as_well(self, sent_bytes: Bytes) -> None:

@@ -87,7 +87,8 @@ class _InCodes(CompressionParams):
         ways = (1, 2) if keeps_residuals(kind) else (1,)
         # In int8 blocks belong to no row.
         of_rows = "bfloat16" if self.residual == "int8" else self.residual
-        rows = (Rows(kind, layers, self.warm_up, of_rows) for layers in ways)
+        asked = self.sparse is True
+        rows = (Rows(kind, layers, self.warm_up, of_rows, asked) for layers in ways)
         return (codes,) if self.sparse is False else (codes, *rows)
 
     def spec_of(self: Any, gradient: Gradient) -> Spec | Uncompressed:
@@ -136,8 +137,8 @@ class Quantized(_InCodes):
       exclude: patterns, or one, of variables whose gradients are summed in full precision: regular
         expressions, searched for anywhere in a variable's path, such as r"/gamma$"; or functions
         of a `tf_gc.params.Gradient` that say whether it is meant, alike on all workers.
-      sparse: whether `tf.IndexedSlices`, as the gradients of embeddings, are compressed, on CPUs,
-        each row with a scale of its own. `None`: for tables from 262,144 elements on.
+      sparse: whether `tf.IndexedSlices`, as the gradients of embeddings, are compressed, each row
+        with a scale of its own. `None`: on CPUs, for tables from 262,144 elements on.
       sparse_residual_bytes: a table whose residual would take more bytes on a replica (64 MiB by
         default) has none, and its rows are sent in two messages; the second encodes what the first
         one leaves.

@@ -20,6 +20,7 @@ from tf_gc.network.group import (
     Network,
     Received,
     Replica,
+    cpu_of,
     is_cpu,
     on_devices,
     once_per_host,
@@ -47,12 +48,13 @@ class Rows(Spec):
     layers: int = 1
     warm_up: bool = False
     residual: str = "float32"  # or "bfloat16"
+    on_gpus: bool = False  # whether GPUs, where it was not measured, compress them as well
 
     in_one_bucket = True
 
     def on(self, network: Network) -> "RowsReducer | str":
-        if not all(is_cpu(device) for device in network.devices):
-            return "are sparse (tf.IndexedSlices), which are compressed on CPUs only"
+        if not self.on_gpus and not all(is_cpu(device) for device in network.devices):
+            return "are sparse (tf.IndexedSlices), which GPUs compress with sparse=True only"
         return RowsReducer(self, network)
 
     def push(self) -> "RowsPush":
@@ -135,13 +137,17 @@ class RowsReducer(_SendsRows, Reducer):
 
         received = self._gathered(channel, messages, first.notes)
         parts = [part for g in first.gradients for part in (g.values, g.indices)]
-        stock = tf.add_n([tf.size(part, tf.int64) * part.dtype.size for part in parts])
+        with tf.device(first.device):
+            sizes = [tf.size(part, tf.int64) for part in parts]
+        with tf.device(cpu_of(first.device)):
+            bytes_of_parts = [n * part.dtype.size for n, part in zip(sizes, parts, strict=True)]
+            stock = (self._group.size - 1) * tf.add_n(bytes_of_parts)
         return Reduction(
             once_per_host(replicas, self.sums, received),
             first,
             count_sent,
             channel.sent_bytes,
-            stock_bytes=(self._group.size - 1) * stock,
+            stock_bytes=stock,
         )
 
     def _gathered(
@@ -151,7 +157,7 @@ class RowsReducer(_SendsRows, Reducer):
         if self._network.hosts == 1:
             return channel.all_gather(messages)
         unequal = UnequalLengths(channel, self._group.ranks, notes, _enough_for_most)
-        # All members get the same, and CPU devices share memory.
+        # All members get the same. CPU devices share memory, and GPUs copy it from the first.
         (received,) = unequal.sent(
             [(message, tf.shape(message, tf.int64)[1:]) for message in messages],
             1,
