@@ -4,6 +4,7 @@ The workers sum over TCP on this host (RING; NCCL refuses two replicas on one GP
 over a network without RDMA. Writes results/gpu_steps.json and .png.
 
     python benchmarks/gpu_steps.py
+    python benchmarks/gpu_steps.py --rows --name gpu_rows   # of a table, beside full precision
     python benchmarks/gpu_steps.py --device CPU --steps 3   # to try the program itself
 """
 
@@ -47,6 +48,11 @@ PARAMS: dict[str, Any] = {
     "bfloat16": tf_gc.Cast("bfloat16"),
     "stock again": None,
 }
+TABLE = (1_000_000, 64)
+ROWS: dict[str, Any] = {
+    "full precision": tf_gc.Quantized(sparse=False, warm_up=False),
+    "rows": tf_gc.Quantized(sparse=True, warm_up=False),
+}
 ONE_HOST, WORKERS = "two replicas in one process", "two workers"
 
 
@@ -89,15 +95,19 @@ class EpochTimes(keras.callbacks.Callback):
         self.seconds.append(time.perf_counter() - self._start)
 
 
-def milliseconds(params: Any, devices: list[str], steps: int) -> list[float]:
+def milliseconds(params: Any, devices: list[str], steps: int, rows: bool) -> list[float]:
     """Returns the time of a step in each epoch but the first, in milliseconds."""
     strategy = strategy_of(params, devices)
     with strategy.scope():
         hidden = [keras.layers.Dense(width, activation="relu") for width in WIDTHS]
+        if rows:
+            hidden = [keras.layers.Embedding(*TABLE), keras.layers.GlobalAveragePooling1D()]
         model = keras.Sequential([keras.Input((INPUTS,)), *hidden, keras.layers.Dense(CLASSES)])
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     random = np.random.default_rng(0)
     x, y = random.normal(size=(BATCH, INPUTS)).astype("f"), random.integers(CLASSES, size=BATCH)
+    if rows:
+        x = (random.zipf(1.4, size=x.shape) % TABLE[0]).astype("i")
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     data = tf.data.Dataset.from_tensors((x, y)).cache().repeat().with_options(options)
@@ -111,8 +121,8 @@ def measure(options: argparse.Namespace) -> None:
     across = "TF_CONFIG" in os.environ
     devices = configure(options.device, 1 if across else 2)
     found = {
-        name: milliseconds(params, devices, options.steps)
-        for name, params in PARAMS.items()
+        name: milliseconds(params, devices, options.steps, options.rows)
+        for name, params in (ROWS if options.rows else PARAMS).items()
         if params is not None or not across
     }
     Path(options.output).write_text(json.dumps(found))
@@ -153,6 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=["GPU", "CPU"], default="GPU")
     parser.add_argument("--steps", type=int, default=60, help="of an epoch")
+    parser.add_argument("--rows", action="store_true", help="of a model that is a table")
     parser.add_argument("--name", default="gpu_steps", help="of the files written")
     parser.add_argument("--output", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -160,7 +171,7 @@ def main() -> None:
         measure(options)
         return
     device = tf.config.list_physical_devices(options.device)[0]
-    sizes = [INPUTS, *WIDTHS, CLASSES]
+    sizes = [*TABLE, CLASSES] if options.rows else [INPUTS, *WIDTHS, CLASSES]
     result = {
         "device": tf.config.experimental.get_device_details(device).get("device_name", "CPU"),
         "parameters": sum((a + 1) * b for a, b in itertools.pairwise(sizes)),
