@@ -224,10 +224,12 @@ $(RAY)/.made: $(INSTALLED)
 # The library for Arm, which tests/custom_ops/test_arm.py calls in an emulator.
 STRICT := -std=c++17 -ffp-contract=off -Wall -Wextra -I.
 build/arm: tests/custom_ops/arm.cc $(NATIVE_FILES)
-	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || \
-	  { echo "make test-all needs apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
 	@mkdir -p $(@D)
-	aarch64-linux-gnu-g++ -O3 $(STRICT) $(CXXFLAGS) -rdynamic -o $@ $< custom_ops/lib/*/*.cc
+	@if command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64; then \
+	  aarch64-linux-gnu-g++ -O3 $(STRICT) $(CXXFLAGS) -rdynamic -o $@ $< custom_ops/lib/*/*.cc; \
+	else \
+	  rm -f $@; echo "skipped: Arm (needs Debian's g++-aarch64-linux-gnu and qemu-user)"; \
+	fi
 
 # With or without a GPU, as for a wheel, and beside the library that is in use. tests/ops loads it.
 cuda-report: build

@@ -22,9 +22,12 @@ from tests.custom_ops.test_residuals import *  # noqa: F403
 from tests.custom_ops.test_shards import *  # noqa: F403
 from tests.oracles import factors
 
-pytestmark = matrix
-# `make test-all` builds arm.cc with the library.
-COMMAND = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "build/arm"]
+PROGRAM = Path("build/arm")  # arm.cc with the library
+pytestmark = [
+    matrix,
+    pytest.mark.skipif(not PROGRAM.exists(), reason="`make build/arm` has not found what it needs"),
+]
+COMMAND = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", PROGRAM]
 MEMORY, SIZE = 1 << 36, 1 << 30  # what arm.cc and this process share, and where it is there
 SIGNATURES = {**native.SIGNATURES, "factors": "iipppppppp"}
 

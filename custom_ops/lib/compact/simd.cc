@@ -63,6 +63,7 @@ const CompactFunctions& Avx512CompactFunctions() {
 namespace tf_gc {
 namespace neon {
 namespace {
+#include "custom_ops/lib/compact/bytes.inc"
 #include "custom_ops/lib/compact/mask_words.inc"
 // Uses what the files above define.
 #include "custom_ops/lib/compact/functions.inc"
