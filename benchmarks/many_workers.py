@@ -1,4 +1,4 @@
-"""What a worker costs as the job grows: seconds to its first step, memory, bytes of a step.
+"""The cost of a worker as the job grows: seconds to its first step, memory, bytes of a step.
 
 Jobs of more and more workers train a model, by default the smallest that is compressed, one job
 after the other, each worker with one thread, in network namespaces as those of network.py (Linux,

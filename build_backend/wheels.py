@@ -52,10 +52,12 @@ def build_library(minor: str, cuda: str, arm: bool) -> None:
     """Builds the op library for the newest release of a minor version; `cuda` is TF_GC_CUDA."""
     target = FOLDER / "libraries" / minor
     tensorflow = [] if arm else [f"tensorflow-cpu=={minor}.*"]
-    python = environment(minor, *tensorflow, "setuptools>=77")
+    name = f"{minor}-arm" if arm else minor
+    python = environment(name, *tensorflow, "setuptools>=77")
     for_arm = {}
     if arm:
-        folder = FOLDER / "environments" / minor / "arm"
+        folder = FOLDER / "environments" / name / "arm"
+        shutil.rmtree(folder, ignore_errors=True)
         platforms = (f"--platform=manylinux_2_{glibc}_aarch64" for glibc in (17, 27, 28))
         run(
             *(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
@@ -72,7 +74,7 @@ def build_library(minor: str, cuda: str, arm: bool) -> None:
         LDFLAGS="-s",
     )
     # An environment takes more than a gigabyte, and the next one is not made before this is gone.
-    shutil.rmtree(FOLDER / "environments" / minor)
+    shutil.rmtree(FOLDER / "environments" / name)
 
 
 def main() -> None:

@@ -22,6 +22,10 @@ class GpuRows {
  public:
   explicit GpuRows(OpKernelContext* context)
       : context_(context), stream_(GpuDevice::StreamOf(context)) {}
+  // After an error a copy to memory that ends here may be under way.
+  ~GpuRows() {
+    if (!context_->status().ok()) cudaStreamSynchronize(stream_);
+  }
 
   absl::Status Find(const OpInputList& indices,
                     const std::vector<int64_t>& table_rows,

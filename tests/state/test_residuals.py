@@ -248,10 +248,15 @@ def test_a_sum_restores_in_any_dtype_for_any_number_of_replicas(
     assert np.abs(sums[0]).max() > 0.1
     atol = np.abs(sums[0]).max() / 253 if "int8" in (before, after) else 0
     np.testing.assert_allclose(sums[1], sums[0], rtol=2**-8, atol=atol)
-    # Low rank, say, needs float32, after a rule has changed its mind.
+    # Low rank, say, needs float32, after a rule has changed its mind. A function that was traced
+    # before goes on with the narrower ones.
+    narrow = state.residuals_of(variable, named_stream(""))
     wide = state.residuals_of(variable, named_stream(""), tf.float32)
     assert {each.dtype.name for each in wide} == {"float32"}
     np.testing.assert_allclose(state.total(variable), sums[1], rtol=1e-6)
+    others = sums[1] - stored.widened(narrow[0], (40, 60))
+    narrow[0].assign(stored.narrowed(tf.ones((40, 60)), narrow[0].dtype))
+    np.testing.assert_allclose(state.total(variable), others + 1, rtol=1e-5)
     state.reset()
     np.testing.assert_array_equal(state.total(variable), np.zeros((40, 60)))
 

@@ -78,8 +78,8 @@ def bits_per_second(all_gather: Callable[[tf.Tensor], tf.Tensor], workers: int) 
     """Returns the rate at which the slowest worker sends, the same number on all workers.
 
     All of them, 2 or more, call it. `all_gather` takes this worker's int64 tensor [1, n] and
-    returns [workers, n]. It takes half a second, or longer if 1 MB to each of the other workers
-    does.
+    returns [workers, n]. It takes half a second, or longer if up to 1 MB to each of the other
+    workers does.
     """
 
     def slowest(nanoseconds: int) -> float:

@@ -85,7 +85,7 @@ class _InCodes(CompressionParams):
         codec = NativeCodec(kind, self.threshold, sum_kind, self.residual)
         codes = Codes(codec, self.plan, self.wire, self.warm_up)
         ways = (1, 2) if keeps_residuals(kind) else (1,)
-        # In int8 blocks belong to no row.
+        # A block of int8 may have elements of several rows.
         of_rows = "bfloat16" if self.residual == "int8" else self.residual
         asked = self.sparse is True
         rows = (Rows(kind, layers, self.warm_up, of_rows, asked) for layers in ways)
@@ -132,8 +132,8 @@ class Quantized(_InCodes):
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
         norm of the gradients has stopped growing. `None`: yes.
       wire: how codes travel, which changes no result: "packed", or, of 2 bits or more, "compact",
-        in fewer bytes, which take time on the CPU. `None`: of less than 8 bits "compact" between
-        hosts whose CPUs reach each other at a low rate, measured when the strategy is made.
+        in fewer bytes, which take time on the CPU. `None`: "compact" for less than 8 bits
+        between hosts whose CPUs reach each other at a low rate, measured when the strategy is made.
       exclude: patterns, or one, of variables whose gradients are summed in full precision: regular
         expressions, searched for anywhere in a variable's path, such as r"/gamma$"; or functions
         of a `tf_gc.params.Gradient` that say whether it is meant, alike on all workers.

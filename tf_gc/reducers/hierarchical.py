@@ -11,7 +11,7 @@ from tf_gc.network.group import Network, Replica, cpu_of, on_devices, sum_in_ord
 from tf_gc.reducers.flat_plans import AllGather, ScatterGather
 from tf_gc.reducers.plan import FlatPlan, Plan
 from tf_gc.reducers.reducer import Reduction
-from tf_gc.state.stored import widened
+from tf_gc.state.stored import narrowed, widened
 
 
 class Hierarchical(Plan):
@@ -69,19 +69,22 @@ def sends_least(codec: Codec, hosts: int) -> type[FlatPlan]:
 def _sum_on_host(replicas: Sequence[Replica], leader: int) -> Replica:
     """Returns the leader with the sums over this host, in float32, as its gradients.
 
-    It sends for the whole host, and so also what is in the residuals of the other replicas: after a
-    restart, or after training with another plan, those need not be zero.
+    It sends for the whole host, and so takes over what is in the residuals of the other replicas:
+    after a restart, or after training with another plan, those need not be zero.
     """
-    others = [replica for i, replica in enumerate(replicas) if i != leader]
     with tf.device(replicas[leader].device):
+        kept = zip(*(replica.residuals for replica in replicas), strict=True)
+        for gradient, of_variable in zip(replicas[0].gradients, kept, strict=False):
+            mine, shape = of_variable[leader], gradient.shape
+            others = [residual for i, residual in enumerate(of_variable) if i != leader]
+            if others:
+                left = sum_in_order([widened(residual, shape) for residual in others])
+                mine.assign(narrowed(widened(mine, shape) + left, mine.dtype))
+            for residual in others:
+                with tf.device(residual.device):
+                    residual.assign(tf.zeros(residual.shape, residual.dtype))
         sums = [
             sum_in_order([tf.cast(tensor, tf.float32) for tensor in tensors])
             for tensors in zip(*(replica.gradients for replica in replicas), strict=True)
         ]
-        kept = zip(*(replica.residuals for replica in others), strict=True)
-        for i, of_variable in enumerate(kept):
-            sums[i] += sum_in_order([widened(each, sums[i].shape) for each in of_variable])
-            for residual in of_variable:
-                with tf.device(residual.device):
-                    residual.assign(tf.zeros(residual.shape, residual.dtype))
     return dataclasses.replace(replicas[leader], gradients=sums)

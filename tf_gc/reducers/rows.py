@@ -48,7 +48,7 @@ class Rows(Spec):
     layers: int = 1
     warm_up: bool = False
     residual: str = "float32"  # or "bfloat16"
-    on_gpus: bool = False  # whether GPUs, where it was not measured, compress them as well
+    on_gpus: bool = False  # whether GPUs compress them as well: not measured
 
     in_one_bucket = True
 

@@ -45,6 +45,7 @@ class Entry:
     key: Key
     value: Any
     shape: Any = None  # which a distributed variable's value has, in whatever shape it is stored
+    narrower: tuple[Any, ...] = ()  # values to be added, of functions traced before this was made
 
     @property
     def name(self) -> str:
@@ -61,15 +62,19 @@ class Entry:
         """Returns the sum over all replicas, in the value's shape; of a variable a collective."""
         if isinstance(self.value, tf.Variable):
             return np.asarray(self.total())
-        mine = isinstance(self.value, np.ndarray | np.generic)
-        return np.asarray(self.value if mine else self.value.numpy())
+        if isinstance(self.value, np.ndarray | np.generic):
+            return np.asarray(self.value)
+        return np.asarray(sum(each.numpy() for each in (self.value, *self.narrower)))
 
     def total(self) -> tf.Tensor:
         """Returns the float32 value of a distributed variable; of parts the sum over replicas."""
         variable = self.value
-        if variable.dtype == tf.float32:
+        if variable.dtype == tf.float32 and not self.narrower:
             return tf.convert_to_tensor(variable)
-        parts = _compat.PerReplica([widened(each, self.shape) for each in variable.values])
+        of_replicas = zip(*(each.values for each in (variable, *self.narrower)), strict=True)
+        parts = _compat.PerReplica(
+            [tf.add_n([widened(each, self.shape) for each in kept]) for kept in of_replicas]
+        )
         return variable.distribute_strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
 
 

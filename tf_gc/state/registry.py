@@ -70,9 +70,12 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
             if before is None or before.value.dtype.size < slot.dtype.size:
                 shape = tf.TensorShape(variable.shape if slot.size is None else [slot.size])
                 value = self._make(slot, variable, shape, f"{mine.key.variable}.{slot.name}")
-                values[slot.name] = Entry(slot.name, mine.key.of(stream.name), value, shape)
-                self._give(values[slot.name])
-                if before is not None:
+                narrower = () if before is None else (before.value, *before.narrower)
+                key = mine.key.of(stream.name)
+                values[slot.name] = Entry(slot.name, key, value, shape, narrower)
+                if before is None:
+                    self._give(values[slot.name])
+                else:
                     _hand_over(before, values[slot.name])
             return values[slot.name].value
 
@@ -136,9 +139,9 @@ class StateRegistry(tf.__internal__.tracking.Trackable):
     def reset(self) -> None:
         """Sets all values to zero, and drops those that wait."""
         with self._lock:
-            for value in self.variables:
-                for component in value.values:
-                    component.assign(tf.zeros(component.shape, component.dtype))
+            kept = [value for e in self.entries() for value in (e.value, *e.narrower)]
+            for component in (each for value in kept for each in value.values):
+                component.assign(tf.zeros(component.shape, component.dtype))
             self.waiting, self.restored = [], {}
 
     def _gather_saveables_for_checkpoint(self) -> Saveables:

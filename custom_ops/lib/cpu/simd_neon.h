@@ -21,7 +21,7 @@ constexpr int kLanes = 16;
 // Sums of this many Vec fit into the registers.
 constexpr int kVecsPerSum = 4;
 
-// What `of` returns for the number of each part.
+// The results of `of` for the number of each part.
 template <typename Of>
 inline auto Each(Of of) {
   return Parts<decltype(of(0))>{{of(0), of(1), of(2), of(3)}};
