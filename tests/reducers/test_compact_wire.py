@@ -273,7 +273,6 @@ def test_a_wire_is_chosen_by_the_rate_between_hosts() -> None:
         (None, Hosts(1, device="GPU:0"), AUTO, None),
         (None, Hosts(1, device="GPU:0"), AUTO, "GPUs send"),
         (None, Hosts(1), one_bit, None),
-        (None, Hosts(1), NativeCodec("eight_bit", "auto", "eight_bit"), None),
     ):
         assert choose_wire(asked, codec, network, why_not_packed)[0] == (asked or "packed")
         assert not network.measured

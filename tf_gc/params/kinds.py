@@ -132,8 +132,8 @@ class Quantized(_InCodes):
       warm_up: whether the first steps, a dozen to a few dozen, are in full precision, until the
         norm of the gradients has stopped growing. `None`: yes.
       wire: how codes travel, which changes no result: "packed", or, of 2 bits or more, "compact",
-        in fewer bytes, which take time on the CPU. `None`: "compact" for less than 8 bits
-        between hosts whose CPUs reach each other at a low rate, measured when the strategy is made.
+        in fewer bytes, which take time on the CPU. `None`: "compact" between hosts whose CPUs reach
+        each other at a low rate, measured when the strategy is made.
       exclude: patterns, or one, of variables whose gradients are summed in full precision: regular
         expressions, searched for anywhere in a variable's path, such as r"/gamma$"; or functions
         of a `tf_gc.params.Gradient` that say whether it is meant, alike on all workers.

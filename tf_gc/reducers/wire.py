@@ -25,8 +25,8 @@ def choose_wire(
 
     `None` is the one with which a step takes less time. To find out is a collective of all workers:
     they measure the rate at which CPUs send. GPUs may send by another network, so that for them
-    `None` is the packed one, as for eight bits. `why_not_packed` says why no CPU could pack the
-    messages, if so. A wire that the codec or the devices cannot use is a ValueError.
+    `None` is the packed one. `why_not_packed` says why no CPU could pack the messages, if so. A
+    wire that the codec or the devices cannot use is a ValueError.
     """
     if wire not in (None, PACKED):
         why = why_not_packed or _why_not_smaller(codec)
@@ -42,8 +42,6 @@ def choose_wire(
         return PACKED, refusal
     if not all(is_cpu(device) for device in network.devices):
         return PACKED, "the default of GPUs"
-    if codec.bits(1) > 8:  # whose packing takes longer for each bit that it saves
-        return PACKED, "the default of eight bits"
     rate = network.rate()
     if rate == math.inf:
         return PACKED, "all workers are on one machine"
