@@ -226,7 +226,7 @@ def _assign(variable: Any, value: Any) -> None:
 
 
 def _hand_over(before: Entry, now: Entry) -> None:
-    """Moves what each replica of this host keeps."""
+    """Moves what each replica of this host keeps to where it is kept in a wider dtype."""
     with tf.init_scope():
         for mine, wider in zip(before.value.values, now.value.values, strict=True):
             wider.assign(narrowed(widened(mine, now.shape), wider.dtype))

@@ -15,13 +15,13 @@ _BLOCK, _SCALE = 128, 4  # bytes
 
 
 def stored_shape(shape: Sequence[int], dtype: tf.DType) -> tf.TensorShape:
-    """Returns the shape in which a value of a shape is stored."""
+    """Returns the shape of what stores values of `shape`: in int8 [132 * blocks], else the same."""
     blocks = -(-math.prod(shape) // _BLOCK)
     return tf.TensorShape([blocks * (_SCALE + _BLOCK)] if dtype == tf.int8 else shape)
 
 
 def widened(stored: Any, shape: Sequence[int]) -> tf.Tensor:
-    """Returns the float32 value of a shape that a tensor or variable stores."""
+    """Returns the float32 values of `shape` that a tensor or variable of any dtype here stores."""
     if stored.dtype != tf.int8:
         return tf.cast(stored, tf.float32)
     blocks = tf.reshape(stored, [-1, _SCALE + _BLOCK])
@@ -31,7 +31,7 @@ def widened(stored: Any, shape: Sequence[int]) -> tf.Tensor:
 
 
 def narrowed(value: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Returns what stores a float32 value of a known shape in a dtype."""
+    """Returns what stores float32 values, whose shape is known, in a dtype (`stored_shape`)."""
     if dtype != tf.int8:
         return tf.cast(value, dtype)
     flat = tf.reshape(value, [-1])
